@@ -1,0 +1,94 @@
+# fk-pipeline: everything a developer runs. `make` alone lists it.
+#
+#   make setup PYTHON=python3.12      another Python (3.11 or newer)
+#   make setup UV=                    pip although uv is there (say, because only pip knows your package mirror)
+#   make setup JARS_FROM=DIR          the Delta JARs from a folder instead of Maven Central
+#   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-all lint format lock clean
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+UV ?= $(shell command -v uv 2>/dev/null)
+PYTHON ?=
+JARS_FROM ?=
+# Tested with 3.11, 3.12 and 3.13; Dagster and Great Expectations refuse 3.15.
+PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## the environment in .venv, Delta JARs included; nothing after it needs the network
+	@$(BIN)/python -m fk_pipeline.environment.jars $(if $(JARS_FROM),--from-dir "$(JARS_FROM)")
+
+demo: setup ## real data, small, end to end
+	@$(BIN)/fk-pipeline demo
+
+test: $(STAMP) ## every test that is not slow
+	$(BIN)/pytest -m "not slow"
+
+test-fast: $(STAMP) ## the tests without Spark
+	$(BIN)/pytest -m "not spark and not slow"
+
+test-all: $(STAMP) ## every test
+	$(BIN)/pytest
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## ruff's fixes and layout, written
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: ## requirements.lock anew from pyproject.toml (needs uv and the network; UPGRADE=--upgrade for newer versions)
+	@: $(or $(UV),$(error lock needs uv: see https://docs.astral.sh/uv))
+	"$(UV)" pip compile --quiet --universal --python-version 3.11 --extra dev --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links $(UPGRADE) --output-file requirements.lock pyproject.toml
+
+clean: ## caches and build products; .venv stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+# An interpreter that fits: the one of an existing .venv, else PYTHON, else the first of the usual names. uv can bring one.
+define FIND_PYTHON
+	python=; \
+	for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.14); do \
+	    if "$$candidate" -c "$(PYTHON_FITS)" >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ] && [ -n "$(UV)" ]; then python=$(or $(PYTHON),3.12); fi; \
+	if [ -z "$$python" ]; then \
+	    echo "No Python 3.11 to 3.14 found$(if $(PYTHON), as $(PYTHON)): install one and run 'make setup PYTHON=/path/to/python3.11'." >&2; exit 3; \
+	fi
+endef
+
+$(BIN)/python:
+	@$(FIND_PYTHON); \
+	if [ -n "$(UV)" ]; then \
+	    "$(UV)" venv --quiet --allow-existing --python "$$python" $(VENV); \
+	elif ! "$$python" -c "import venv, ensurepip" 2>/dev/null; then \
+	    echo "$$python cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv) or uv." >&2; exit 3; \
+	else \
+	    "$$python" -m venv $(VENV); \
+	fi
+
+# Redone when a pin or the package's metadata changed, and after an interruption: the stamp is written last.
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c "$(PYTHON_FITS)" || { echo "$(VENV) has no Python 3.11 to 3.14: remove it and run 'make setup' again." >&2; exit 3; }
+	@$(BIN)/python -c "import sys; from fk_pipeline.environment.doctor import check_java; java = check_java(); \
+	    sys.exit(None if java.ok else f'Java: {java.found}. {java.fix}')"
+	@echo "Installing into $(VENV), once: half a minute with uv, two with pip."
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements.lock
+	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+else
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endif
+	@touch $@

@@ -1,0 +1,64 @@
+"""The sensor of a pipeline: finds new and changed landing files and due work, without Spark, and requests runs."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from dagster import (
+    DefaultSensorStatus,
+    RunRequest,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    sensor,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from assets.partitions import add_partitions
+from fk_pipeline.identity import BatchId, Stage, contiguous
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import PipelineSpec
+from resources import LandingZoneResource
+
+ACTIVE = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+
+
+def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
+    """Adds the partition of every batch, and requests one run over the first range of batches with work due."""
+
+    @sensor(
+        name=f"{spec.name}_new_batches",
+        job=job,
+        minimum_interval_seconds=15,
+        default_status=DefaultSensorStatus.STOPPED,
+        description=f"Runs {spec.name} for new and changed landing files.",
+    )
+    def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult | SkipReason:
+        from dagster import DagsterRunStatus, RunsFilter
+
+        pipeline = Pipeline(spec, zone=landing_zone.zone())
+        pipeline.discover()
+        ledger = pipeline.ledger()
+        add_partitions(context.instance, spec, ledger.batches)
+        due: set[BatchId] = {batch for stage in Stage for batch in ledger.due(stage)}
+        if not due:
+            return SkipReason("nothing is due: no new or changed landing files")
+        active = context.instance.get_runs(
+            RunsFilter(job_name=job.name, statuses=[DagsterRunStatus(status) for status in ACTIVE]), limit=1
+        )
+        if active:
+            return SkipReason(f"run {active[0].run_id} is active; {len(due)} batches wait for it")
+        first = next(contiguous(due, ledger.batches))
+        attempts = sum(ledger.state(stage, b).attempts for stage in Stage for b in ledger.batches if b in first)
+        lists = sum(row["version"] for (b, _), row in ledger.lists.items() if b in first)
+        return SensorResult(
+            run_requests=[
+                RunRequest(
+                    run_key=f"{first.first.key}..{first.last.key} lists {lists} attempts {attempts}",
+                    tags={
+                        "dagster/asset_partition_range_start": first.first.key,
+                        "dagster/asset_partition_range_end": first.last.key,
+                    },
+                )
+            ]
+        )
+
+    return new_batches

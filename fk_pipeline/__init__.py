@@ -1,0 +1,25 @@
+"""fk-pipeline: a foreign-key join of two changing tables, kept up to date on Spark and Delta (KIP-213).
+
+`load("pipeline.yaml")` gives a `Pipeline`. Importing this package starts no Spark and imports no Dagster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "load": "fk_pipeline.pipeline",
+    "Pipeline": "fk_pipeline.pipeline",
+    "definitions": "fk_pipeline.definitions",
+}
+__all__ = ["Pipeline", "__version__", "definitions", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,1 @@
+"""Change data capture: landing files, formats, order, quarantine."""

@@ -1,0 +1,176 @@
+"""The landing zone: which files there are, and which batch each belongs to (`docs/reference/landing.md`).
+
+Listing goes through fsspec and never starts Spark. Writers rename complete files into place; names that start with
+`.` or `_` are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from fk_pipeline.errors import LandingError
+from fk_pipeline.identity import MAX_BATCH, BatchId, Side
+from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.tables.ledger import LandedFile, Ledger
+
+READER_VERSION = "1"
+"""Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
+
+ENDINGS = (".jsonl", ".json", ".ndjson")
+"""Endings of files with one JSON value per line; each also with `.gz`."""
+
+_GLOB = re.compile(r"[*?\[{]")
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file in the landing zone, as its storage describes it."""
+
+    path: str
+    size: int
+    modified: str
+
+
+class LandingZone(Protocol):
+    """What the engine asks of a landing zone; tests give it one of their own."""
+
+    def list(self, location: str) -> list[FoundFile]:
+        """The files in a folder, or those that match a glob."""
+        ...
+
+    def digest(self, file: FoundFile) -> str:
+        """A digest of a file's content."""
+        ...
+
+
+class FsspecLandingZone:
+    """A landing zone on any file system that fsspec knows."""
+
+    def list(self, location: str) -> list[FoundFile]:
+        fs, root = fsspec.core.url_to_fs(location)
+        if _GLOB.search(root):
+            entries = fs.glob(root, detail=True).values()
+        else:
+            entries = fs.ls(root, detail=True) if fs.isdir(root) else []
+        local = isinstance(fs, LocalFileSystem)
+        found = [
+            FoundFile(
+                e["name"] if local else fs.unstrip_protocol(e["name"]), int(e.get("size") or 0), self._modified(e)
+            )
+            for e in entries
+            if e.get("type") == "file" and _is_data(e["name"])
+        ]
+        return sorted(found, key=lambda f: (f.path.rsplit("/", 1)[-1], f.path))
+
+    @staticmethod
+    def _modified(entry: dict[str, Any]) -> str:
+        for name in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created"):
+            if entry.get(name):
+                return str(entry[name])
+        return ""
+
+    def digest(self, file: FoundFile) -> str:
+        if file.modified and "://" in file.path:
+            return f"{file.size}:{file.modified}"  # an object's etag or time; reading it all only to hash it is dear
+        digest = hashlib.sha256()
+        with fsspec.open(file.path, "rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+def _is_data(path: str) -> bool:
+    name = path.rsplit("/", 1)[-1]
+    return not name.startswith((".", "_")) and name.removesuffix(".gz").endswith(ENDINGS)
+
+
+def batch_of(path: str, side: SideSpec) -> BatchId | None:
+    """The batch that a file's name says; None when it says none (batched in order of arrival).
+
+    Raises:
+        LandingError: the number has more than 8 digits, or `batch_by` does not match.
+    """
+    name = path.rsplit("/", 1)[-1]
+    if side.batch_by == "arrival":
+        return None
+    if side.batch_by is not None:
+        match = re.search(side.batch_by, name)
+        if match is None:
+            raise LandingError(
+                f"batch_by {side.batch_by!r} does not match the name of this file",
+                where=path,
+                fix="correct batch_by, or keep files of other kinds out of the folder",
+            )
+        text = match[1] if match.re.groups else match[0]
+    else:
+        stem = name.removesuffix(".gz")
+        for ending in ENDINGS:
+            stem = stem.removesuffix(ending)
+        numbers = re.findall(r"\d+", stem)
+        if not numbers:
+            return None
+        text = numbers[-1]
+    if not text.isdigit() or int(text) > MAX_BATCH:
+        raise LandingError(
+            f"{text!r} is not a batch number of at most 8 digits",
+            where=path,
+            fix="say with batch_by which number in the name is the batch, or 'batch_by: arrival'",
+        )
+    return BatchId(text)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a look at the landing zone found: files by what is new about them, and the batches that became due."""
+
+    discovered: tuple[LandedFile, ...] = ()
+    changed: tuple[LandedFile, ...] = ()
+    vanished: tuple[LandedFile, ...] = ()
+    batches: tuple[BatchId, ...] = ()
+
+
+def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
+    """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing."""
+    found = look(spec, ledger, zone)
+    files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
+    return replace(found, batches=tuple(ledger.record_files(files)))
+
+
+def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
+    """What `discover` would record."""
+    discovered: list[LandedFile] = []
+    changed: list[LandedFile] = []
+    vanished: list[LandedFile] = []
+    arrivals: list[tuple[Side, FoundFile]] = []
+    for side in Side:
+        found = zone.list(spec.location(spec.side(side).path))
+        for file in found:
+            path = spec.relative(file.path)
+            known = ledger.files.get((side, path))
+            if known is None:
+                batch = batch_of(file.path, spec.side(side))
+                if batch is None:
+                    arrivals.append((side, file))
+                else:
+                    discovered.append(_landed(file, path, side, batch, zone))
+            elif (known.size, known.modified) != (file.size, file.modified):
+                fresh = _landed(file, path, side, known.batch, zone)
+                if fresh.digest != known.digest:
+                    changed.append(fresh)
+        present = {spec.relative(file.path) for file in found}
+        vanished += [f for (s, path), f in ledger.files.items() if s is side and path not in present]
+    if arrivals:
+        taken = [*ledger.batches, *(f.batch for f in discovered)]
+        batch = BatchId(max(taken) + 1 if taken else 0)
+        discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
+    return Discovery(tuple(discovered), tuple(changed), tuple(vanished))
+
+
+def _landed(file: FoundFile, path: str, side: Side, batch: BatchId, zone: LandingZone) -> LandedFile:
+    return LandedFile(path, side, batch, file.size, file.modified, zone.digest(file))

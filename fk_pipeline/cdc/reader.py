@@ -1,0 +1,79 @@
+"""Landing files as lines with their place, and the formats by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.debezium import Debezium
+from fk_pipeline.cdc.records import Format
+from fk_pipeline.cdc.records import text as text_literal
+from fk_pipeline.cdc.rows import Rows
+from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.tables.ledger import LandedFile
+
+_FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Rows())}
+
+
+def format_of(side: SideSpec) -> Format:
+    """The format that a side is written in."""
+    return _FORMATS[side.format]
+
+
+def read_lines(session: SparkSession, files: Mapping[int, Sequence[LandedFile]], spec: PipelineSpec) -> DataFrame:
+    """One row per line of the files, split on the line feed only.
+
+    Args:
+        session: a Spark session.
+        files: per batch its files, in the order in which they count.
+        spec: the pipeline; the paths are relative to its file.
+
+    Returns:
+        `value` (the line) and its place: `batch`, `file`, `file_number`, `block`, `position`.
+    """
+    places = [
+        (spec.location(f.path), int(batch), number) for batch, group in files.items() for number, f in enumerate(group)
+    ]
+    text = session.read.text([path for path, _, _ in places], lineSep="\n").select(
+        "value",
+        _plain_path(F.col("_metadata.file_path")).alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.monotonically_increasing_id().alias("position"),
+    )
+    if len(places) == 1:
+        _, batch, number = places[0]
+        return text.withColumn("batch", F.lit(batch)).withColumn("file_number", F.lit(number))
+    values = ", ".join(f"({text_literal(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
+    index = session.sql(f"SELECT * FROM VALUES {values} AS files(file, batch, file_number)")
+    return text.join(F.broadcast(index), "file")
+
+
+def _without_scheme(path: str) -> str:
+    return path.removeprefix("file://") if path.startswith("file:") else path
+
+
+def _plain_path(uri: Column) -> Column:
+    """The path as listed: Spark reports an encoded URI, with `file:` before a local path."""
+    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(decoded, "^file:/+", "/")
+
+
+def line_numbers(lines: DataFrame, records: DataFrame) -> DataFrame:
+    """`records` with `line`: the number of the line in its file, from 1.
+
+    Positions are consecutive within a split of a file, so counting the lines of the splits before is enough.
+    """
+    splits = lines.groupBy("file", "block").agg(F.min("position").alias("_first"), F.count("*").alias("_lines"))
+    earlier = splits.alias("a").join(
+        splits.alias("b"), (F.col("a.file") == F.col("b.file")) & (F.col("b.block") < F.col("a.block")), "left"
+    )
+    starts = earlier.groupBy(F.col("a.file").alias("file"), F.col("a.block").alias("block")).agg(
+        F.first("a._first").alias("_first"), F.coalesce(F.sum("b._lines"), F.lit(0)).alias("_before")
+    )
+    return (
+        records.join(F.broadcast(starts), ["file", "block"])
+        .withColumn("line", F.col("position") - F.col("_first") + F.col("_before") + 1)
+        .drop("_first", "_before")
+    )

@@ -1,0 +1,111 @@
+"""What every format makes of a line: an event, something to ignore, or a record for the quarantine.
+
+A format is one small class (`Format`). It gets lines with their place and returns one row per line:
+
+| column | |
+|---|---|
+| `kind` | `event`, `ignored`, `bad`, or `truncate` (an event that has no key) |
+| `reason` | why it is ignored or bad |
+| `op` | c, u, r, d |
+| `deleted` | the event is a tombstone |
+| `sequence` | the source's own order, of the format's `sequence_type` |
+| `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
+
+and, unchanged, `value` (the line) and its place: `batch`, `file`, `file_number` (position in the batch's list), `block`
+(offset of the split in the file) and `position` (order within the split).
+
+Formats are written in SQL text: one call each, where a tree of Column objects costs thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from fk_pipeline.spec import Column, SideSpec, quote
+
+EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
+PARSE_OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
+"""`from_json` puts a text that is no such object into the field `_corrupt`."""
+
+
+class Format(Protocol):
+    """One way to write changes as lines."""
+
+    name: str
+    sequence_type: str
+    """DDL of the order that the source gives its events; a struct, compared field by field."""
+
+    def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
+        """One row per line, as the table above says."""
+        ...
+
+
+def text(value: str) -> str:
+    """A SQL string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def typed_row(side: SideSpec, texts: Mapping[str, str]) -> str:
+    """SQL (STRUCT): the declared columns made from texts; null where a text does not fit.
+
+    Args:
+        side: declares the columns.
+        texts: per column SQL of its value as text (STRING).
+    """
+    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c)} AS {c.quoted}" for c in side.columns) + ")"
+
+
+def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
+    """SQL (STRING): the first column whose text does not fit its type; null when all do.
+
+    Args:
+        side: declares the columns.
+        texts: as in `typed_row`.
+        row: SQL of the struct that `typed_row` made.
+    """
+    found = [
+        f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
+        f"CONCAT({text(f'column {c.name}: ')}, SUBSTRING({texts[c.name]}, 1, 80), {text(f' is not {c.type}')}), NULL)"
+        for c in side.columns
+        if _base(c) != "STRING"
+    ]
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def missing_key(side: SideSpec, row: str) -> str:
+    """SQL (STRING): which key column of a row is null; null when none is."""
+    found = [f"IF({row}.{c.quoted} IS NULL, {text(f'key column {c.name} is null')}, NULL)" for c in side.key_columns]
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def struct_of_texts(columns: tuple[Column, ...]) -> str:
+    """DDL of a struct with every column as text."""
+    return "STRUCT<" + ", ".join(f"{c.quoted}: STRING" for c in columns) + ">"
+
+
+def fields_of_texts(names: set[str]) -> str:
+    """DDL of struct fields, every one a text."""
+    return ", ".join(f"{quote(name)}: STRING" for name in sorted(names))
+
+
+def _base(column: Column) -> str:
+    return column.type.upper().split("(")[0].split("<")[0].split(" ")[0]
+
+
+def _convert(value: str, column: Column) -> str:
+    base = _base(column)
+    if base == "STRING":
+        return value
+    if base in ("ARRAY", "MAP", "STRUCT"):
+        return f"FROM_JSON({value}, {text(column.type)})"
+    if base == "BINARY":
+        return f"TRY_TO_BINARY({value}, 'base64')"
+    if base == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31
+        days = f"TRY_CAST({value} AS INT)"
+        return f"COALESCE(DATE_FROM_UNIX_DATE({days}), TRY_CAST({value} AS DATE))"
+    if base.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
+        return f"IF({value} RLIKE '^-?[0-9]+$', NULL, TRY_CAST({value} AS {column.type}))"
+    return f"TRY_CAST({value} AS {column.type})"

@@ -1,0 +1,59 @@
+"""Plain rows as JSON lines: each line is a row and replaces the one with its key (`docs/reference/rows.md`).
+
+With `op_column`, that field says what a line does: a word that starts with d (d, delete) removes the row, one that
+starts with c, i, r or u (c, insert, read, update, upsert) writes it. Order: `sequence_by`, else order of arrival.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from fk_pipeline.cdc.records import (
+    BAD,
+    EVENT,
+    IGNORED,
+    PARSE_OPTIONS,
+    fields_of_texts,
+    misfit,
+    missing_key,
+    text,
+    typed_row,
+)
+from fk_pipeline.spec import SideSpec, quote
+
+
+class Rows:
+    """Reads one JSON object per line."""
+
+    name = "rows"
+    sequence_type = "STRUCT<arrival: INT>"
+
+    def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
+        """One row per line; see `fk_pipeline.cdc.records`."""
+        names = {c.name for c in side.columns} | ({side.op_column} if side.op_column else set())
+        schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
+        op = f"LOWER(SUBSTRING(_record.{quote(side.op_column)}, 1, 1))" if side.op_column else "'u'"
+        texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
+        bad = (
+            "CASE WHEN _record._corrupt IS NOT NULL THEN 'not a JSON object' "
+            f"WHEN op IS NULL THEN {text(f'no operation in {side.op_column}')} "
+            "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd') THEN CONCAT('unknown operation ', op) "
+            f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
+        )
+        place = [f"`{name}`" for name in lines.columns]
+        return (
+            lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
+            .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
+            .selectExpr("*", "op = 'd' AS deleted")
+            .selectExpr("*", "IF(TRIM(value) = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
+            .selectExpr(
+                *place,
+                f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "
+                f"ELSE '{EVENT}' END AS kind",
+                "COALESCE(_ignored, _bad) AS reason",
+                "op",
+                "deleted",
+                "STRUCT(batch AS arrival) AS sequence",
+                "row",
+            )
+        )

@@ -1,0 +1,191 @@
+"""The command `fk-pipeline`. Contract: `docs/reference/command.md`. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
+from fk_pipeline.errors import FkPipelineError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Keeps a foreign-key join of two changing tables up to date on Spark and Delta.",
+)
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
+Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]
+
+
+def app_main() -> None:
+    """Entry point: exit status 0 done, 1 data wrong, 2 usage or configuration, 3 environment."""
+    debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
+    try:
+        code = app(standalone_mode=False)
+    except FkPipelineError as error:
+        if debug:
+            traceback.print_exc()
+        say(f"{type(error).__name__}: {error}")
+        code = error.exit_code
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    sys.stdout.flush()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.command(epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join")
+def run(
+    pipeline: PipelineFile,
+    batches: Annotated[
+        str | None,
+        typer.Option(help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"),
+    ] = None,
+    stages: Annotated[str | None, typer.Option(help="only these, comma-separated; default: all five")] = None,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Discovers batches and runs the stages."""
+    from fk_pipeline.pipeline import load
+
+    wanted = stages.split(",") if stages else None
+    done = load(pipeline).run(batches, wanted, Progress())
+    if format_ is OutputFormat.JSON:
+        print_json([_run_as_json(result) for result in done])
+    elif not done:
+        print("Nothing is due.")
+
+
+def _run_as_json(result: Any) -> dict[str, Any]:
+    return {
+        "stage": result.stage.value,
+        "batches": [int(result.batches.first), int(result.batches.last)],
+        "run_id": result.run_id,
+        "seconds": round(result.seconds, 3),
+        "counts": {str(batch): counts for batch, counts in sorted(result.counts.items())},
+        "versions": result.versions,
+        "notes": list(result.notes),
+    }
+
+
+@app.command(epilog="Example: fk-pipeline verify pipeline.yaml --format json")
+def verify(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+    """Joins the last writers of both changelogs anew and compares that with the result, row by row."""
+    from fk_pipeline.pipeline import load
+
+    report = load(pipeline).verify()
+    if format_ is OutputFormat.JSON:
+        print_json(report.counts() | ({"sample": list(report.sample)} if report.sample else {}))
+    else:
+        print_verification(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: fk-pipeline export pipeline.yaml --to joined.csv")
+def export(
+    pipeline: PipelineFile,
+    to: Annotated[Path, typer.Option("--to", help="a file that ends in .csv, .jsonl or .parquet")],
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Writes the whole result to one file, sorted by key."""
+    from fk_pipeline.pipeline import load
+
+    rows = load(pipeline).export(to)
+    if format_ is OutputFormat.JSON:
+        print_json({"rows": rows, "file": str(to)})
+    else:
+        print(f"{rows:,} rows written to {to}")
+
+
+@app.command(epilog="Example: fk-pipeline show pipeline.yaml verdicts --batch 7 --where \"_fk_verdict = 'joined'\"")
+def show(
+    pipeline: PipelineFile,
+    table: Annotated[str, typer.Argument(help="resolved_join, verdicts, quarantine, runs ...")],
+    batch: Annotated[int | None, typer.Option(help="only rows of this batch")] = None,
+    where: Annotated[str | None, typer.Option(help="a SQL condition")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="at most this many rows")] = 20,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Shows rows of any table of the pipeline."""
+    from fk_pipeline.cli.show import rows_of
+    from fk_pipeline.pipeline import load
+
+    columns, rows = rows_of(load(pipeline), table, batch, where, limit)
+    if format_ is OutputFormat.JSON:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows)
+
+
+@app.command(epilog="Example: fk-pipeline status pipeline.yaml")
+def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+    """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
+    from fk_pipeline.cli.status import print_status, status_of
+    from fk_pipeline.pipeline import load
+
+    found = status_of(load(pipeline))
+    if format_ is OutputFormat.JSON:
+        print_json(found)
+    else:
+        print_status(found)
+
+
+@app.command(epilog="Example: fk-pipeline doctor")
+def doctor(
+    pipeline: Annotated[Path | None, typer.Argument(metavar="[PIPELINE.yaml]", help="also check its warehouse")] = None,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
+    from fk_pipeline.environment.doctor import check_environment
+    from fk_pipeline.spec import load_spec
+
+    warehouse = None
+    if pipeline is not None:
+        home = load_spec(pipeline).home
+        warehouse = None if "://" in home else Path(home)
+    checks = check_environment(pipeline.parent if pipeline else None, warehouse)
+    if format_ is OutputFormat.JSON:
+        print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
+    else:
+        print_table(
+            ["", "check", "found", "wanted", "fix"],
+            [["ok" if c.ok else "FAILED", c.name, c.found, c.wanted, "" if c.ok else c.fix] for c in checks],
+        )
+    if not all(c.ok for c in checks):
+        raise typer.Exit(3)
+
+
+@app.command(epilog="Example: fk-pipeline demo my-demo")
+def demo(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="a folder of yours")] = Path("fk-pipeline-demo"),
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Real flights joined to real planes, end to end, in a folder of yours; verified at the end."""
+    from fk_pipeline.demo.tour import run_demo
+
+    result = run_demo(directory, quiet=format_ is OutputFormat.JSON)
+    if format_ is OutputFormat.JSON:
+        print_json(result)
+    if not result["ok"]:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app_main()

@@ -1,0 +1,48 @@
+"""Rows of a table for `show`: hashes as hex, everything else as Spark prints it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import quote
+from fk_pipeline.tables import schemas as s
+
+BATCH_COLUMNS = (s.BATCH, s.APPLIED_IN, "batch")
+"""What says to which batch a row belongs, in the tables that have it."""
+
+
+def rows_of(
+    pipeline: Pipeline, table: str, batch: int | None, where: str | None, limit: int
+) -> tuple[list[str], list[list[Any]]]:
+    """Column names and rows.
+
+    Raises:
+        UsageError: no such table, a condition that Spark refuses, or a table without batches.
+    """
+    frame = pipeline.table(table)
+    if batch is not None:
+        column = next((c for c in BATCH_COLUMNS if c in frame.columns), None)
+        if column is None:
+            raise UsageError(f"table {table} does not know batches", fix="leave out --batch")
+        frame = frame.where(F.col(column) == batch)
+    try:
+        if where is not None:
+            frame = frame.where(where)
+        shown = frame.select(
+            *[
+                (F.hex(quote(f.name)) if isinstance(f.dataType, T.BinaryType) else F.col(quote(f.name))).alias(f.name)
+                for f in frame.schema.fields
+            ]
+        )
+        lines = shown.limit(limit).select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+        rows = [json.loads(row["row"]) for row in lines.collect()]
+    except PySparkException as error:
+        raise UsageError(f"--where: {str(error).strip().splitlines()[0]}") from None
+    return frame.columns, [[row.get(name) for name in frame.columns] for row in rows]

@@ -1,0 +1,71 @@
+"""The state of a pipeline from its ledger alone: no Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fk_pipeline.console import print_table
+from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.tables.ledger import Ledger
+
+VERDICTS_SHOWN = 12
+"""Batches that the table for people shows; the JSON has all."""
+
+
+def status_of(pipeline: Pipeline) -> dict[str, Any]:
+    """Per batch and stage its state (done, due, rewritten since, started, failed), and totals."""
+    ledger = pipeline.ledger()
+    new = pipeline.look()
+    finished = [t for st in ledger.stages.values() if (t := st.finished_at) is not None]
+    verdicts: dict[str, int] = {}
+    for (stage, _), state in ledger.stages.items():
+        if stage == Stage.RESOLVED_JOIN:
+            for name, number in state.counts.items():
+                verdicts[name] = verdicts.get(name, 0) + number
+    quarantined = sum(st.counts.get("quarantined", 0) for st in ledger.stages.values())
+    errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.stages.items()) if st.error}
+    return {
+        "pipeline": pipeline.spec.name,
+        "batches": [
+            {"batch": int(b), "stages": {stage.value: _state(ledger, stage, b) for stage in Stage}}
+            for b in ledger.batches
+        ],
+        "due": sum(len(ledger.due(stage)) for stage in Stage),
+        "new_files": len(new.discovered),
+        "changed_files": len(new.changed),
+        "vanished_files": len(new.vanished),
+        "verdicts": verdicts,
+        "quarantined": quarantined,
+        "errors": errors,
+        "last_run": max(finished).isoformat() if finished else None,
+        "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
+    }
+
+
+def _state(ledger: Ledger, stage: Stage, batch: int) -> str:
+    state = ledger.state(stage, batch)
+    if not ledger.is_due(stage, batch):
+        return "done"
+    if state.last_event in ("started", "failed"):
+        return state.last_event
+    return "rewritten since" if state.succeeded is not None else "due"
+
+
+def print_status(found: dict[str, Any]) -> None:
+    """The status for people: the batches that are not done, or the newest ones."""
+    batches = found["batches"]
+    open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
+    shown = (open_batches or batches)[-VERDICTS_SHOWN:]
+    print(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
+    if shown:
+        print_table(["batch", *Stage], [[str(b["batch"]), *b["stages"].values()] for b in shown])
+    for what in ("new_files", "changed_files", "vanished_files", "quarantined"):
+        if found[what]:
+            print(f"{what.replace('_', ' ')}: {found[what]:,}")
+    if found["verdicts"]:
+        print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
+    for where, error in found["errors"].items():
+        print(f"failed: {where}: {error}")
+    print(f"last run: {found['last_run'] or 'never'}")

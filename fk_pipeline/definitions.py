@@ -1,0 +1,80 @@
+"""Dagster's entry point: `workspace.yaml` loads this module, users call `fk.definitions([...])` in a project of theirs.
+
+`defs` holds the pipelines that FK_PIPELINES names (files, or folders of them, separated like PATH); by default the
+demo's, in the folder `fk-pipeline-demo` of the working directory, where `fk-pipeline demo` puts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dagster import Definitions, in_process_executor
+
+from assets import assets_of
+from assets.jobs import batches_job
+from assets.sensors import batches_sensor
+from fk_pipeline.demo.files import demo_spec
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.stages.layout import declared_layout
+from resources import FkSparkResource, LandingZoneResource
+
+
+def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> Definitions:
+    """Assets, jobs and sensors of some pipelines, with the resources that they need.
+
+    All stages of a run share one process and one Spark session.
+
+    Raises:
+        PipelineFileError: a pipeline file is wrong, or two have one name.
+    """
+    specs = [_spec(pipeline) for pipeline in pipelines]
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise PipelineFileError(f"two pipelines are called {name!r}", fix="give each a name of its own")
+    jobs = {spec.name: batches_job(spec) for spec in specs}
+    spark_config = {name: value for spec in specs for name, value in spec.settings.spark.items()}
+    return Definitions(
+        assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
+        jobs=list(jobs.values()),
+        sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
+        resources={"spark": FkSparkResource(spark_config=spark_config), "landing_zone": LandingZoneResource()},
+        executor=in_process_executor,
+    )
+
+
+def _spec(pipeline: str | Path | PipelineSpec | Pipeline) -> PipelineSpec:
+    if isinstance(pipeline, Pipeline):
+        return pipeline.spec
+    return pipeline if isinstance(pipeline, PipelineSpec) else load_spec(pipeline)
+
+
+def pipelines_of(environment: str | None) -> list[PipelineSpec]:
+    """The pipelines that FK_PIPELINES names."""
+    if not environment:
+        return [demo_spec(Path.cwd() / "fk-pipeline-demo")]
+    files: list[Path] = []
+    for part in environment.split(os.pathsep):
+        path = Path(part)
+        files += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    return [load_spec(file) for file in files]
+
+
+defs = definitions(pipelines_of(os.environ.get("FK_PIPELINES")))
+
+
+class _CallableModule(types.ModuleType):
+    """Lets `fk.definitions` be both this module, for Dagster, and the function, for users."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Definitions:
+        return definitions(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

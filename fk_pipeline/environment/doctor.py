@@ -1,0 +1,246 @@
+"""The checks behind `fk-pipeline doctor`: is this machine fit to run a pipeline?
+
+Nothing heavy is imported and no Spark is started, so that the checks also work, and quickly, on a broken installation.
+The tested versions are the pins of this package's own metadata: there is no second list.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fk_pipeline.environment import jars
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+PINNED_PACKAGES = ("dagster", "dagster-pyspark", "pyspark", "delta-spark", "great-expectations", "deltalake")
+GENERIC_NAMES = ("assets", "resources", "expectations")
+_GIB = 1024**3
+_LEAST_DISK = 1 * _GIB
+_LEAST_MEMORY = 3 * _GIB  # a JVM with a heap of 1 GiB, its Python, and Dagster
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor's report; `fix` is one sentence, empty when there is nothing to mend."""
+
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+    fix: str = ""
+
+
+def check_environment(pipeline_folder: Path | None = None, warehouse: Path | str | None = None) -> list[Check]:
+    """Every check, good ones included, in the order in which they are best mended.
+
+    `pipeline_folder` is where Dagster will be started from, `warehouse` the folder (or URI) that will be written; by
+    default the working directory and `warehouse` in it.
+    """
+    folder = pipeline_folder or Path.cwd()
+    store = warehouse or folder / "warehouse"
+    return [
+        check_python(),
+        check_java(),
+        check_jars(),
+        *(check_version(package) for package in PINNED_PACKAGES),
+        *(check_own_package(name, folder) for name in GENERIC_NAMES),
+        check_dagster_home(),
+        check_writable(store),
+        check_disk(store),
+        check_memory(),
+    ]
+
+
+def remote_session() -> str | None:
+    """The Spark Connect URL that sessions will use, if any: then no JVM starts on this machine.
+
+    With SPARK_MASTER, the driver still runs here, on this machine's Java, and sends these JARs to the cluster.
+    """
+    return os.environ.get("FK_SPARK_REMOTE") or None
+
+
+def check_python() -> Check:
+    """This interpreter, 3.11 or newer."""
+    ok = sys.version_info[:2] >= OLDEST_PYTHON
+    fix = "Install Python 3.11 or newer and run `make setup PYTHON=python3.11`."
+    return Check("Python", ok, ".".join(map(str, sys.version_info[:3])), "3.11 or newer", "" if ok else fix)
+
+
+def check_java() -> Check:
+    """The Java that Spark's start script would take: JAVA_HOME's, else the first on the PATH."""
+    wanted = f"JDK {OLDEST_JAVA} or newer"
+    if remote_session():
+        return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=wanted)
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    fix = f"Install a JDK {OLDEST_JAVA} or newer and set JAVA_HOME to it."
+    if java is None:
+        return Check("Java", ok=False, found="no java on the PATH, JAVA_HOME is not set", wanted=wanted, fix=fix)
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("Java", ok=False, found=f"{java} does not run: {error}", wanted=wanted, fix=fix)
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
+    if version is None:
+        return Check("Java", ok=False, found=f"{java} -version names no version", wanted=wanted, fix=fix)
+    ok = int(version[1]) >= OLDEST_JAVA
+    return Check("Java", ok, f"{version[0].removeprefix('version ')} at {java}", wanted, "" if ok else fix)
+
+
+def check_jars() -> Check:
+    """The Delta JARs, by their SHA-256."""
+    wanted = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
+    if remote_session():
+        return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=wanted)
+    wrong = jars.wrong_jars()
+    if not wrong:
+        return Check("Delta JARs", ok=True, found=str(jars.jar_folder()), wanted=wanted)
+    fix = f"Run `{jars.FETCH_COMMAND}`, or set spark.jars.packages under settings.spark in the pipeline file."
+    return Check("Delta JARs", ok=False, found=f"in {jars.jar_folder()}: {', '.join(wrong)}", wanted=wanted, fix=fix)
+
+
+def tested_versions() -> dict[str, str]:
+    """The exact pins of this package by distribution name; empty when it is not installed."""
+    try:
+        requirements = importlib.metadata.requires("fk-pipeline") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*==\s*([^\s;,]+)", requirement) for requirement in requirements)
+    return {pin[1].lower(): pin[2] for pin in pins if pin}
+
+
+def check_version(package: str) -> Check:
+    """An installed distribution against the tested version."""
+    wanted = tested_versions().get(package)
+    if wanted is None:
+        fix = "Run `make setup`, or `pip install` fk-pipeline into this environment."
+        return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted="its pins", fix=fix)
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        found = "not installed"
+    ok = found == wanted
+    return Check(package, ok, found, wanted, "" if ok else f"Run `make setup`, or `pip install '{package}=={wanted}'`.")
+
+
+def check_own_package(name: str, folder: Path) -> Check:
+    """That `import name` finds our package and no other one of the same generic name.
+
+    Another can come first in site-packages, or in the folder that Dagster is started from, which it puts in front of
+    the import path.
+    """
+    ours = Path(__file__).resolve().parents[2] / name / "__init__.py"
+    candidates = [folder / f"{name}.py", folder / name / "__init__.py"]
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # a module in sys.modules that was made by hand
+        spec = None
+    if spec is not None:
+        candidates.append(Path(spec.origin or next(iter(spec.submodule_search_locations or []), name)))
+    intruders = [path for path in candidates if path.exists() and path.resolve() != ours]
+    wanted = str(ours.parent)
+    if intruders:
+        fix = f"Rename {intruders[0]} or uninstall the package that brought it: it hides fk-pipeline's own `{name}`."
+        return Check(f"package {name}", ok=False, found=str(intruders[0]), wanted=wanted, fix=fix)
+    if spec is None:
+        fix = "Run `make setup`, or `pip install` fk-pipeline anew."
+        return Check(f"package {name}", ok=False, found="not found", wanted=wanted, fix=fix)
+    return Check(f"package {name}", ok=True, found=wanted, wanted=wanted)
+
+
+def check_dagster_home() -> Check:
+    """DAGSTER_HOME: unset is allowed, set to what Dagster cannot use is not."""
+    wanted = "unset, or a folder that can be written"
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
+        found = "not set: `dagster dev` forgets its runs when it stops, the data stays"
+        return Check("DAGSTER_HOME", ok=True, found=found, wanted=wanted)
+    path = Path(home)
+    if not path.is_absolute():
+        fix = f"Set DAGSTER_HOME to an absolute path, such as {path.absolute()}."
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} is a relative path", wanted=wanted, fix=fix)
+    if not path.is_dir():
+        fix = f"Run `mkdir -p {home}`, or unset DAGSTER_HOME."
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} is not a folder", wanted=wanted, fix=fix)
+    if not _can_write(path):
+        fix = f"Make {home} writable for this user, or set DAGSTER_HOME to another folder."
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} cannot be written", wanted=wanted, fix=fix)
+    return Check("DAGSTER_HOME", ok=True, found=home, wanted=wanted)
+
+
+def check_writable(warehouse: Path | str) -> Check:
+    """Write access to the warehouse, or to the folder in which it will be made."""
+    wanted = "a folder that can be written"
+    path = _local_path(warehouse)
+    if path is None:
+        return Check("Warehouse", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=wanted)
+    existing = _nearest_existing(path)
+    if existing.is_dir() and _can_write(existing):
+        return Check("Warehouse", ok=True, found=str(path), wanted=wanted)
+    problem = "cannot be written" if existing.is_dir() else "is not a folder"
+    fix = f"Make {existing} a folder that this user can write, or name another `warehouse` in the pipeline file."
+    return Check("Warehouse", ok=False, found=f"{existing} {problem}", wanted=wanted, fix=fix)
+
+
+def check_disk(warehouse: Path | str) -> Check:
+    """Free space where the warehouse lies."""
+    wanted = f"more than {_gib(_LEAST_DISK)} free"
+    path = _local_path(warehouse)
+    if path is None:
+        return Check("Disk", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=wanted)
+    place = _nearest_existing(path)
+    free = shutil.disk_usage(place).free
+    ok = free > _LEAST_DISK
+    fix = f"Free space on the disk of {place}, or name another `warehouse` in the pipeline file."
+    return Check("Disk", ok, f"{_gib(free)} free at {place}", wanted, "" if ok else fix)
+
+
+def check_memory() -> Check:
+    """The memory of this machine, or of the container if it grants less."""
+    wanted = f"{_gib(_LEAST_MEMORY)} or more"
+    if remote_session():
+        return Check("Memory", ok=True, found="no Spark here: sessions are remote (Spark Connect)", wanted=wanted)
+    memory = _memory()
+    if memory is None:
+        return Check("Memory", ok=True, found="unknown on this system", wanted=wanted)
+    ok = memory >= _LEAST_MEMORY
+    fix = "Give the machine or container more memory, or use a Spark elsewhere by FK_SPARK_REMOTE."
+    return Check("Memory", ok, _gib(memory), wanted, "" if ok else fix)
+
+
+def _memory() -> int | None:
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    try:
+        container = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        return machine
+    return min(machine, int(container)) if container.isdigit() else machine
+
+
+def _local_path(warehouse: Path | str) -> Path | None:
+    """The folder that a path or a file: URI names; None for any other URI."""
+    text = str(warehouse)
+    if text.startswith("file:"):
+        return Path("/" + text.removeprefix("file:").lstrip("/"))
+    return None if re.match(r"[A-Za-z][\w+.-]+:/", text) else Path(text).absolute()
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _can_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

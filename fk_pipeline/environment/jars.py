@@ -1,0 +1,232 @@
+"""The two Delta JARs that Spark needs: where they lie, and how they get there.
+
+`make setup` brings them once, by `python -m fk_pipeline.environment.jars`; afterwards no session touches the network.
+They come from Maven Central, from a mirror (`--base-url` or FK_MAVEN_BASE_URL) or from a folder (`--from-dir`, also
+one laid out as a Maven repository), and are used only if their SHA-256 is the one below. urllib's own settings hold:
+HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE. A user name and password may stand in the base URL.
+
+Whoever prefers Spark's own Ivy settings (`spark.jars.packages`, `spark.jars.ivySettings`) sets them in the pipeline
+file under `settings.spark`: with `spark.jars.packages` set, a session does not use these JARs.
+
+Only the standard library is imported: this file runs before anything else is installed.
+"""
+
+import argparse
+import base64
+import hashlib
+import os
+import shutil
+import ssl
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
+FETCH_COMMAND = "python -m fk_pipeline.environment.jars"
+_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A file of a Maven repository, and what it must contain."""
+
+    artifact: str
+    version: str
+    sha256: str
+    group: str = "io.delta"
+
+    @property
+    def coordinates(self) -> str:
+        """`group:artifact:version`, as Spark's `spark.jars.packages` spells it."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """`artifact-version.jar`."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def repository_path(self) -> str:
+        """Where a Maven repository keeps it, relative to the repository's root."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
+
+
+# Two are enough, on Spark's own class path: the others that Ivy would bring are older twins of Spark's own.
+DELTA_JARS = (
+    Jar("delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
+    Jar("delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+)
+
+
+class JarsMissing(RuntimeError):
+    """A JAR is not there, could not be brought, or is not the right one; the message carries the fix."""
+
+
+def jar_folder() -> Path:
+    """The folder of the JARs: FK_JARS_DIR, else a folder of this Python environment."""
+    override = os.environ.get("FK_JARS_DIR")
+    return Path(override) if override else Path(sys.prefix) / "share" / "fk-pipeline" / "jars"
+
+
+def jar_paths() -> tuple[Path, ...]:
+    """The existing JARs, in the order of `DELTA_JARS`; `JarsMissing` if one is not there.
+
+    The content is not read: a JAR enters the folder by `fetch`, which checks it. `wrong_jars` checks it again.
+    """
+    paths = tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise JarsMissing(
+            f"{' and '.join(missing)} not found in {jar_folder()}: run `make setup` or `{FETCH_COMMAND}`, "
+            "or point FK_JARS_DIR to the folder that has them."
+        )
+    return paths
+
+
+def wrong_jars(folder: Path | None = None) -> list[str]:
+    """One phrase per JAR that is missing or has another SHA-256; empty when all is well."""
+    folder = folder or jar_folder()
+    wrong = []
+    for jar in DELTA_JARS:
+        path = folder / jar.file_name
+        if not path.is_file():
+            wrong.append(f"{jar.file_name} is missing")
+        elif _sha256(path) != jar.sha256:
+            wrong.append(f"{jar.file_name} has another SHA-256")
+    return wrong
+
+
+def verify(folder: Path | None = None) -> None:
+    """Raises `JarsMissing` unless every JAR is there with its SHA-256."""
+    wrong = wrong_jars(folder)
+    if wrong:
+        raise JarsMissing(f"In {folder or jar_folder()} {' and '.join(wrong)}: run `{FETCH_COMMAND}`.")
+
+
+def fetch(base_url: str | None = None, from_dir: Path | None = None, target: Path | None = None) -> list[Path]:
+    """Brings the JARs that are missing or damaged into `target`, and returns those that it brought.
+
+    From `from_dir` if given, else from `base_url`, FK_MAVEN_BASE_URL or Maven Central. Each is checked under a
+    temporary name and then renamed into place, so that a half-written or wrong one is never used.
+    """
+    target = target or jar_folder()
+    base_url = base_url or os.environ.get("FK_MAVEN_BASE_URL") or MAVEN_CENTRAL
+    return [
+        _bring(jar, base_url, from_dir, target)
+        for jar in DELTA_JARS
+        if not (target / jar.file_name).is_file() or _sha256(target / jar.file_name) != jar.sha256
+    ]
+
+
+def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path) -> Path:
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{jar.file_name}.", dir=target)
+    except OSError as error:
+        raise JarsMissing(
+            f"{target} cannot be written ({error.strerror}): set FK_JARS_DIR to a folder of yours and run this again."
+        ) from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            origin = _download(jar, base_url, out) if from_dir is None else _copy(jar, from_dir, out)
+        found = _sha256(temporary)
+        if found != jar.sha256:
+            raise JarsMissing(
+                f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...) and was "
+                "not used: look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir."
+            )
+        temporary.chmod(0o644)
+        return temporary.replace(target / jar.file_name)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:
+    for path in (folder / jar.file_name, folder / jar.repository_path):
+        if path.is_file():
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, out)
+            return str(path)
+    raise JarsMissing(f"{folder} has no {jar.file_name}: put it there from any Maven repository ({jar.coordinates}).")
+
+
+def _download(jar: Jar, base_url: str, out: IO[bytes]) -> str:
+    request, address = _request(f"{base_url.rstrip('/')}/{jar.repository_path}")
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            shutil.copyfileobj(response, out)
+    except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors; a malformed URL is a ValueError
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the connection
+        raise JarsMissing(f"{address} could not be loaded ({_reason(error)}): {_way_out(error)}.") from error
+    return address
+
+
+def _request(url: str) -> tuple[urllib.request.Request, str]:
+    """The request, and its URL without user name and password, to be shown."""
+    parts = urllib.parse.urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    address = urllib.parse.urlunsplit(parts._replace(netloc=host))
+    try:
+        request = urllib.request.Request(address)
+    except ValueError as error:
+        raise JarsMissing(
+            f"'{address}' is no URL: give --base-url or FK_MAVEN_BASE_URL as https://host/path or file:///folder."
+        ) from error
+    if login:  # not sent on to the host of a redirect
+        token = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request, address
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code} {error.reason}"
+    return str(error.reason if isinstance(error, urllib.error.URLError) else error)
+
+
+def _way_out(error: Exception) -> str:
+    if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+        return "set SSL_CERT_FILE to the file with your network's certificates"
+    return (
+        "behind a mirror set FK_MAVEN_BASE_URL to its address; offline bring the two JARs yourself and use "
+        f"`{FETCH_COMMAND} --from-dir DIR`"
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fetches the JARs, or with --verify looks only; returns the exit status: 0, or 3 for an unfit environment."""
+    parser = argparse.ArgumentParser(prog=FETCH_COMMAND, description="Bring the Delta JARs into this environment.")
+    parser.add_argument("--from-dir", type=Path, metavar="DIR", help="copy them from a folder instead of downloading")
+    parser.add_argument("--base-url", metavar="URL", help=f"a Maven repository (default: {MAVEN_CENTRAL})")
+    parser.add_argument("--verify", action="store_true", help="only check that they are there and right")
+    options = parser.parse_args(arguments)
+    try:
+        if options.verify:
+            verify()
+        else:
+            for path in fetch(options.base_url, options.from_dir):
+                print(f"fetched {path}")
+    except JarsMissing as error:
+        print(error, file=sys.stderr)
+        return 3
+    print(f"Delta JARs are in {jar_folder()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Error types. Each says what happened, where, why it matters and which command comes next.
+
+`exit_code` is what the command returns for the error: 1 the data is wrong, 2 wrong usage or configuration,
+3 the environment is not fit.
+"""
+
+from __future__ import annotations
+
+
+class FkPipelineError(Exception):
+    """Base of every error a user can meet.
+
+    Args:
+        what: what happened, one sentence.
+        where: pipeline, stage, batch, file and line: as much as is known.
+        why: why it matters, or what state is left.
+        fix: what would be right, or the next command.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
+        self.what, self.where, self.why, self.fix = what, where, why, fix
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.why:
+            parts.append(self.why)
+        if self.fix:
+            parts.append(f"Fix: {self.fix}")
+        return "\n  ".join(parts)
+
+
+class PipelineFileError(FkPipelineError):
+    """The pipeline file says something that cannot be run; `where` is `file:line`. Nothing was written."""
+
+    exit_code = 2
+
+
+class UsageError(FkPipelineError):
+    """The command was called with something it does not understand."""
+
+    exit_code = 2
+
+
+class EnvironmentNotFit(FkPipelineError):
+    """Java, the Delta JARs, a version or a permission is missing."""
+
+    exit_code = 3
+
+
+class LandingError(FkPipelineError):
+    """A landing file cannot be assigned to a batch or cannot be read any more."""
+
+
+class BadRecordError(FkPipelineError):
+    """`on_bad_record: fail` and a batch holds a record that cannot be applied. The batch stays due."""
+
+
+class UnsupportedEventError(FkPipelineError):
+    """The change stream holds an event that the pipeline cannot apply without giving a wrong result."""
+
+
+class StageError(FkPipelineError):
+    """A stage failed. Its batches stay due; running it again repairs whatever it had committed."""
+
+
+class ExpressionError(StageError):
+    """A SQL expression of the pipeline file fails on a row."""
+
+
+class StateError(FkPipelineError):
+    """The warehouse does not fit the pipeline file or this version, and a run would mix both."""
+
+
+class LeaseTakenError(FkPipelineError):
+    """Another run holds the stage: one run of a stage of a pipeline at a time (architecture, rule 8)."""

@@ -1,0 +1,108 @@
+"""Writes the result, sorted by key, as one file: the texts of `docs/reference/command.md`, section export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.tables import schemas as s
+
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+
+
+def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
+    """Writes the selected columns of the result, in the order of `select`, sorted by key.
+
+    The file appears only when it is complete.
+
+    Returns:
+        The number of rows written.
+
+    Raises:
+        UsageError: the ending is neither .csv, .jsonl nor .parquet.
+    """
+    writers = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
+    if file.suffix not in writers:
+        raise UsageError(
+            f"{file.name}: cannot write {file.suffix or 'a file without ending'}",
+            fix="use a file that ends in .csv, .jsonl or .parquet",
+        )
+    keys = [quote(name) for name, _ in s.pk_columns(spec)]
+    rows = result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    try:
+        written = writers[file.suffix](rows, part)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    return written
+
+
+def _text(column: Column, kind: T.DataType) -> Column:
+    """What a value looks like as text; numbers and booleans stay what they are."""
+    if isinstance(kind, T.DecimalType):
+        return column.cast("string")
+    if isinstance(kind, T.TimestampType):
+        return F.date_format(column, TIMESTAMP_FORMAT + "'Z'")
+    if isinstance(kind, T.TimestampNTZType):
+        return F.date_format(column, TIMESTAMP_FORMAT)
+    if isinstance(kind, T.BinaryType):
+        return F.base64(column)
+    return column
+
+
+def _texts(rows: DataFrame) -> list[Column]:
+    return [_text(F.col(quote(f.name)), f.dataType).alias(f.name) for f in rows.schema.fields]
+
+
+def _write_jsonl(rows: DataFrame, file: Path) -> int:
+    options = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
+    lines = rows.select(F.to_json(F.struct(*_texts(rows)), options).alias("line"))
+    with file.open("w", encoding="utf-8", newline="") as out:
+        return _write_lines((row["line"] for row in lines.toLocalIterator()), out)
+
+
+def _write_csv(rows: DataFrame, file: Path) -> int:
+    nested = (T.ArrayType, T.MapType, T.StructType)
+    texts = [
+        (F.to_json(text) if isinstance(f.dataType, nested) else text).cast("string").alias(f.name)
+        for text, f in zip(_texts(rows), rows.schema.fields, strict=True)
+    ]
+    with file.open("w", encoding="utf-8", newline="") as out:
+        _write_lines([_csv_line(rows.columns)], out)
+        return _write_lines((_csv_line(row) for row in rows.select(*texts).toLocalIterator()), out)
+
+
+def _csv_line(values: object) -> str:
+    """A CSV record: NULL is an empty field, the empty string is `""`."""
+    return ",".join("" if v is None else _csv_field(v) for v in values)  # type: ignore[attr-defined]
+
+
+def _csv_field(text: str) -> str:
+    if text == "" or any(c in text for c in ',"\n\r'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def _write_lines(lines: Iterator[str] | list[str], out: IO[str]) -> int:
+    number = 0
+    for line in lines:
+        out.write(line + "\n")
+        number += 1
+    return number
+
+
+def _write_parquet(rows: DataFrame, file: Path) -> int:
+    import pyarrow.parquet as pq
+
+    table = rows.toArrow()
+    pq.write_table(table, file)
+    return int(table.num_rows)

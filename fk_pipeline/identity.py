@@ -1,0 +1,139 @@
+"""Identities: batches, ranges of them, sides and stages. Small frozen values instead of bare strings and ints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_BATCH = 99_999_999
+"""A batch number has at most 8 digits, so that the order of the keys is the order of the batches."""
+
+
+class BatchId(int):
+    """Number of a CDC batch. Its key, `b%08d`, is the Dagster partition key."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: int | str) -> BatchId:
+        number = int(value)
+        if not 0 <= number <= MAX_BATCH:
+            raise ValueError(f"batch {number} is not between 0 and {MAX_BATCH}")
+        return super().__new__(cls, number)
+
+    @property
+    def key(self) -> str:
+        """The partition key.
+
+        >>> BatchId(42).key
+        'b00000042'
+        """
+        return f"b{int(self):08d}"
+
+    @classmethod
+    def from_key(cls, key: str) -> BatchId:
+        """The batch of a partition key.
+
+        >>> BatchId.from_key('b00000042') == 42
+        True
+        """
+        if not re.fullmatch(r"b\d{8}", key):
+            raise ValueError(f"{key!r} is not a batch key like b00000042")
+        return cls(key[1:])
+
+
+@dataclass(frozen=True, order=True)
+class BatchRange:
+    """All batches from `first` to `last`, both included: what one pass of a stage covers."""
+
+    first: BatchId
+    last: BatchId
+
+    def __post_init__(self) -> None:
+        if self.first > self.last:
+            raise ValueError(f"{self.first}..{self.last} is empty: the first batch comes after the last")
+
+    @classmethod
+    def of(cls, first: int, last: int | None = None) -> BatchRange:
+        """A range of plain numbers; without `last`, the range of one batch."""
+        return cls(BatchId(first), BatchId(first if last is None else last))
+
+    def predicate(self, column: str) -> str:
+        """The range as a SQL condition on an integer column.
+
+        >>> BatchRange.of(3, 5).predicate('n')
+        'n BETWEEN 3 AND 5'
+        """
+        if self.first == self.last:
+            return f"{column} = {int(self.first)}"
+        return f"{column} BETWEEN {int(self.first)} AND {int(self.last)}"
+
+    def __contains__(self, batch: object) -> bool:
+        return isinstance(batch, int) and self.first <= batch <= self.last
+
+    def __str__(self) -> str:
+        return str(int(self.first)) if self.first == self.last else f"{int(self.first)}..{int(self.last)}"
+
+
+def parse_batches(text: str) -> list[BatchRange]:
+    """The passes that `--batches` asks for, in the order given.
+
+    >>> [str(r) for r in parse_batches('3,7,9..12')]
+    ['3', '7', '9..12']
+    """
+    ranges = []
+    for part in (p.strip() for p in text.split(",")):
+        match = re.fullmatch(r"b?(\d+)(?:\.\.b?(\d+))?", part)
+        if match is None:
+            raise ValueError(f"{part!r} is neither a batch number nor a range like 9..12")
+        ranges.append(BatchRange.of(int(match[1]), int(match[2]) if match[2] else None))
+    return ranges
+
+
+def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
+    """The fewest ranges that cover `wanted` and no other *known* batch.
+
+    >>> [str(r) for r in contiguous([1, 2, 9, 20], known=[1, 2, 5, 9, 20])]
+    ['1..2', '9..20']
+    """
+    chosen = set(wanted)
+    run: list[int] = []
+    for batch in sorted(chosen | set(known)):
+        if batch in chosen:
+            run.append(batch)
+        elif run:
+            yield BatchRange.of(run[0], run[-1])
+            run = []
+    if run:
+        yield BatchRange.of(run[0], run[-1])
+
+
+class Side(StrEnum):
+    """Which input of the join a record belongs to."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+class Stage(StrEnum):
+    """The five stages of the foreign-key join, named after their roles in KIP-213."""
+
+    LEFT_CHANGELOG = "left_changelog"
+    RIGHT_TABLE = "right_table"
+    SUBSCRIPTION_STORE = "subscription_store"
+    RESPONSES = "responses"
+    RESOLVED_JOIN = "resolved_join"
+
+
+UPSTREAM: dict[Stage, tuple[Stage, ...]] = {
+    Stage.LEFT_CHANGELOG: (),
+    Stage.RIGHT_TABLE: (),
+    Stage.SUBSCRIPTION_STORE: (Stage.LEFT_CHANGELOG,),
+    Stage.RESPONSES: (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
+    Stage.RESOLVED_JOIN: (Stage.RESPONSES,),
+}
+"""What a stage reads of the same batch: when an upstream stage runs again, the stage becomes due. In running order."""
+
+SIDE_OF = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
+"""The stages that read landing files, and whose."""

@@ -1,0 +1,216 @@
+"""A pipeline as an object: discover, run, verify, read. The command and the Dagster assets stand on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, contiguous, parse_batches
+from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.tables.lease import lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fk_pipeline.stages.runner import Runner, StageRun
+    from fk_pipeline.tables.ledger import Ledger
+    from fk_pipeline.verify.report import VerifyReport
+
+Progress = Callable[["Pass", "StageRun | None"], None]
+"""Called before a pass of a stage (without a result) and after it."""
+
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a stage over a range of batches."""
+
+    stage: Stage
+    batches: BatchRange
+
+
+def load(file: str | Path) -> Pipeline:
+    """The pipeline of a pipeline file.
+
+    Raises:
+        PipelineFileError: see `fk_pipeline.spec.load_spec`.
+    """
+    return Pipeline(load_spec(file))
+
+
+class Pipeline:
+    """One join. Spark starts only when a method needs it."""
+
+    def __init__(
+        self, spec: PipelineSpec, session: SparkSession | None = None, zone: LandingZone | None = None
+    ) -> None:
+        self.spec = spec
+        self.zone = zone or FsspecLandingZone()
+        self._session = session
+
+    @property
+    def session(self) -> SparkSession:
+        """The Spark session; started on first use."""
+        if self._session is None:
+            from fk_pipeline.session import start_session
+
+            self._session = start_session(self.spec.settings)
+        return self._session
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Runs single stages."""
+        from fk_pipeline.stages.runner import Runner
+
+        return Runner(self.session, self.spec, self._ledger, self.zone)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        from fk_pipeline.tables.ledger import Ledger
+
+        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION)
+
+    def ledger(self) -> Ledger:
+        """The ledger as it is now; needs no Spark."""
+        self._ledger.refresh()
+        return self._ledger
+
+    def discover(self) -> Discovery:
+        """Assigns new and changed landing files to batches. Idempotent; needs no Spark."""
+        with lease(self.spec.home, "discovery"):
+            return discover(self.spec, self.ledger(), self.zone)
+
+    def look(self) -> Discovery:
+        """What `discover` would record; records nothing."""
+        return look(self.spec, self.ledger(), self.zone)
+
+    def due(self) -> dict[Stage, list[BatchId]]:
+        """Per stage the batches that must run, without looking for new files."""
+        ledger = self.ledger()
+        return {stage: ledger.due(stage) for stage in Stage}
+
+    def run(
+        self,
+        batches: str | Sequence[BatchRange] | None = None,
+        stages: Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> list[StageRun]:
+        """Discovers batches and runs stages.
+
+        Args:
+            batches: passes to make in the given order, each stage by stage, `3,7,9..12` for example; default: all that
+                is due.
+            stages: only these stages; default: all five.
+            progress: called before and after every pass.
+
+        Returns:
+            What every pass did, in order.
+        """
+        chosen = self._stages(stages)
+        try:
+            ranges = parse_batches(batches) if isinstance(batches, str) else batches
+        except ValueError as error:
+            raise UsageError(f"--batches: {error}", fix="for example --batches 3,7,9..12") from None
+        self.discover()
+        done: list[StageRun] = []
+        if ranges is not None:
+            for wanted in ranges:
+                for part in self._cut(wanted):
+                    done += [self._pass(Pass(stage, part), progress) for stage in chosen]
+            return done
+        for stage in chosen:
+            ledger = self.ledger()
+            for wanted in contiguous(ledger.due(stage), ledger.batches):
+                done += [self._pass(Pass(stage, part), progress) for part in self._cut(wanted)]
+        return done
+
+    def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
+        if stages is None:
+            return list(Stage)
+        asked = {name.strip() for name in stages}
+        unknown = sorted(asked - {stage.value for stage in Stage})
+        if unknown:
+            raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
+        return [stage for stage in Stage if stage.value in asked]
+
+    def _cut(self, wanted: BatchRange) -> list[BatchRange]:
+        """A range as passes of at most `max_batches_per_pass` known batches."""
+        known = [b for b in self.ledger().batches if b in wanted]
+        size = self.spec.settings.max_batches_per_pass
+        if len(known) <= size:
+            return [wanted]
+        return [BatchRange(known[i], known[i : i + size][-1]) for i in range(0, len(known), size)]
+
+    def _pass(self, work: Pass, progress: Progress | None) -> StageRun:
+        if progress is not None:
+            progress(work, None)
+        result = self.runner.run(work.stage, work.batches)
+        if progress is not None:
+            progress(work, result)
+        return result
+
+    def table(self, name: str) -> DataFrame:
+        """The rows of any of its tables, as they are now.
+
+        Raises:
+            UsageError: no such table.
+        """
+        from fk_pipeline.tables.warehouse import empty
+
+        runner = self.runner
+        if name in LEDGER_TABLES:
+            path = runner.warehouse.path(name)
+            if runner.warehouse.version(name) is None:
+                return empty(self.session, [("entry", "BIGINT")])
+            return self.session.read.format("delta").load(path)
+        table = runner.layout.table(name)
+        if table is None:
+            from dataclasses import fields
+
+            names = [f.name for f in fields(runner.layout)]
+            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join([*names, *LEDGER_TABLES])}")
+        return runner.warehouse.read(table)
+
+    def verify(self) -> VerifyReport:
+        """Compares the result with the join of the last writers of both changelogs."""
+        from fk_pipeline.verify.rejoin import verify
+
+        names = (
+            "left_changelog",
+            "right_changelog",
+            "right_table",
+            "subscription_store",
+            "responses",
+            "resolved_join",
+        )
+        return verify({name: self.table(name) for name in names}, self.due(), self.spec)
+
+    def export(self, file: str | Path) -> int:
+        """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""
+        from fk_pipeline.export import export
+
+        return export(self.table("resolved_join"), self.spec, Path(file))
+
+    def changed_rows(self, batch: int) -> tuple[int, int]:
+        """How many result rows carry `batch` as their last change, and how many there are."""
+        from fk_pipeline.tables.schemas import BATCH
+
+        result = self.table("resolved_join")
+        return result.where(f"{BATCH} = {int(batch)}").count(), result.count()
+
+    def describe(self) -> dict[str, Any]:
+        """Name, join, keys and place of the pipeline, for people and metadata."""
+        return {
+            "name": self.spec.name,
+            "join": self.spec.join,
+            "left key": ", ".join(self.spec.left.key),
+            "foreign key": ", ".join(self.spec.left.foreign_key),
+            "right key": ", ".join(self.spec.right.key),
+            "warehouse": self.spec.home,
+        }

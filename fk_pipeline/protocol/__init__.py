@@ -1,0 +1,1 @@
+"""The protocol of KIP-213: instructions and the row hash."""

@@ -1,0 +1,74 @@
+"""The engine's row hash: 128 bits (MD5) over a canonical encoding, the same on every engine, JDK and time zone.
+
+KIP-213 compares the hash of the left value that a message was made for with the hash of the current one; here both
+sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the encoding promises:
+
+* a field is `n` when null, otherwise `<length>:<text>`, so `('a', null)` and `(null, 'a')` differ, and so do
+  `('ab', '')` and `('a', 'b')`;
+* text is stored as it is: no trimming, no case folding, no Unicode normalisation;
+* integers of every width share one text, decimals lose trailing zeros, dates and timestamps count days and
+  microseconds since 1970 in UTC;
+* floating-point numbers are encoded by their bits (`xxhash64`, a bijection on 64 bits), never by a printed form that
+  changes with the Java version; -0.0 equals 0.0 and every NaN equals every NaN;
+* arrays, structs and maps are encoded element by element, maps by their sorted entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import types as T
+
+from fk_pipeline.spec.sql import quote
+
+HASH_VERSION = 1
+"""Stored with the state; another version is refused, because its hashes cannot be compared with ours."""
+
+NULL_MARKER = "n"
+
+
+def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
+    """SQL (BINARY(16)): the hash of a row given as column names with their types, in a fixed order."""
+    parts = ", ".join(encode(quote(name), kind) for name, kind in fields)
+    return f"UNHEX(MD5(CONCAT('', {parts})))"
+
+
+def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
+    """SQL (STRING, never null): one field of the canonical encoding.
+
+    Args:
+        value: SQL of the value.
+        kind: its type.
+        depth: how many lambdas surround it; keeps their variables apart.
+    """
+    text = _text(value, kind, depth)
+    return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(LENGTH({text}), ':', {text}))"
+
+
+def _text(value: str, kind: T.DataType, depth: int) -> str:
+    """SQL (STRING): the text of a value that is not null."""
+    if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
+        return value
+    if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType | T.BooleanType):
+        return f"CAST({value} AS STRING)"
+    if isinstance(kind, T.DecimalType):
+        text = f"CAST({value} AS STRING)"
+        return f"IF(CONTAINS({text}, '.'), REGEXP_REPLACE({text}, '[.]?0+$', ''), {text})"
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
+    if isinstance(kind, T.DateType):
+        return f"CAST(UNIX_DATE({value}) AS STRING)"
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+        return f"CAST(UNIX_MICROS(CAST({value} AS TIMESTAMP)) AS STRING)"
+    if isinstance(kind, T.BinaryType):
+        return f"HEX({value})"
+    one = f"x{depth}"
+    if isinstance(kind, T.ArrayType):
+        return f"ARRAY_JOIN(TRANSFORM({value}, {one} -> {encode(one, kind.elementType, depth + 1)}), '')"
+    if isinstance(kind, T.MapType):
+        key, content = encode(f"{one}.key", kind.keyType, depth + 1), encode(f"{one}.value", kind.valueType, depth + 1)
+        return f"ARRAY_JOIN(ARRAY_SORT(TRANSFORM(MAP_ENTRIES({value}), {one} -> CONCAT({key}, {content}))), '')"
+    if isinstance(kind, T.StructType):
+        parts = ", ".join(encode(f"{value}.{quote(f.name)}", f.dataType, depth) for f in kind.fields)
+        return f"CONCAT('', {parts})"
+    raise TypeError(f"a column of type {kind.simpleString()} has no canonical encoding")

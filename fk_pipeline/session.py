@@ -1,0 +1,107 @@
+"""The Spark session of the command and of Dagster: local with the JARs of the set-up, a cluster, or Spark Connect.
+
+A session that the caller already runs is used as it is and never stopped; it must carry the Delta extension.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fk_pipeline.environment.jars import jar_paths
+from fk_pipeline.errors import EnvironmentNotFit
+from fk_pipeline.spec import Settings
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+"""What the results depend on: set on every session, also on one that was running before."""
+
+LOCAL = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+
+
+def session_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
+
+    Raises:
+        EnvironmentNotFit: a local session is wanted and the Delta JARs are missing.
+    """
+    settings = settings or Settings()
+    master = environment.get("SPARK_MASTER", "local[*]")
+    conf = {"spark.app.name": "fk-pipeline", "spark.master": master, **DELTA, **SEMANTICS}
+    if master.startswith("local"):
+        cores = os.cpu_count() or 2
+        conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}
+        logging = files("fk_pipeline") / "log4j2.properties"
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
+        if settings.driver_memory:
+            conf["spark.driver.memory"] = settings.driver_memory
+    conf |= settings.spark
+    brings_jars = any(k in conf for k in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
+    if not brings_jars:
+        try:
+            jars = [str(jar) for jar in jar_paths()]
+        except RuntimeError as error:
+            raise EnvironmentNotFit(str(error)) from None
+        if master.startswith("local"):
+            conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
+        else:
+            conf["spark.jars"] = ",".join(jars)
+    return conf
+
+
+def start_session(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> SparkSession:
+    """The running session, or a new one.
+
+    Raises:
+        EnvironmentNotFit: no Java, no Delta JARs, or a running session without Delta.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return prepare(running)
+    builder: Any = SparkSession.builder
+    remote = environment.get("FK_SPARK_REMOTE")
+    if remote:
+        return prepare(builder.remote(remote).getOrCreate())
+    conf = session_conf(settings, environment)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # the gateway raises half a dozen types, all with the same cause
+        raise EnvironmentNotFit(
+            f"Spark did not start: {str(error).strip().splitlines()[0]}",
+            fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
+        ) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return prepare(session)
+
+
+def prepare(session: SparkSession) -> SparkSession:
+    """The session with the settings that results depend on; refused if it cannot read Delta."""
+    for name, value in SEMANTICS.items():
+        session.conf.set(name, value)
+    extensions = session.conf.get("spark.sql.extensions", "") or ""
+    if "DeltaSparkSessionExtension" not in extensions:
+        raise EnvironmentNotFit(
+            "the running Spark session has no Delta: spark.sql.extensions lacks DeltaSparkSessionExtension",
+            fix="start it with " + " and ".join(f"{k}={v}" for k, v in DELTA.items()),
+        )
+    return session

@@ -1,0 +1,7 @@
+"""The pipeline file: frozen, validated, with line-accurate errors."""
+
+from fk_pipeline.spec.load import load_spec
+from fk_pipeline.spec.model import LeftSpec, Output, PipelineSpec, Settings, SideSpec
+from fk_pipeline.spec.sql import Column, quote
+
+__all__ = ["Column", "LeftSpec", "Output", "PipelineSpec", "Settings", "SideSpec", "load_spec", "quote"]

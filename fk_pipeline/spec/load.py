@@ -1,0 +1,107 @@
+"""Reads a pipeline file. Every mistake is reported with file and line, what is wrong and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.spec.model import FORMATS, LeftSpec, PipelineSpec, Settings, SideSpec
+
+_MODELS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): PipelineSpec,
+    ("left",): LeftSpec,
+    ("right",): SideSpec,
+    ("settings",): Settings,
+}
+
+
+def load_spec(file: str | Path) -> PipelineSpec:
+    """The pipeline that a YAML file describes.
+
+    Raises:
+        PipelineFileError: the file is missing, no YAML, or not a pipeline; every problem on a line of its own.
+    """
+    path = Path(file)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineFileError(
+            "there is no such pipeline file", where=str(path), fix="give the path of a pipeline .yaml file"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineFileError(f"the pipeline file cannot be read: {error}", where=str(path)) from None
+    document = _parse(text, path)
+    if "file" in document:
+        raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
+    try:
+        return PipelineSpec.model_validate({**document, "file": path})
+    except ValidationError as error:
+        problems = [_describe(e, document) for e in error.errors()]
+    lines = [f"{path}:{line}: {message}" for line, message in sorted(problems)]
+    raise PipelineFileError("\n".join(lines))
+
+
+def _parse(text: str, path: Path) -> Any:
+    try:
+        document = YAML(typ="rt").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        what = str(error.problem or error.context).splitlines()[0]
+        raise PipelineFileError(f"not valid YAML: {what}", where=f"{path}:{line}") from None
+    except YAMLError as error:
+        raise PipelineFileError(f"not valid YAML: {error}", where=f"{path}:1") from None
+    if not isinstance(document, dict):
+        raise PipelineFileError("a pipeline file is a YAML mapping with name, join, left and right", where=f"{path}:1")
+    return document
+
+
+def _describe(error: Any, document: Any) -> tuple[int, str]:
+    """Line and message of one pydantic error."""
+    context = error.get("ctx") or {}
+    loc = tuple(error["loc"]) + tuple(context.get("path", ()))
+    shown = ".".join(str(part) for part in loc if not isinstance(part, int))
+    kind, got = error["type"], error.get("input")
+    if kind == "pipeline_file":
+        message = f"{shown}: {context['message']}" if shown else context["message"]
+    elif kind == "missing":
+        message = f"{shown!r} is missing"
+    elif kind == "extra_forbidden":
+        message = f"unknown key {shown!r}{_suggestion(loc)}"
+    elif kind == "literal_error" and loc[-1] == "format":
+        message = f"{shown}: {got!r} is not a format that this version reads; it reads {', '.join(FORMATS)}"
+    elif kind == "literal_error":
+        message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
+    elif kind == "string_pattern_mismatch":
+        message = f"{shown}: {got!r} must start with a letter a-z and go on with a-z, 0-9 and _"
+    else:
+        message = f"{shown}: {error['msg']}, not {got!r}"
+    return _line_of(document, loc), message
+
+
+def _suggestion(loc: tuple[Any, ...]) -> str:
+    model = _MODELS.get(loc[:-1])
+    if model is None:
+        return ""
+    known = sorted((f.alias or name) for name, f in model.model_fields.items() if name != "file")
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; possible are {', '.join(known)}"
+
+
+def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
+    """The line, from 1, of the deepest part of `loc` that the document has."""
+    line = 1
+    for part in loc:
+        try:
+            marks: Any = node.lc
+            position = marks.key(part) if isinstance(node, dict) else marks.item(part)
+            line, node = position[0] + 1, node[part]
+        except (AttributeError, KeyError, IndexError, TypeError):
+            break
+    return line

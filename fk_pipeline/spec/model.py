@@ -1,0 +1,273 @@
+"""The pipeline file as frozen values: what one join reads, how it joins, what it selects.
+
+One row per what: a `PipelineSpec` is one join; a `SideSpec` one input table; an `Output` one column of the result.
+The contract is `docs/reference/pipeline-file.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from fk_pipeline.identity import Side
+from fk_pipeline.spec.sql import (
+    KEY_TYPES_REFUSED,
+    Column,
+    Expression,
+    SqlTextError,
+    parse_columns,
+    parse_expression,
+    quote,
+)
+
+FORMATS = ("debezium", "rows")
+"""Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+StringList = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+
+
+def _problem(message: str, *path: str | int) -> PydanticCustomError:
+    """An error that belongs to a place below the model that found it."""
+    return PydanticCustomError("pipeline_file", "{message}", {"message": message, "path": path})
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class SideSpec(_Frozen):
+    """One input: where its change files lie, what they look like, what its key is."""
+
+    path: str = Field(min_length=1)
+    format: Literal["debezium", "rows"] = "debezium"
+    schema_: str = Field(alias="schema", min_length=1)
+    key: StringList
+    sequence_by: str | None = None
+    batch_by: str | None = None
+    op_column: str | None = None
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The declared columns, in the order of the schema."""
+        return parse_columns(self.schema_)
+
+    def column(self, name: str) -> Column | None:
+        """The declared column of that name; Spark resolves names without regard to case."""
+        return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the key, in the order of `key`."""
+        found = [self.column(name) for name in self.key]
+        return tuple(c for c in found if c is not None)
+
+    @cached_property
+    def value_columns(self) -> tuple[Column, ...]:
+        """Every column that is not part of the key."""
+        keys = {c.name for c in self.key_columns}
+        return tuple(c for c in self.columns if c.name not in keys)
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> SideSpec:
+        try:
+            names = [c.name for c in self.columns]
+        except SqlTextError as error:
+            raise _problem(str(error), "schema") from None
+        for i, name in enumerate(self.key):
+            column = self.column(name)
+            if column is None:
+                raise _problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
+            if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
+                raise _problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
+        if len({n.lower() for n in self.key}) < len(self.key):
+            raise _problem(f"a column stands twice in the key {list(self.key)}", "key")
+        if self.sequence_by is not None:
+            _check_row_expression(self, self.sequence_by, "sequence_by")
+        if self.op_column is not None and self.format != "rows":
+            raise _problem("op_column goes with 'format: rows'; other formats name the operation", "op_column")
+        return self
+
+
+def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
+    try:
+        expression = parse_expression(text)
+    except SqlTextError as error:
+        raise _problem(f"{text!r}: {error}", *path) from None
+    for read in expression.reads:
+        if side.column(read[0]) is None:
+            have = ", ".join(c.name for c in side.columns)
+            raise _problem(f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", *path)
+    return expression
+
+
+class LeftSpec(SideSpec):
+    """The left input also says which right row each of its rows refers to."""
+
+    foreign_key: StringList
+
+    @model_validator(mode="after")
+    def _foreign_key_is_sql(self) -> LeftSpec:
+        for i, text in enumerate(self.foreign_key):
+            _check_row_expression(self, text, "foreign_key", i)
+        return self
+
+
+@dataclass(frozen=True)
+class Output:
+    """One column of the result: its name and the SQL that computes it from `left`, `right` and unambiguous names."""
+
+    name: str
+    sql: str
+
+
+class Settings(_Frozen):
+    """Tuning. Every default is meant to be left alone."""
+
+    spark: dict[str, str] = Field(default_factory=dict)
+    """Spark settings of the session that the command or Dagster starts, by their Spark names."""
+    driver_memory: str | None = None
+    """Heap of a local Spark driver, `4g` for example; default: Spark's own."""
+    shuffle_partitions: int | None = Field(default=None, ge=1)
+    """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
+    max_batches_per_pass: int = Field(default=200, ge=1)
+    """A range run is cut into passes of at most this many batches."""
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+class PipelineSpec(_Frozen):
+    """One join, as its pipeline file describes it."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
+    kind: Literal["foreign_key"] = "foreign_key"
+    join: Literal["inner", "left"]
+    left: LeftSpec
+    right: SideSpec
+    select: tuple[str, ...] | None = Field(default=None, min_length=1)
+    warehouse: str = Field(default="warehouse", min_length=1)
+    on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+    settings: Settings = Field(default_factory=Settings)
+    file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
+
+    @property
+    def inner(self) -> bool:
+        """Whether unmatched left rows are left out of the result."""
+        return self.join == "inner"
+
+    def side(self, side: Side) -> SideSpec:
+        """The input of a side."""
+        return self.left if side is Side.LEFT else self.right
+
+    def location(self, path: str) -> str:
+        """A `path` or `warehouse` of the file as an absolute path, or the URI that it is."""
+        return path if "://" in path else str((self.file.parent / path).absolute())
+
+    def relative(self, path: str) -> str:
+        """A path below the folder of the file, as `location` takes it: the folder may be moved as a whole."""
+        return path.removeprefix(f"{self.file.parent.absolute()}/")
+
+    @property
+    def home(self) -> str:
+        """The folder or URI under which every table of this pipeline lies."""
+        return f"{self.location(self.warehouse).rstrip('/')}/{self.name}"
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """The columns of the result, in order."""
+        if self.select is None:
+            return self._default_outputs()
+        parsed = [parse_expression(text) for text in self.select]
+        return tuple(Output(e.name or "", e.text) for e in parsed)
+
+    def _default_outputs(self) -> tuple[Output, ...]:
+        taken = {c.name.lower() for c in self.left.columns}
+        left = [Output(c.name, f"left.{c.quoted} AS {c.quoted}") for c in self.left.columns]
+        right = []
+        for c in self.right.columns:
+            name = f"right_{c.name}" if c.name.lower() in taken else c.name
+            right.append(Output(name, f"right.{c.quoted} AS {quote(name)}"))
+        return (*left, *right)
+
+    @cached_property
+    def selected(self) -> dict[Side, tuple[Column, ...]]:
+        """Per side the columns that the result depends on, in the order of the schema: what the hashes cover."""
+        if self.select is None:
+            return {Side.LEFT: self.left.columns, Side.RIGHT: self.right.columns}
+        names: dict[Side, set[str]] = {Side.LEFT: set(), Side.RIGHT: set()}
+        for text in self.select:
+            for read in parse_expression(text).reads:
+                side, column = self.resolve(read)
+                names[side].add(column.name)
+        return {side: tuple(c for c in self.side(side).columns if c.name in names[side]) for side in Side}
+
+    def resolve(self, read: tuple[str, ...]) -> tuple[Side, Column]:
+        """The column that a path in `select` means."""
+        if read[0].lower() in ("left", "right"):
+            side = Side(read[0].lower())
+            column = self.side(side).column(read[1]) if len(read) > 1 else None
+            if column is None:
+                have = ", ".join(c.name for c in self.side(side).columns)
+                raise SqlTextError(f"{'.'.join(read)!r} is not a column of the {side} schema; it has {have}")
+            return side, column
+        found = [(side, c) for side in Side if (c := self.side(side).column(read[0])) is not None]
+        if not found:
+            raise SqlTextError(f"column {read[0]!r} is in neither schema")
+        if len(found) > 1:
+            raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
+        return found[0]
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> PipelineSpec:
+        count, keys = len(self.left.foreign_key), len(self.right.key)
+        if count != keys:
+            raise _problem(
+                f"foreign_key has {count} component(s), the right key {keys} ({', '.join(self.right.key)})",
+                "left",
+                "foreign_key",
+            )
+        for i, (text, key) in enumerate(zip(self.left.foreign_key, self.right.key_columns, strict=True)):
+            expression = parse_expression(text)
+            column = self.left.column(expression.reads[0][0]) if expression.plain else None
+            if column is not None and len(expression.reads[0]) == 1 and column.type.upper() != key.type.upper():
+                raise _problem(
+                    f"foreign_key {text!r} is {column.type}, the right key {key.name!r} is {key.type}; "
+                    f"make the types equal, for example with CAST({text} AS {key.type})",
+                    "left",
+                    "foreign_key",
+                    i,
+                )
+        names: set[str] = set()
+        for i, text in enumerate(self.select or ()):
+            try:
+                expression = parse_expression(text)
+                for read in expression.reads:
+                    self.resolve(read)
+            except SqlTextError as error:
+                raise _problem(f"{text!r}: {error}", "select", i) from None
+            if expression.name is None:
+                raise _problem(f"{text!r} needs a name: write '{text} AS some_name'", "select", i)
+            if expression.name.lower() in names:
+                raise _problem(f"two columns of the result are called {expression.name!r}", "select", i)
+            if expression.name.lower().startswith("_fk_"):
+                raise _problem(f"{expression.name!r}: names that start with _fk_ are the pipeline's own", "select", i)
+            names.add(expression.name.lower())
+        if self.select is None:
+            clash = [o.name for o in self.outputs]
+            if len({n.lower() for n in clash}) < len(clash):
+                raise _problem("the default select would name two columns alike; write a select", "right", "schema")
+        return self

@@ -1,0 +1,147 @@
+"""The SQL inside a pipeline file, read without a Spark session: column lists (DDL) and expressions.
+
+Expressions stay text and are evaluated by Spark; here they are only parsed, to know which columns they read, what
+they are called and whether they are deterministic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+DIALECT = "spark"
+FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
+"""Characters that Delta refuses in a column name without column mapping."""
+
+KEY_TYPES_REFUSED = {"ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "OBJECT"}
+TYPES_REFUSED = {"VARIANT", "INTERVAL", "OBJECT", "VOID", "NULL", "USERDEFINED", "UNKNOWN"}
+SYNONYMS = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+
+_NOT_DETERMINISTIC_NODES = (
+    exp.Rand,
+    exp.Randn,
+    exp.Uuid,
+    exp.CurrentTimestamp,
+    exp.CurrentDate,
+    exp.CurrentTime,
+    exp.CurrentUser,
+)
+_NOT_DETERMINISTIC_NAMES = {
+    "now", "random", "shuffle", "uniform", "randstr", "monotonically_increasing_id", "spark_partition_id",
+    "input_file_name", "current_timezone", "localtimestamp", "current_database", "current_catalog", "session_user",
+    "user", "curdate", "unix_timestamp", "uuid", "rand", "randn",
+}  # fmt: skip
+
+
+class SqlTextError(ValueError):
+    """The text is no SQL that can be used at this place."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A declared source column: its name and its Spark type, in DDL."""
+
+    name: str
+    type: str
+
+    @property
+    def quoted(self) -> str:
+        """The name in backticks, for SQL."""
+        return quote(self.name)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A SQL expression as written, the name of its result and the column paths that it reads."""
+
+    text: str
+    name: str | None
+    reads: tuple[tuple[str, ...], ...]
+    plain: bool
+    """It is nothing but one column."""
+
+
+def quote(name: str) -> str:
+    """A column name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def parse_columns(ddl: str) -> tuple[Column, ...]:
+    """The columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
+
+    Raises:
+        SqlTextError: not a column list, a type this pipeline cannot hash, a name Delta cannot store, a duplicate.
+    """
+    try:
+        table = sqlglot.parse_one(f"CREATE TABLE t ({ddl}\n)", dialect=DIALECT)
+    except SqlglotError as error:
+        raise SqlTextError(f"not a Spark column list: {_first_line(error)}") from None
+    schema = table.this if isinstance(table, exp.Create) else None
+    definitions = schema.expressions if isinstance(schema, exp.Schema) else []
+    if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
+        raise SqlTextError("not a Spark column list; it should look like 'id BIGINT, name STRING'")
+    columns = tuple(Column(d.this.name, _type_of(d)) for d in definitions)
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise SqlTextError(f"column {column.name!r} is declared twice (names differ in more than case)")
+        seen.add(column.name.lower())
+        if column.name.lower().startswith("_fk_"):
+            raise SqlTextError(f"column {column.name!r}: names that start with _fk_ are the pipeline's own")
+        if column.name.lower() in ("left", "right"):
+            raise SqlTextError(f"column {column.name!r}: 'left' and 'right' name the sides of the join")
+        if bad := FORBIDDEN_IN_NAMES & set(column.name):
+            raise SqlTextError(f"column {column.name!r}: Delta cannot store a name with {sorted(bad)}")
+    return columns
+
+
+def _type_of(definition: exp.ColumnDef) -> str:
+    kind = definition.args["kind"]
+    text: str = kind.sql(dialect=DIALECT)
+    text = SYNONYMS.get(text.upper(), text)
+    base = text.upper().split("(")[0].split("<")[0].split(" ")[0]
+    if base in TYPES_REFUSED or (kind.this == exp.DataType.Type.USERDEFINED and text not in SYNONYMS.values()):
+        raise SqlTextError(f"column {definition.this.name!r} has type {text}, which is not supported")
+    return text
+
+
+def parse_expression(text: str) -> Expression:
+    """One expression, with or without `AS name`.
+
+    Raises:
+        SqlTextError: not one scalar expression, or one that is not deterministic.
+    """
+    try:
+        parsed = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
+    except SqlglotError as error:
+        raise SqlTextError(f"not a SQL expression: {_first_line(error)}") from None
+    if len(parsed) != 1 or isinstance(parsed[0], (exp.Query, exp.Command, exp.DDL, exp.DML)):
+        raise SqlTextError("not one SQL expression over the columns")
+    tree = parsed[0]
+    for node in tree.walk():
+        if isinstance(node, (exp.Query, exp.Subquery)):
+            raise SqlTextError("a subquery is not possible here")
+        if isinstance(node, (exp.AggFunc, exp.Window)):
+            raise SqlTextError(f"{node.sql(dialect=DIALECT)} looks at several rows; an expression sees one row")
+        if isinstance(node, _NOT_DETERMINISTIC_NODES) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() in _NOT_DETERMINISTIC_NAMES
+        ):
+            raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: a row computed again would change")
+    body = tree.this if isinstance(tree, exp.Alias) else tree
+    reads = []
+    for column in tree.find_all(exp.Column):
+        path = [part.name for part in column.parts]
+        if "" in path or isinstance(column.this, exp.Star):
+            raise SqlTextError("'*' is not possible here; name the columns, or leave select out for all of them")
+        reads.append(tuple(path))
+    if isinstance(tree, exp.Star):
+        raise SqlTextError("'*' is not possible here; name the columns, or leave select out for all of them")
+    name = tree.alias if isinstance(tree, exp.Alias) else (body.name if isinstance(body, exp.Column) else None)
+    return Expression(text, name, tuple(dict.fromkeys(reads)), isinstance(body, exp.Column))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).replace("\x1b[4m", "").replace("\x1b[0m", "").splitlines()[0]

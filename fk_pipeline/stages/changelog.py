@@ -1,0 +1,107 @@
+"""Changelog of one side: the last valid event per key and batch, with the whole row, its hash and its sequence.
+
+Used by `left_changelog` and by `right_table`. Late events are kept here; the state tables decide who wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.records import BAD, EVENT
+from fk_pipeline.identity import Side
+from fk_pipeline.protocol.hashing import row_hash
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.tables import schemas as s
+
+ROW_MISSING_SEQUENCE = "sequence_by is null"
+
+
+def evaluate(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    """Records (`fk_pipeline.cdc.records`) with the pipeline's own expressions evaluated on the events.
+
+    Returns:
+        The records; `sequence` is `{value}` when the side has a `sequence_by`; left records get `foreign_key`, a
+        struct of its components, all null when one is (KIP-213 has no partial foreign key).
+    """
+    side_spec = spec.side(side)
+    kept = [c for c in records.columns if c != "row"]
+    flat = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
+    is_event = f"_fk_record.kind = '{EVENT}'"
+    computed = []
+    if side_spec.sequence_by is not None:
+        computed.append(f"IF({is_event}, ({side_spec.sequence_by}), NULL) AS _fk_value")
+    foreign_key = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))] if side is Side.LEFT else []
+    for name, expression in zip(foreign_key, spec.left.foreign_key, strict=False):
+        computed.append(f"IF({is_event} AND NOT _fk_record.deleted, ({expression}), NULL) AS {name}")
+    row = ", ".join(c.quoted for c in side_spec.columns)
+    out = {name: f"_fk_record.{name}" for name in kept} | {"row": f"STRUCT({row})"}
+    if side_spec.sequence_by is not None:
+        missing = f"({is_event} AND _fk_value IS NULL)"
+        out["sequence"] = "STRUCT(_fk_value AS value)"
+        out["kind"] = f"IF({missing}, '{BAD}', _fk_record.kind)"
+        out["reason"] = f"IF({missing}, 'sequence_by is null', _fk_record.reason)"
+    if foreign_key:
+        whole = " AND ".join(f"{name} IS NOT NULL" for name in foreign_key)
+        names = [quote(s.fk(c.name)) for c in spec.right.key_columns]
+        parts = (f"IF({whole}, {name}, NULL) AS {column}" for name, column in zip(foreign_key, names, strict=True))
+        out["foreign_key"] = f"STRUCT({', '.join(parts)})"
+    return flat.selectExpr("*", *computed).selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
+
+
+def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    """Records with `last`: the event is the newest of its key in its batch; and `events`, how many its key has there.
+
+    By the source's sequence, ties by the place in the landing files. Both are null for what is no event.
+    """
+    is_event = F.col("kind") == EVENT
+    alone = F.when(~is_event, F.struct("file", "block", "position"))
+    keys = [F.col("row")[c.name] for c in spec.side(side).key_columns]
+    by_key = Window.partitionBy("batch", *keys, alone)
+    newest = by_key.orderBy(F.col("sequence").desc(), *[F.col(c).desc() for c in ("file_number", "block", "position")])
+    return records.withColumns(
+        {
+            "last": F.when(is_event, F.row_number().over(newest) == 1),
+            "events": F.when(is_event, F.count("*").over(by_key)),
+        }
+    )
+
+
+def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
+    """The rows of the side's changelog: one per batch and key (see `schemas.left_changelog`).
+
+    Args:
+        records: what `mark_last` returns.
+        spec: the pipeline.
+        side: whose records they are.
+        generations: per batch the generation of its partition.
+    """
+    side_spec = spec.side(side)
+    generation = F.lit(0)
+    for batch, number in generations.items():
+        if number:
+            generation = F.when(F.col("batch") == batch, number).otherwise(generation)
+    keys = [f"row.{c.quoted} AS {c.quoted}" for c in side_spec.key_columns]
+    values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
+    fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
+    rows = (
+        records.where("last")
+        .withColumn("generation", generation)
+        .selectExpr(
+            f"batch AS {s.BATCH}",
+            f"generation AS {s.GENERATION}",
+            f"sequence AS {s.SEQUENCE}",
+            f"op AS {s.OP}",
+            f"deleted AS {s.DELETED}",
+            f"events AS {s.EVENTS}",
+            f"file AS {s.FILE}",
+            *[f"foreign_key.{quote(name)} AS {quote(name)}" for name in fk_names],
+            *keys,
+            *values,
+        )
+    )
+    types = {f.name: f.dataType for f in rows.schema.fields}
+    content = row_hash((name, types[name]) for name in [*fk_names, *[c.name for c in spec.selected[side]]])
+    return rows.withColumn(s.HASH, F.expr(f"IF({s.DELETED}, NULL, {content})"))

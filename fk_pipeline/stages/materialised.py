@@ -1,0 +1,48 @@
+"""A frame that a stage uses several times, computed once: in the driver when it is small, cached on Spark when not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+SMALL = 20_000
+"""Rows up to which a frame is brought to the driver: a MERGE from a local relation saves Spark several jobs."""
+
+
+class Materialised:
+    """A computed frame, and counts of its rows."""
+
+    def __init__(self, frame: DataFrame, at_most: int) -> None:
+        """Computes the frame.
+
+        Args:
+            frame: what to compute.
+            at_most: an upper bound of its rows, as far as it is known.
+        """
+        self._local: pa.Table | None = None
+        self._cached: DataFrame | None = None
+        if at_most <= SMALL:
+            self._local = frame.toArrow()
+            self.frame = frame.sparkSession.createDataFrame(self._local, frame.schema)
+        else:
+            self.frame = self._cached = frame.persist()
+
+    def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
+        """Per batch the number of rows for every combination of values of some columns."""
+        out: dict[int, dict[tuple[Any, ...], int]] = {}
+        if self._local is not None:
+            columns = [self._local[name].to_pylist() for name in (batch, *names)]
+            for key, number in Counter(zip(*columns, strict=True)).items():
+                out.setdefault(key[0], {})[key[1:]] = number
+            return out
+        for row in self.frame.groupBy(batch, *names).count().collect():
+            out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
+        return out
+
+    def release(self) -> None:
+        """Frees what is cached."""
+        if self._cached is not None:
+            self._cached.unpersist()

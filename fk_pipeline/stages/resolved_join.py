@@ -1,0 +1,134 @@
+"""Stage `resolved_join`: applies the answers that are about the current rows of both sides, drops all others.
+
+KIP-213's response join. Kafka checks the left hash only and relies on ordered partitions for the right; here both are
+checked (architecture, rule 3), so that stages may run in any order. Every response gets one verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.tables import schemas as s
+
+JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
+STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
+VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN)
+WRITING = (JOINED, HALF_JOINED, RETRACTED)
+"""Verdicts that change the result."""
+
+_CURRENT_LEFT, _CURRENT_RIGHT = "_current_left", "_current_right"
+
+
+def decide(
+    responses: DataFrame,
+    subscriptions: DataFrame,
+    right_table: DataFrame,
+    left_changelog: DataFrame,
+    result: DataFrame,
+    spec: PipelineSpec,
+    batches: BatchRange,
+) -> DataFrame:
+    """A verdict for every response of the batches.
+
+    Returns:
+        The responses (one row per batch, left key and cause) with `_fk_verdict` and `_fk_owner`, the batch in whose
+        changelog partition the payload of the left row lies.
+    """
+    pks = [name for name, _ in s.pk_columns(spec)]
+    fks = [name for name, _ in s.fk_columns(spec)]
+    due = responses.where(batches.predicate(s.BATCH))
+    left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
+    right = right_table.select(
+        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
+        F.col(s.HASH).alias(_CURRENT_RIGHT),
+    )
+    stored = left_changelog.select(
+        *[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns],
+        F.col(s.BATCH).alias(s.OWNER),
+        F.col(s.HASH).alias("_stored"),
+    )
+    there = result.select(
+        *map(quote, pks),
+        F.lit(True).alias("_there"),
+        F.col(s.LEFT_HASH).alias("_there_left"),
+        F.col(s.RIGHT_HASH).alias("_there_right"),
+    )
+    is_there = F.coalesce("_there", F.lit(False))
+    gone = F.col(s.LEFT_HASH).isNull() | (F.col(s.RIGHT_HASH).isNull() & F.lit(spec.inner))
+    verdict = (
+        F.when(~F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT)), STALE_LEFT)
+        .when(~F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT)), STALE_RIGHT)
+        .when(gone, F.when(is_there, RETRACTED).otherwise(UNCHANGED))
+        .when(
+            is_there
+            & F.col("_there_left").eqNullSafe(F.col(s.LEFT_HASH))
+            & F.col("_there_right").eqNullSafe(F.col(s.RIGHT_HASH)),
+            UNCHANGED,
+        )
+        .when(~F.col("_stored").eqNullSafe(F.col(s.LEFT_HASH)), REWRITTEN)
+        .when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED)
+        .otherwise(JOINED)
+    )
+    return (
+        due.join(left, pks, "left")
+        .join(right, fks, "left")
+        .join(stored, [*pks, s.OWNER], "left")
+        .join(there, pks, "left")
+        .select(*map(quote, due.columns), s.OWNER, verdict.alias(s.VERDICT))
+    )
+
+
+def changes(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """The rows to write: one per left key whose verdict changes the result, with the selected columns.
+
+    Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
+
+    Returns:
+        The columns of `resolved_join` and `_deleted`, true where the row leaves the result.
+    """
+    pks = [name for name, _ in s.pk_columns(spec)]
+    fks = [name for name, _ in s.fk_columns(spec)]
+    writing = decided.where(F.col(s.VERDICT).isin(*WRITING)).dropDuplicates(pks)
+    left_row = left_changelog.select(
+        *[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns],
+        F.col(s.BATCH).alias(s.OWNER),
+        F.struct(*[quote(c.name) for c in spec.left.columns]).alias("left"),
+    )
+    right_row = right_table.where(F.col(s.HASH).isNotNull()).select(
+        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
+        F.struct(*[quote(c.name) for c in spec.right.columns]).alias("right"),
+    )
+    rows = writing.join(left_row, [*pks, s.OWNER], "left").join(right_row, fks, "left")
+    ours = [*pks, *fks, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    rows = rows.select(
+        *map(quote, ours),
+        F.current_timestamp().alias(s.CHANGED_AT),
+        (F.col(s.VERDICT) == RETRACTED).alias("_deleted"),
+        "left",
+        "right",
+    )
+    return select_outputs(rows, spec, [*ours, s.CHANGED_AT, "_deleted"])
+
+
+def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
+    """The result columns of joined rows.
+
+    Args:
+        joined: `left` and `right`, the rows of both sides as structs (`right` null without a match), and `keep`.
+        spec: the pipeline; its `select` may use `left.x`, `right.x` and names that only one side has.
+        keep: columns to keep in front.
+    """
+    names = [c.name.lower() for side in Side for c in spec.side(side).columns]
+    flat = [
+        F.col(side.value)[c.name].alias(c.name)
+        for side in Side
+        for c in spec.side(side).columns
+        if names.count(c.name.lower()) == 1
+    ]
+    frame = joined.select(*map(quote, keep), "left", "right", *flat)
+    return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])

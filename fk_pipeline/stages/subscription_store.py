@@ -1,0 +1,65 @@
+"""Stage `subscription_store`: which right key every left row subscribes to, and with which hash.
+
+KIP-213's subscription send and subscription receive in one: the rows with `applied_in = n` are the subscription
+messages of batch n. The old foreign key is unsubscribed by `DELETE_KEY_NO_PROPAGATE`, implied by `_fk_previous_fk_*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.protocol.instructions import instruction_sql
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.versions import APPLIED, BEFORE, INSERTED, OUTCOME, apply_versions
+from fk_pipeline.tables import schemas as s
+
+
+def subscription_store(
+    left_changelog: DataFrame,
+    state: DataFrame,
+    spec: PipelineSpec,
+    batches: BatchRange,
+    generations: Mapping[int, int],
+) -> DataFrame:
+    """What the batches make of the subscription store: `versions.apply_versions` with the message that goes out.
+
+    Returns:
+        One row per left key that the batches bring or own; `_fk_instruction` and `_fk_previous_fk_*` describe the
+        message of `applied_in`; a silent row keeps those of its last message.
+    """
+    renamed = {c.name: s.pk(c.name) for c in spec.left.key_columns}
+    fks = [c.name for c in spec.right.key_columns]
+    log = left_changelog.select(
+        *[F.col(quote(name)).alias(new) for name, new in renamed.items()],
+        s.SEQUENCE,
+        s.BATCH,
+        s.GENERATION,
+        s.HASH,
+        *[quote(s.fk(name)) for name in fks],
+    )
+    rows = apply_versions(log, state, list(renamed.values()), [s.fk(n) for n in fks], batches, generations)
+    announced, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
+
+    def before(name: str) -> Column:
+        return old[name]
+
+    first = s.fk(fks[0])
+    message = F.expr(
+        instruction_sql(
+            seen=s.SEEN_BEFORE,
+            deleted=f"{s.HASH} IS NULL",
+            fk_null=f"{quote(first)} IS NULL",
+            had_fk=f"{BEFORE}.{quote(first)} IS NOT NULL",
+            inner=spec.inner,
+        )
+    )
+    return rows.withColumns(
+        {
+            s.INSTRUCTION: F.when(announced, message).otherwise(before(s.INSTRUCTION)),
+            **{s.previous_fk(n): F.when(announced, before(s.fk(n))).otherwise(before(s.previous_fk(n))) for n in fks},
+        }
+    )

@@ -1,0 +1,159 @@
+"""The owner rule: brings a state table of current versions up to date from its changelog, for some batches.
+
+A state table has one row per key ever seen: which version won, who owns it (the batch that brought it) and
+`applied_in`, the batch whose processing last changed its content. `docs/architecture.md`, rules 1, 2, 5 and 6. Nothing
+here knows about foreign keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import quote
+from fk_pipeline.tables import schemas as s
+
+OUTCOME = "_fk_outcome"
+INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
+COUNTED_IN = "_fk_counted_in"
+"""The batch that an outcome counts for."""
+BEFORE = "_fk_before"
+"""Struct: the row of the state as it was; null for a key never seen."""
+
+_VERSION = (s.SEQUENCE, s.BATCH, s.GENERATION, s.HASH)
+
+
+def apply_versions(
+    log: DataFrame,
+    state: DataFrame,
+    keys: Sequence[str],
+    payload: Sequence[str],
+    batches: BatchRange,
+    generations: Mapping[int, int],
+) -> DataFrame:
+    """What the batches make of the keys that they concern.
+
+    Args:
+        log: the changelog, every batch: `keys`, `payload`, sequence, batch, generation, hash.
+        state: the state table: `keys` and every other column of it, `payload` among them.
+        keys: the key columns.
+        payload: the columns that follow the winning version.
+        batches: the batches on whose behalf the stage acts.
+        generations: generation of every batch whose partition was ever rewritten.
+
+    Returns:
+        One row per key that the batches bring or own: keys, payload and version columns as the state should have them,
+        `_fk_outcome` (inserted, applied, silent; late: the state stays as it is), `_fk_counted_in` and `_fk_before`.
+    """
+    incoming = log.where(batches.predicate(s.BATCH)).select(*map(quote, keys), _version(payload).alias("_best"))
+    best = incoming if batches.first == batches.last else _latest(incoming, keys, "_best")
+    before = state.select(
+        *map(quote, keys), F.struct(*[quote(c) for c in state.columns if c not in keys]).alias(BEFORE)
+    )
+    if any(batch in batches for batch in generations):
+        rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
+    else:  # a partition that was never rewritten still holds all it ever brought
+        hits = before.join(best.select(*map(quote, keys)), list(keys), "left_semi")
+        rows = best.join(hits, list(keys), "left").withColumns({"_lost": F.lit(False), "_winner": F.col("_best")})
+    return _decide(rows, keys, payload, batches, generations)
+
+
+def _version(payload: Sequence[str]) -> Column:
+    """One version of a key as a struct, in the order of last writer wins: by sequence, ties by batch."""
+    return F.struct(*map(quote, (*_VERSION, *payload)))
+
+
+def _order(sequence: Column, batch: Column) -> Column:
+    return F.struct(sequence, batch)
+
+
+def _latest(versions: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
+    """One row per key: its newest version."""
+    version = F.col(name)
+    newest = F.max_by(version, _order(version[s.SEQUENCE], version[s.BATCH]))
+    return versions.groupBy(*map(quote, keys)).agg(newest.alias(name))
+
+
+def _with_lost_rows(
+    best: DataFrame,
+    before: DataFrame,
+    incoming: DataFrame,
+    log: DataFrame,
+    keys: Sequence[str],
+    payload: Sequence[str],
+    batches: BatchRange,
+) -> DataFrame:
+    """Adds the rows whose owner no longer brings them, with the winner over the whole changelog (rule 2)."""
+    on = list(keys)
+    old = F.col(BEFORE)
+    brought = best.select(*map(quote, keys), F.lit(True).alias("_brought"))
+    hits = before.join(brought, on, "left").where(
+        F.col("_brought") | old[s.OWNER].between(int(batches.first), int(batches.last))
+    )
+    held = incoming.select(*map(quote, keys), F.col("_best").alias("_held"), F.col(f"_best.{s.BATCH}").alias("_by"))
+    hits = hits.withColumn("_by", old[s.OWNER]).join(held, [*on, "_by"], "left")
+    version = F.col("_held")
+    still = (
+        version.isNotNull()
+        & version[s.SEQUENCE].eqNullSafe(old[s.SEQUENCE])
+        & version[s.HASH].eqNullSafe(old[s.HASH])
+        & (version[s.GENERATION] == old[s.GENERATION])
+    )
+    lost = old[s.OWNER].between(int(batches.first), int(batches.last)) & ~still
+    hits = hits.select(*map(quote, keys), BEFORE, F.coalesce(lost, F.lit(False)).alias("_lost"))
+    versions = log.join(hits.where("_lost").select(*map(quote, keys)), on, "left_semi")
+    winners = _latest(versions.select(*map(quote, keys), _version(payload).alias("_winner")), keys, "_winner")
+    rows = best.join(hits, on, "full").withColumn("_lost", F.coalesce("_lost", F.lit(False)))
+    return rows.join(winners, on, "left")
+
+
+def _decide(
+    rows: DataFrame,
+    keys: Sequence[str],
+    payload: Sequence[str],
+    batches: BatchRange,
+    generations: Mapping[int, int],
+) -> DataFrame:
+    """The rules, row by row: `_best`, `_fk_before`, `_lost`, `_winner` -> the state as it should be."""
+    old, best, lost = F.col(BEFORE), F.col("_best"), F.col("_lost")
+    newer = best.isNotNull() & (
+        old.isNull()
+        | old[s.SEQUENCE].isNull()
+        | (_order(best[s.SEQUENCE], best[s.BATCH]) > _order(old[s.SEQUENCE], old[s.OWNER]))
+    )
+    new = F.col("_new")
+    rows = rows.withColumn("_takes", lost | newer).withColumn("_new", F.when(lost, F.col("_winner")).when(newer, best))
+    silent = old.isNotNull() & new[s.HASH].eqNullSafe(old[s.HASH]) & ~_unread(old, generations)
+    outcome = F.when(~F.col("_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
+    in_range = new[s.BATCH].between(int(batches.first), int(batches.last))
+    acting = F.when(in_range, new[s.BATCH]).otherwise(old[s.OWNER])
+    announced = F.col(OUTCOME).isin(INSERTED, APPLIED)
+    return (
+        rows.withColumn(OUTCOME, outcome)
+        .withColumn("_acting", acting)
+        .select(
+            *map(quote, keys),
+            *[new[p].alias(p) for p in payload],
+            new[s.SEQUENCE].alias(s.SEQUENCE),
+            new[s.BATCH].alias(s.OWNER),
+            F.coalesce(new[s.GENERATION], F.lit(0)).alias(s.GENERATION),
+            F.when(announced, F.col("_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
+            F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
+            new[s.HASH].alias(s.HASH),
+            OUTCOME,
+            F.coalesce(best[s.BATCH], F.col("_acting")).alias(COUNTED_IN),
+            BEFORE,
+        )
+    )
+
+
+def _unread(old: Column, generations: Mapping[int, int]) -> Column:
+    """The version that the state points to was rewritten since: its payload cannot be read any more (rule 6)."""
+    if not generations:
+        return F.lit(False)
+    known = F.create_map(*[F.lit(int(x)) for item in generations.items() for x in item])
+    current = F.coalesce(F.try_element_at(known, old[s.OWNER]), F.lit(0))
+    return old[s.OWNER].isNotNull() & (current != old[s.GENERATION])

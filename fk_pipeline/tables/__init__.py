@@ -1,0 +1,1 @@
+"""Delta tables: schemas, commits, the ledger and the lease."""

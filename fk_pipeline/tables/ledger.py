@@ -1,0 +1,386 @@
+"""The ledger: which files are which batch, what every stage did with it, and what is due.
+
+Append-only Delta tables beside the data, written and read without Spark (ADR 0001):
+
+* `files`: one row per file and event (discovered, changed);
+* `batches`: one row per batch, side and version of its list of files;
+* `runs`: one row per stage, batch and event (started, succeeded, failed);
+* `fingerprints`: one row per part of the pipeline file that the stored state depends on.
+
+The newest row wins. `entry` orders the rows: the clock in nanoseconds, but always past every entry seen.
+
+`started` is written before a stage commits data and `succeeded` after, so a crash between the two leaves the stage due;
+and a batch without any `started` was never committed, so that its first commit may be a plain append.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from fk_pipeline.identity import BatchId, Side
+
+_TIME = pa.timestamp("us", tz="UTC")
+_COUNTS = pa.map_(pa.string(), pa.int64())
+
+FILES = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("event", pa.string()),
+        ("side", pa.string()),
+        ("batch", pa.int32()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("modified", pa.string()),
+        ("digest", pa.string()),
+    ]
+)
+BATCHES = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("batch", pa.int32()),
+        ("side", pa.string()),
+        ("version", pa.int32()),
+        ("files", pa.list_(pa.string())),
+        ("input", pa.string()),
+    ]
+)
+RUNS = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("event", pa.string()),
+        ("run_id", pa.string()),
+        ("stage", pa.string()),
+        ("batch", pa.int32()),
+        ("first", pa.int32()),
+        ("last", pa.int32()),
+        ("generation", pa.int32()),
+        ("input", pa.string()),
+        ("upstream", _COUNTS),
+        ("counts", _COUNTS),
+        ("versions", _COUNTS),
+        ("seconds", pa.float64()),
+        ("error", pa.string()),
+    ]
+)
+FINGERPRINTS = pa.schema([("entry", pa.int64()), ("recorded_at", _TIME), ("part", pa.string()), ("value", pa.string())])
+_SCHEMAS = {"files": FILES, "batches": BATCHES, "runs": RUNS, "fingerprints": FINGERPRINTS}
+
+
+@dataclass(frozen=True)
+class LandedFile:
+    """A landing file as the ledger knows it; `modified` is the storage's own text for time or etag.
+
+    `path` is relative to the pipeline file where the file lies below its folder.
+    """
+
+    path: str
+    side: Side
+    batch: BatchId
+    size: int
+    modified: str
+    digest: str
+
+
+@dataclass
+class StageState:
+    """What the ledger knows of one stage and batch."""
+
+    last_event: str = ""
+    attempts: int = 0
+    successes: int = 0
+    generation: int = 0
+    started_input: str | None = None
+    succeeded: int | None = None
+    """Entry of the last success."""
+    input: str | None = None
+    upstream: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Of the last success."""
+    totals: dict[str, int] = field(default_factory=dict)
+    """Over all successes."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    finished_at: datetime | None = None
+    error: str | None = None
+
+
+def table_version(path: str) -> int | None:
+    """The current version of a Delta table, without Spark; None when there is no table."""
+    if not DeltaTable.is_deltatable(path):
+        return None
+    return DeltaTable(path).version()
+
+
+class Ledger:
+    """The ledger of one pipeline, read when it is made and after `refresh`.
+
+    Args:
+        home: the folder or URI of the pipeline's tables.
+        upstream: for every stage of the join, in running order, the stages whose success makes it due.
+        inputs: for the stages that read landing files, which side they read.
+    """
+
+    def __init__(
+        self, home: str, upstream: Mapping[Any, Sequence[str]], inputs: Mapping[Any, Side], reader: str = ""
+    ) -> None:
+        self.home = home.rstrip("/")
+        self.upstream = upstream
+        self.inputs = inputs
+        self.reader = reader
+        self._started: dict[int, dict[str, Any]] = {}
+        self._versions: dict[str, int | None] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads what other processes have written, if they have."""
+        versions = {name: table_version(f"{self.home}/{name}") for name in _SCHEMAS}
+        if versions == self._versions:
+            return
+        self._versions = versions
+        self._last_entry = 0
+        self.files: dict[tuple[Side, str], LandedFile] = {}
+        self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
+        self.stages: dict[tuple[str, int], StageState] = {}
+        for row in self._rows("files"):
+            side = Side(row["side"])
+            self.files[side, row["path"]] = LandedFile(
+                row["path"], side, BatchId(row["batch"]), row["size"], row["modified"], row["digest"]
+            )
+        for row in self._rows("batches"):
+            self.lists[row["batch"], Side(row["side"])] = row
+        for row in self._rows("runs"):
+            self._fold(row)
+        self.fingerprints = {row["part"]: row["value"] for row in self._rows("fingerprints")}
+
+    def record_fingerprints(self, parts: Mapping[str, str]) -> None:
+        """Records what the state that is about to be written depends on."""
+        self._append("fingerprints", ({"part": part, "value": value} for part, value in parts.items()))
+        self.fingerprints |= parts
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        path = f"{self.home}/{table}"
+        if not DeltaTable.is_deltatable(path):
+            return []
+        rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows.sort(key=lambda row: row["entry"])
+        self._last_entry = max(self._last_entry, rows[-1]["entry"] if rows else 0)
+        return rows
+
+    def _fold(self, row: dict[str, Any]) -> None:
+        state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
+        state.last_event = row["event"]
+        state.error = row["error"]
+        if row["event"] == "started":
+            state.attempts += 1
+            state.generation, state.started_input = row["generation"], row["input"]
+        if row["event"] == "succeeded":
+            state.succeeded, state.input = row["entry"], row["input"]
+            state.upstream, state.counts = dict(row["upstream"] or ()), dict(row["counts"] or ())
+            state.versions = dict(row["versions"] or ())
+            state.seconds, state.finished_at = row["seconds"], row["recorded_at"]
+            state.successes += 1
+            for name, value in state.counts.items():
+                state.totals[name] = state.totals.get(name, 0) + value
+
+    def _append(self, table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        self._last_entry = entry = max(time.time_ns(), self._last_entry + 1)
+        now = datetime.now(UTC)
+        full = []
+        for row in rows:
+            full.append({"entry": entry, "recorded_at": now, **row})
+            self._last_entry = entry = entry + 1
+        if full:
+            path = f"{self.home}/{table}"
+            write_deltalake(path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
+            before, after = self._versions.get(table), table_version(path)
+            if after == (0 if before is None else before + 1):  # nobody else wrote: what is in memory is all
+                self._versions[table] = after
+        return full
+
+    # ---- batches and files
+
+    @property
+    def batches(self) -> list[BatchId]:
+        """Every known batch, in order."""
+        return [BatchId(b) for b in sorted({batch for batch, _ in self.lists})]
+
+    def files_of(self, batch: int, side: Side) -> list[LandedFile]:
+        """The files of a batch, in the order in which they are read."""
+        row = self.lists.get((batch, side))
+        return [self.files[side, path] for path in row["files"]] if row else []
+
+    def input_of(self, batch: int, side: Side) -> str:
+        """What a changelog stage reads for a batch, as a digest; empty when there is nothing to read."""
+        row = self.lists.get((batch, side))
+        return row["input"] if row and row["files"] else ""
+
+    def record_files(self, files: Sequence[tuple[str, LandedFile]]) -> list[BatchId]:
+        """Records discovered and changed files, and the new file lists of their batches, which become due.
+
+        Args:
+            files: pairs of event (`discovered` or `changed`) and file.
+
+        Returns:
+            The batches whose list has a new version.
+        """
+        if not files:
+            return []
+        self._append(
+            "files",
+            (
+                {
+                    "event": event,
+                    "side": f.side.value,
+                    "batch": int(f.batch),
+                    "path": f.path,
+                    "size": f.size,
+                    "modified": f.modified,
+                    "digest": f.digest,
+                }
+                for event, f in files
+            ),
+        )
+        for _, f in files:
+            self.files[f.side, f.path] = f
+        touched = sorted({(int(f.batch), f.side) for _, f in files})
+        rows = []
+        for batch, side in touched:
+            mine = sorted((f for f in self.files.values() if f.batch == batch and f.side is side), key=_name_order)
+            digest = hashlib.sha256()
+            for f in mine:
+                digest.update(f"{f.path}\0{f.digest}\n".encode())
+            old = self.lists.get((batch, side))
+            rows.append(
+                {
+                    "batch": batch,
+                    "side": side.value,
+                    "version": old["version"] + 1 if old else 1,
+                    "files": [f.path for f in mine],
+                    "input": digest.hexdigest(),
+                }
+            )
+        for row in self._append("batches", rows):
+            self.lists[row["batch"], Side(row["side"])] = row
+        return [BatchId(batch) for batch in sorted({b for b, _ in touched})]
+
+    # ---- stages
+
+    def state(self, stage: str, batch: int) -> StageState:
+        """What is known of a stage and batch."""
+        return self.stages.get((stage, batch)) or StageState()
+
+    def is_due(self, stage: str, batch: int) -> bool:
+        """Whether the stage must run (again) for a batch of the ledger."""
+        state = self.state(stage, batch)
+        if state.last_event != "succeeded":
+            return True
+        if (side := self.inputs.get(stage)) is not None and state.input != self._reading(batch, side):
+            return True
+        return dict(state.upstream) != self._upstream_now(stage, batch)
+
+    def due(self, stage: str) -> list[BatchId]:
+        """The batches that a stage must run for, in order."""
+        return [batch for batch in self.batches if self.is_due(stage, batch)]
+
+    def _upstream_now(self, stage: str, batch: int) -> dict[str, int]:
+        states = ((up, self.state(up, batch).succeeded) for up in self.upstream[stage])
+        return {up: entry for up, entry in states if entry is not None}
+
+    def _reading(self, batch: int, side: Side) -> str:
+        """The input of a changelog partition: its files, and the version of the reader of the format."""
+        files = self.input_of(batch, side)
+        return f"{files}:{self.reader}" if files else ""
+
+    def never_started(self, stage: str, batches: Iterable[int]) -> bool:
+        """Whether the stage cannot have committed anything for any of the batches."""
+        return all(self.state(stage, batch).attempts == 0 for batch in batches)
+
+    def never_did(self, stage: str, batches: Iterable[int], *counts: str) -> bool:
+        """Whether no run of the stage for any of the batches, finished or not, can have counted any of these."""
+        states = [self.state(stage, batch) for batch in batches]
+        return all(st.attempts == st.successes and not any(st.totals.get(name) for name in counts) for st in states)
+
+    def generations(self, stage: str) -> dict[int, int]:
+        """The batches whose partition was ever rewritten, with their generation."""
+        return {b: s.generation for (name, b), s in self.stages.items() if name == stage and s.generation > 0}
+
+    def start(self, stage: str, batches: Sequence[int], run_id: str) -> dict[int, int]:
+        """Records, before anything is committed, that a stage runs for these batches.
+
+        Returns:
+            The generation of each batch's partition; it grows when the stage reads other files than before.
+        """
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            state = self.state(stage, batch)
+            side = self.inputs.get(stage)
+            reading = self._reading(batch, side) if side else ""
+            changed = state.attempts > 0 and state.started_input != reading
+            rows.append(
+                {
+                    "event": "started",
+                    "run_id": run_id,
+                    "stage": stage,
+                    "batch": int(batch),
+                    "first": int(batches[0]),
+                    "last": int(batches[-1]),
+                    "generation": state.generation + changed,
+                    "input": reading,
+                    "upstream": list(self._upstream_now(stage, batch).items()),
+                }
+            )
+        for row in self._append("runs", rows):
+            self._fold({**row, "error": None})
+        self._started = {row["batch"]: row for row in rows}
+        return {row["batch"]: row["generation"] for row in rows}
+
+    def succeed(
+        self,
+        counts: Mapping[int, Mapping[str, int]],
+        versions: Mapping[str, int],
+        seconds: float,
+    ) -> None:
+        """Records, after everything is committed, what the started run did per batch."""
+        self._finish("succeeded", counts, versions, seconds, None)
+
+    def fail(self, seconds: float, error: str) -> None:
+        """Records that the started run failed; its batches stay due."""
+        self._finish("failed", {}, {}, seconds, error)
+
+    def _finish(
+        self,
+        event: str,
+        counts: Mapping[int, Mapping[str, int]],
+        versions: Mapping[str, int],
+        seconds: float,
+        error: str | None,
+    ) -> None:
+        rows = [
+            {
+                **started,
+                "event": event,
+                "counts": [(k, int(v)) for k, v in counts.get(batch, {}).items()],
+                "versions": [(k, int(v)) for k, v in versions.items()],
+                "seconds": seconds,
+                "error": error,
+            }
+            for batch, started in self._started.items()
+        ]
+        for row in self._append("runs", rows):
+            self._fold(row)
+        self._started = {}
+
+
+def _name_order(file: LandedFile) -> tuple[str, str]:
+    return file.path.rsplit("/", 1)[-1], file.path

@@ -1,0 +1,227 @@
+"""Names and schemas of every internal table. Nothing else spells a column that starts with `_fk_`.
+
+Source columns keep their names in the changelogs and the right table. In state tables the components of the primary
+key of the left row are `_fk_pk_<column>`, those of the foreign key `_fk_fk_<column of the right key>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fk_pipeline.spec import Column, PipelineSpec, SideSpec, quote
+
+BATCH = "_fk_batch"
+GENERATION = "_fk_generation"
+SEQUENCE = "_fk_sequence"
+OP = "_fk_op"
+DELETED = "_fk_deleted"
+HASH = "_fk_hash"
+EVENTS = "_fk_events"
+FILE = "_fk_file"
+
+OWNER = "_fk_owner"
+APPLIED_IN = "_fk_applied_in"
+SEEN_BEFORE = "_fk_seen_before"
+INSTRUCTION = "_fk_instruction"
+
+CAUSE = "_fk_cause"
+LEFT_HASH = "_fk_left_hash"
+RIGHT_HASH = "_fk_right_hash"
+VERDICT = "_fk_verdict"
+CHANGED_AT = "_fk_changed_at"
+
+SIDE = "_fk_side"
+LINE = "_fk_line"
+REASON = "_fk_reason"
+RAW = "_fk_raw"
+
+LEFT_CHANGELOG = "left_changelog"
+RIGHT_CHANGELOG = "right_changelog"
+RIGHT_TABLE = "right_table"
+SUBSCRIPTION_STORE = "subscription_store"
+RESPONSES = "responses"
+RESOLVED_JOIN = "resolved_join"
+VERDICTS = "verdicts"
+QUARANTINE = "quarantine"
+
+
+def pk(name: str) -> str:
+    """Name of a component of the left primary key in a state table."""
+    return f"_fk_pk_{name}"
+
+
+def fk(name: str) -> str:
+    """Name of a component of the foreign key, after the right key column that it refers to."""
+    return f"_fk_fk_{name}"
+
+
+def previous_fk(name: str) -> str:
+    """Name of a component of the foreign key before the last announced change."""
+    return f"_fk_previous_fk_{name}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Delta table of a pipeline: its name, columns (name, DDL type) in order, and Delta properties.
+
+    `skip_by` are the columns that files are skipped by. Statistics of all others would cost every commit and every
+    read and help nobody.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    skip_by: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def delta_properties(self) -> dict[str, str]:
+        """What the table is created with."""
+        skipping = {"delta.dataSkippingStatsColumns": ",".join(map(quote, self.skip_by))} if self.skip_by else {}
+        return {**skipping, **self.properties}
+
+    @property
+    def names(self) -> list[str]:
+        """The column names, in order."""
+        return [name for name, _ in self.columns]
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark DDL."""
+        return ", ".join(f"{quote(name)} {kind}" for name, kind in self.columns)
+
+
+def _typed(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
+    return tuple((c.name, c.type) for c in columns)
+
+
+def pk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """The left primary key in a state table: (name, type) of each component."""
+    return tuple((pk(c.name), c.type) for c in spec.left.key_columns)
+
+
+def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """The foreign key: (name, type) of each component; types are those of the right key."""
+    return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
+
+
+def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...]) -> Table:
+    return Table(
+        name,
+        (
+            (BATCH, "INT"),
+            (GENERATION, "INT"),
+            (SEQUENCE, sequence),
+            (OP, "STRING"),
+            (DELETED, "BOOLEAN"),
+            (HASH, "BINARY"),
+            (EVENTS, "BIGINT"),
+            (FILE, "STRING"),
+            *extra,
+            *_typed(side.columns),
+        ),
+        skip_by=(BATCH, *(c.name for c in side.key_columns if _has_statistics(c.type))),
+    )
+
+
+def _has_statistics(kind: str) -> bool:
+    """Delta keeps no minimum and maximum of binary and boolean columns."""
+    return kind.upper() not in ("BINARY", "BOOLEAN")
+
+
+def _skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    return tuple(name for name, kind in columns if _has_statistics(kind))
+
+
+def left_changelog(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
+    return _changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec))
+
+
+def right_changelog(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
+    return _changelog(RIGHT_CHANGELOG, spec.right, sequence, ())
+
+
+def _version_columns(sequence: str) -> tuple[tuple[str, str], ...]:
+    return (
+        (SEQUENCE, sequence),
+        (OWNER, "INT"),
+        (GENERATION, "INT"),
+        (APPLIED_IN, "INT"),
+        (SEEN_BEFORE, "BOOLEAN"),
+        (HASH, "BINARY"),
+    )
+
+
+def right_table(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash."""
+    return Table(
+        RIGHT_TABLE,
+        (*_version_columns(sequence), *_typed(spec.right.columns)),
+        skip_by=(APPLIED_IN, OWNER, *(c.name for c in spec.right.key_columns if _has_statistics(c.type))),
+    )
+
+
+def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per left key ever seen: where its current version lies, what it refers to, what it asked for last."""
+    return Table(
+        SUBSCRIPTION_STORE,
+        (
+            *pk_columns(spec),
+            *fk_columns(spec),
+            *_version_columns(sequence),
+            *((previous_fk(c.name), c.type) for c in spec.right.key_columns),
+            (INSTRUCTION, "STRING"),
+        ),
+        skip_by=(APPLIED_IN, OWNER, *_skippable(pk_columns(spec))),
+    )
+
+
+def responses(spec: PipelineSpec) -> Table:
+    """One row per batch, left key and cause (left or right): the two versions that an answer is about. No payload."""
+    return Table(
+        RESPONSES,
+        (
+            (BATCH, "INT"),
+            *pk_columns(spec),
+            *fk_columns(spec),
+            (CAUSE, "STRING"),
+            (INSTRUCTION, "STRING"),
+            (LEFT_HASH, "BINARY"),
+            (RIGHT_HASH, "BINARY"),
+        ),
+        skip_by=(BATCH,),
+    )
+
+
+def verdicts(spec: PipelineSpec) -> Table:
+    """One row per response: what the resolver made of it."""
+    return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(BATCH,))
+
+
+def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -> Table:
+    """One row per joined left key: the selected columns, the key, both hashes, batch and time of the last change."""
+    return Table(
+        RESOLVED_JOIN,
+        (
+            *pk_columns(spec),
+            *fk_columns(spec),
+            (LEFT_HASH, "BINARY"),
+            (RIGHT_HASH, "BINARY"),
+            (BATCH, "INT"),
+            (CHANGED_AT, "TIMESTAMP"),
+            *output_types,
+        ),
+        properties={"delta.enableChangeDataFeed": "true"},
+    )
+
+
+def quarantine() -> Table:
+    """One row per record that could not be read: where it stands, why, and its raw text."""
+    return Table(
+        QUARANTINE,
+        ((SIDE, "STRING"), (BATCH, "INT"), (FILE, "STRING"), (LINE, "BIGINT"), (REASON, "STRING"), (RAW, "STRING")),
+        partition_by=(SIDE,),
+    )

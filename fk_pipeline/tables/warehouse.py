@@ -1,0 +1,122 @@
+"""The Delta tables of one pipeline: pinned reads, and the only place that commits.
+
+Every commit covers one table and carries `{pipeline, stage, batches, run_id}` as Delta user metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import quote
+from fk_pipeline.tables.ledger import table_version
+from fk_pipeline.tables.schemas import Table
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """What a commit is for; stored in the Delta history."""
+
+    pipeline: str
+    stage: str
+    batches: BatchRange
+    run_id: str
+
+    def as_json(self) -> str:
+        """The user metadata of the commit."""
+        return json.dumps(
+            {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
+        )
+
+
+def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
+    """No rows, with these columns (name, DDL type). Unlike `createDataFrame` it starts no Python worker."""
+    return session.range(0).selectExpr(*[f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns])
+
+
+class Warehouse:
+    """Reads and commits the tables under one folder or URI."""
+
+    def __init__(self, session: SparkSession, home: str) -> None:
+        self.session = session
+        self.home = home.rstrip("/")
+
+    def path(self, name: str) -> str:
+        """Where a table lies."""
+        return f"{self.home}/{name}"
+
+    def version(self, name: str) -> int | None:
+        """The current Delta version of a table; None when it does not exist."""
+        return table_version(self.path(name))
+
+    def read(self, table: Table, version: int | None = None) -> DataFrame:
+        """The rows of a table at one fixed version (default: the current one); empty when it does not exist.
+
+        A stage reads each table once, at one version: a commit by another stage in the meantime is not seen.
+        """
+        if version is None:
+            version = self.version(table.name)
+        if version is None:
+            return empty(self.session, table.columns)
+        frame = self.session.read.format("delta").option("versionAsOf", version).load(self.path(table.name))
+        return frame.select(*[quote(n) for n in table.names])
+
+    def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
+        """Adds rows; creates the table if need be."""
+        self._writer(frame, table, info).mode("append").save(self.path(table.name))
+
+    def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
+        """Replaces the rows that match a predicate by others that match it, in one commit."""
+        if self.version(table.name) is None:
+            self.append(frame, table, info)
+            return
+        writer = self._writer(frame, table, info).mode("overwrite").option("replaceWhere", predicate)
+        writer.save(self.path(table.name))
+
+    def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
+        columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
+        writer = frame.select(*columns).write.format("delta").option("userMetadata", info.as_json())
+        for name, value in table.delta_properties.items():
+            writer = writer.option(name, value)
+        return writer.partitionBy(*table.partition_by) if table.partition_by else writer
+
+    def merge(
+        self, source: DataFrame, table: Table, keys: Sequence[str], info: CommitInfo, *, delete_when: str | None = None
+    ) -> None:
+        """One MERGE of rows with unique keys: update what is there, insert what is not.
+
+        Args:
+            source: the columns of the table, and the columns that `delete_when` reads.
+            keys: the columns that identify a row.
+            delete_when: SQL condition on source columns: the row is removed instead.
+        """
+        if self.version(table.name) is None:
+            rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
+            self.append(rows, table, info)
+            return
+        view = f"fk_source_{uuid.uuid4().hex}"
+        source.createOrReplaceTempView(view)
+        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in keys)
+        target = self.path(table.name).replace("`", "``")
+        columns = [quote(n) for n in table.names]
+        update = ", ".join(f"t.{c} = s.{c}" for c in columns)
+        insert = f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
+        delete = f"WHEN MATCHED AND s.{delete_when} THEN DELETE " if delete_when else ""
+        guard = f" AND NOT s.{delete_when}" if delete_when else ""
+        self.session.conf.set(USER_METADATA, info.as_json())
+        try:
+            self.session.sql(
+                f"MERGE INTO delta.`{target}` t USING {view} s ON {on} "
+                f"{delete}WHEN MATCHED THEN UPDATE SET {update} WHEN NOT MATCHED{guard} THEN {insert}"
+            )
+        finally:
+            self.session.conf.unset(USER_METADATA)
+            self.session.catalog.dropTempView(view)

@@ -1,0 +1,6 @@
+"""Dagster resources: the Spark session and the landing zone."""
+
+from resources.landing import LandingZoneResource
+from resources.spark import FkSparkResource
+
+__all__ = ["FkSparkResource", "LandingZoneResource"]

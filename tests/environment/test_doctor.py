@@ -1,0 +1,258 @@
+"""`fk-pipeline doctor`: every failed line names what was found and carries its fix."""
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import fk_pipeline
+from fk_pipeline.environment import doctor, jars
+from fk_pipeline.environment.doctor import Check, check_environment
+
+ROOT = Path(fk_pipeline.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    """No setting of the caller reaches a test."""
+    for name in ("JAVA_HOME", "DAGSTER_HOME", "SPARK_MASTER", "FK_SPARK_REMOTE", "FK_JARS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def java_home(tmp_path, monkeypatch):
+    """Makes JAVA_HOME a folder whose java prints a text, as a JDK does, on stderr."""
+
+    def make(text: str) -> Path:
+        java = tmp_path / "jdk" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+        return java
+
+    return make
+
+
+def assert_failed(check: Check, found: str, fix: str) -> None:
+    assert not check.ok
+    assert found in check.found
+    assert fix in check.fix
+    assert check.fix.endswith(".")
+
+
+def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):
+    checks = check_environment(tmp_path)
+    assert len({check.name for check in checks}) == len(checks) == 16
+    assert [check.name for check in checks if check.ok == bool(check.fix)] == []
+
+
+def test_checking_imports_nothing_heavy():
+    code = (
+        "import sys; from fk_pipeline.environment.doctor import check_environment; check_environment(); "
+        "print(sorted({'dagster', 'delta', 'great_expectations', 'pandas', 'pyspark', 'assets'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_old_python_is_found(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
+    assert_failed(doctor.check_python(), "3.10.12", "make setup PYTHON=")
+
+
+@pytest.mark.parametrize(
+    ("text", "ok"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', True),
+        ('openjdk version "21" 2023-09-19', True),
+        ('openjdk version "25-ea" 2025-09-16', True),
+        ('openjdk version "11.0.22" 2024-01-16', False),
+        ('java version "1.8.0_392"', False),
+    ],
+)
+def test_java_is_judged_by_its_major_version(java_home, text, ok):
+    java = java_home(text)
+    check = doctor.check_java()
+    assert check.ok is ok
+    assert check.found == f"{text.split('version ')[1].split(' 20')[0]} at {java}"
+    assert check.fix == ("" if ok else "Install a JDK 17 or newer and set JAVA_HOME to it.")
+
+
+def test_a_java_that_prints_no_version_is_found(java_home):
+    java_home("Unable to locate a Java Runtime.")
+    assert_failed(doctor.check_java(), "names no version", "Install a JDK 17")
+
+
+def test_a_java_home_without_java_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert_failed(doctor.check_java(), f"{tmp_path}/bin/java does not run", "set JAVA_HOME")
+
+
+def test_no_java_at_all_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_failed(doctor.check_java(), "no java on the PATH", "Install a JDK 17 or newer and set JAVA_HOME")
+
+
+def test_spark_connect_needs_neither_java_nor_jars_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
+    monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark.example:15002")
+    checks = [doctor.check_java(), doctor.check_jars()]
+    assert [check.ok for check in checks] == [True, True]
+    assert all("not needed" in check.found for check in checks)
+
+
+def test_a_cluster_still_needs_java_and_jars_for_the_driver_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_MASTER", "spark://cluster.example:7077")
+    assert not doctor.check_java().ok
+    assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar is missing", jars.FETCH_COMMAND)
+
+
+def test_a_damaged_jar_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
+    for jar in jars.DELTA_JARS:
+        (tmp_path / jar.file_name).write_bytes(b"not a JAR")
+    assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar has another SHA-256", "spark.jars.packages")
+
+
+def test_the_tested_versions_are_the_pins_of_the_package():
+    pins = doctor.tested_versions()
+    assert set(doctor.PINNED_PACKAGES) <= set(pins)
+    assert pins["pyspark"] == "4.2.0"  # written with an extra, pyspark[connect]
+    delta_jar = next(jar for jar in jars.DELTA_JARS if jar.artifact.startswith("delta-spark"))
+    assert pins["delta-spark"] == delta_jar.version
+
+
+def test_another_version_than_the_tested_one_is_found(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.5.1")
+    assert_failed(doctor.check_version("pyspark"), "3.5.1", "pip install 'pyspark==4.2.0'")
+
+
+def test_a_package_that_is_not_installed_is_found(monkeypatch):
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert_failed(doctor.check_version("delta-spark"), "not installed", "make setup")
+
+
+def test_without_our_own_metadata_the_pins_are_unknown(monkeypatch):
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    assert_failed(doctor.check_version("dagster"), "fk-pipeline itself is not installed", "make setup")
+
+
+@pytest.mark.parametrize("name", doctor.GENERIC_NAMES)
+def test_our_own_packages_with_generic_names_are_recognised(name, tmp_path):
+    check = doctor.check_own_package(name, tmp_path)
+    assert check == Check(f"package {name}", ok=True, found=str(ROOT / name), wanted=str(ROOT / name))
+
+
+def test_the_checkout_itself_may_be_the_folder_dagster_starts_from():
+    assert doctor.check_own_package("assets", ROOT).ok
+
+
+def test_a_foreign_assets_package_is_named(tmp_path, monkeypatch):
+    intruder = tmp_path / "site-packages" / "assets" / "__init__.py"
+    intruder.parent.mkdir(parents=True)
+    intruder.touch()
+    monkeypatch.delitem(sys.modules, "assets", raising=False)
+    monkeypatch.syspath_prepend(intruder.parents[1])
+    assert_failed(doctor.check_own_package("assets", tmp_path), str(intruder), f"Rename {intruder} or uninstall")
+
+
+@pytest.mark.parametrize("path", ["resources.py", "resources/__init__.py"])
+def test_a_module_of_the_same_name_beside_the_pipeline_file_is_named(path, tmp_path):
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).touch()
+    assert_failed(doctor.check_own_package("resources", tmp_path), str(tmp_path / path), "hides fk-pipeline's own")
+
+
+def test_a_data_folder_of_the_same_name_beside_the_pipeline_file_does_no_harm(tmp_path):
+    (tmp_path / "assets").mkdir()
+    assert doctor.check_own_package("assets", tmp_path).ok
+
+
+def test_a_namespace_package_in_our_place_is_named(tmp_path, monkeypatch):
+    spec = ModuleSpec("expectations", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
+    assert_failed(doctor.check_own_package("expectations", tmp_path / "pipeline"), str(tmp_path), "Rename")
+
+
+def test_a_package_of_ours_that_is_gone_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert_failed(doctor.check_own_package("assets", tmp_path), "not found", "make setup")
+
+
+def test_an_unset_dagster_home_is_allowed_with_a_note():
+    check = doctor.check_dagster_home()
+    assert check.ok
+    assert check.found.startswith("not set: ")
+
+
+def test_a_dagster_home_that_works_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert doctor.check_dagster_home() == Check(
+        "DAGSTER_HOME", ok=True, found=str(tmp_path), wanted="unset, or a folder that can be written"
+    )
+
+
+def test_a_relative_dagster_home_is_found(monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", "here")
+    assert_failed(doctor.check_dagster_home(), "here is a relative path", f"such as {Path.cwd() / 'here'}.")
+
+
+def test_a_dagster_home_that_does_not_exist_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "gone"))
+    assert_failed(doctor.check_dagster_home(), "is not a folder", f"mkdir -p {tmp_path / 'gone'}")
+
+
+def test_a_dagster_home_that_cannot_be_written_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere: a mode would not do
+    assert_failed(doctor.check_dagster_home(), "cannot be written", f"Make {tmp_path} writable")
+
+
+def test_a_warehouse_to_be_made_is_judged_by_its_nearest_existing_parent(tmp_path, monkeypatch):
+    new = tmp_path / "deep" / "warehouse"
+    assert doctor.check_writable(new).ok
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert_failed(doctor.check_writable(new), f"{tmp_path} cannot be written", "another `warehouse`")
+
+
+def test_a_file_in_the_place_of_the_warehouse_is_found(tmp_path):
+    (tmp_path / "warehouse").touch()
+    assert_failed(doctor.check_writable(tmp_path / "warehouse"), "is not a folder", "another `warehouse`")
+
+
+def test_a_warehouse_in_an_object_store_is_left_to_spark(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for check in (doctor.check_writable("s3a://bucket/fk"), doctor.check_disk("s3a://bucket/fk")):
+        assert check.ok
+        assert check.found == "s3a://bucket/fk: a URI, not checked here"
+
+
+def test_a_file_uri_is_a_folder_like_any_other(tmp_path):
+    assert doctor.check_writable(tmp_path.as_uri()).found == str(tmp_path)
+
+
+def test_a_full_disk_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=300 * 1024**2))
+    assert_failed(doctor.check_disk(tmp_path / "warehouse"), f"0.3 GiB free at {tmp_path}", "Free space on the disk")
+
+
+def test_little_memory_is_found(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}.get)
+    assert_failed(doctor.check_memory(), "1.0 GiB", "FK_SPARK_REMOTE")

@@ -1,0 +1,186 @@
+"""The Delta JARs: brought once, checked always, and never a puzzle when they are missing."""
+
+import hashlib
+import subprocess
+import sys
+import threading
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import fk_pipeline
+from fk_pipeline.environment import jars
+from fk_pipeline.environment.jars import Jar, JarsMissing, fetch, jar_folder, jar_paths, main
+
+CONTENT = {"first": b"the first JAR", "second": b"the second JAR"}
+
+
+@pytest.fixture(autouse=True)
+def specs(monkeypatch, tmp_path) -> tuple[Jar, ...]:
+    """Two small JARs stand for Delta's, and a folder of the test for the environment's."""
+    specs = tuple(Jar(name, "1.0", hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items())
+    monkeypatch.setattr(jars, "DELTA_JARS", specs)
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path / "jars"))
+    monkeypatch.setenv("FK_MAVEN_BASE_URL", "file:///nowhere")
+    return specs
+
+
+@pytest.fixture
+def repository(tmp_path, specs) -> Path:
+    """A folder laid out as a Maven repository."""
+    root = tmp_path / "repository"
+    for jar in specs:
+        path = root / jar.repository_path
+        path.parent.mkdir(parents=True)
+        path.write_bytes(CONTENT[jar.artifact])
+    return root
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_jar_has_the_coordinates_and_the_path_of_a_maven_repository():
+    jar = Jar("delta-storage", "4.4.0", "00")
+    assert jar.coordinates == "io.delta:delta-storage:4.4.0"
+    assert jar.repository_path == "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
+
+
+def test_jars_are_downloaded_from_a_base_url(repository):
+    assert fetch(repository.as_uri()) == list(jar_paths())
+    assert [path.read_bytes() for path in jar_paths()] == list(CONTENT.values())
+
+
+def test_the_base_url_may_come_from_the_environment(repository, monkeypatch):
+    monkeypatch.setenv("FK_MAVEN_BASE_URL", repository.as_uri() + "/")
+    fetch()
+    assert len(jar_paths()) == 2
+
+
+def test_jars_are_copied_from_a_plain_folder(tmp_path, specs):
+    for jar in specs:
+        (tmp_path / jar.file_name).write_bytes(CONTENT[jar.artifact])
+    fetch(from_dir=tmp_path)
+    assert [path.read_bytes() for path in jar_paths()] == list(CONTENT.values())
+
+
+def test_jars_are_copied_from_a_folder_laid_out_as_a_maven_repository(repository):
+    fetch(from_dir=repository)
+    assert len(jar_paths()) == 2
+
+
+def test_a_second_fetch_brings_nothing_and_asks_nobody(repository):
+    fetch(from_dir=repository)
+    before = [path.stat().st_mtime_ns for path in jar_paths()]
+    assert fetch("file:///nowhere") == []
+    assert [path.stat().st_mtime_ns for path in jar_paths()] == before
+
+
+def test_a_damaged_jar_is_brought_again_and_the_good_one_is_left_alone(repository):
+    fetch(from_dir=repository)
+    damaged = jar_paths()[1]
+    damaged.write_bytes(b"half")
+    assert fetch(from_dir=repository) == [damaged]
+    assert damaged.read_bytes() == CONTENT["second"]
+
+
+def test_a_wrong_checksum_is_refused_and_leaves_nothing_behind(repository, specs):
+    (repository / specs[1].repository_path).write_bytes(b"<html>a login page</html>")
+    with pytest.raises(JarsMissing, match=r"is not io\.delta:second:1\.0 .*was not used") as caught:
+        fetch(repository.as_uri())
+    assert specs[1].repository_path in str(caught.value)
+    assert names(jar_folder()) == {"first-1.0.jar"}
+
+
+def test_a_wrong_checksum_does_not_replace_what_is_there(repository, specs):
+    fetch(from_dir=repository)
+    jar_paths()[0].write_bytes(b"mine")
+    (repository / specs[0].repository_path).write_bytes(b"other")
+    with pytest.raises(JarsMissing):
+        fetch(from_dir=repository)
+    assert jar_paths()[0].read_bytes() == b"mine"
+
+
+def test_an_unreachable_repository_names_mirror_and_offline_way():
+    with pytest.raises(JarsMissing, match=r"file:///nowhere/io/delta/first.*FK_MAVEN_BASE_URL.*--from-dir DIR"):
+        fetch()
+    assert names(jar_folder()) == set()
+
+
+def test_a_base_url_without_a_scheme_is_told_apart():
+    with pytest.raises(JarsMissing, match=r"is no URL: give --base-url or FK_MAVEN_BASE_URL as https://host/path"):
+        fetch("repository.example/maven2")
+
+
+def test_a_folder_without_the_jar_names_file_and_coordinates(tmp_path):
+    with pytest.raises(JarsMissing, match=r"has no first-1\.0\.jar: .*\(io\.delta:first:1\.0\)"):
+        fetch(from_dir=tmp_path)
+
+
+def test_a_target_that_cannot_be_made_names_the_way_out(tmp_path, repository):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(JarsMissing, match=r"cannot be written .*set FK_JARS_DIR"):
+        fetch(from_dir=repository, target=tmp_path / "file")
+
+
+def test_login_in_the_base_url_reaches_the_mirror_but_no_message(repository, monkeypatch):
+    seen = []
+
+    class Mirror(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(200 if self.path.endswith("first-1.0.jar") else 404)
+            self.end_headers()
+            self.wfile.write(CONTENT["first"])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with HTTPServer(("127.0.0.1", 0), Mirror) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(JarsMissing, match="HTTP 404") as caught:
+            fetch(f"http://me:s%40cret@127.0.0.1:{server.server_port}/maven2")
+        server.shutdown()
+    assert seen == ["Basic " + b64encode(b"me:s@cret").decode()] * 2
+    assert "me:" not in str(caught.value)
+    assert "cret" not in str(caught.value)
+    assert names(jar_folder()) == {"first-1.0.jar"}
+
+
+def test_missing_jars_are_named_with_the_fix():
+    with pytest.raises(JarsMissing, match=r"^first-1\.0\.jar and second-1\.0\.jar not found in .*: run `make setup`"):
+        jar_paths()
+
+
+def test_jars_lie_in_the_python_environment_unless_a_folder_is_set(monkeypatch):
+    monkeypatch.delenv("FK_JARS_DIR")
+    assert jar_folder() == Path(sys.prefix, "share", "fk-pipeline", "jars")
+    monkeypatch.setenv("FK_JARS_DIR", "/opt/jars")
+    assert jar_folder() == Path("/opt/jars")
+
+
+def test_the_command_fetches_then_verifies(repository, capsys):
+    assert main(["--from-dir", str(repository)]) == 0
+    assert capsys.readouterr().out.count("fetched ") == 2
+    assert main(["--verify"]) == 0
+
+
+def test_the_command_reports_an_unfit_environment_by_exit_status_3(repository, capsys):
+    main(["--base-url", repository.as_uri()])
+    jar_paths()[0].write_bytes(b"damaged")
+    assert main(["--verify"]) == 3
+    assert "first-1.0.jar has another SHA-256: run `python -m fk_pipeline.environment.jars`" in capsys.readouterr().err
+    assert main(["--from-dir", "/nowhere"]) == 3
+
+
+def test_the_module_runs_on_a_bare_python(tmp_path):
+    root = Path(fk_pipeline.__file__).parents[1]
+    command = [sys._base_executable, "-S", "-m", "fk_pipeline.environment.jars", "--verify"]
+    done = subprocess.run(
+        command, cwd=root, env={"FK_JARS_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "delta-storage-4.4.0.jar is missing" in done.stderr

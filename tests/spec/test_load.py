@@ -1,0 +1,141 @@
+"""The pipeline file: what it means, and that every mistake names file, line, what is wrong and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec, load_spec
+
+GOOD = """\
+name: flight_planes
+join: left
+left:
+  path: landing/flights
+  format: debezium
+  schema: "id BIGINT, carrier STRING, tailnum STRING, dep_delay INT, extra MAP<STRING, STRUCT<a: INT>>"
+  key: [id]
+  foreign_key: tailnum
+right:
+  path: landing/planes
+  schema: "tailnum STRING, year INT, seats INT"
+  key: tailnum
+select:
+  - id
+  - left.tailnum AS tail
+  - seats AS plane_seats
+  - extra['x'].a + dep_delay AS f
+"""
+
+
+def load(folder: Path, text: str) -> PipelineSpec:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    return load_spec(file)
+
+
+def error_of(folder: Path, text: str) -> str:
+    with pytest.raises(PipelineFileError) as caught:
+        load(folder, text)
+    assert caught.value.exit_code == 2
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_a_pipeline_file_is_read(tmp_path: Path) -> None:
+    spec = load(tmp_path, GOOD)
+    assert [o.name for o in spec.outputs] == ["id", "tail", "plane_seats", "f"]
+    assert [c.name for c in spec.selected[Side.LEFT]] == ["id", "tailnum", "dep_delay", "extra"]
+    assert [c.name for c in spec.selected[Side.RIGHT]] == ["seats"]
+    assert spec.home == f"{tmp_path}/warehouse/flight_planes"
+    assert spec.location("s3a://bucket/x") == "s3a://bucket/x"
+
+
+def test_without_a_select_everything_is_selected_and_clashes_get_a_prefix(tmp_path: Path) -> None:
+    spec = load(tmp_path, GOOD.split("select:", maxsplit=1)[0])
+    assert [o.name for o in spec.outputs] == [
+        "id", "carrier", "tailnum", "dep_delay", "extra", "right_tailnum", "year", "seats",
+    ]  # fmt: skip
+
+
+def test_composite_keys_and_foreign_keys_are_lists(tmp_path: Path) -> None:
+    text = GOOD.replace("\n  key: tailnum", "\n  key: [tailnum, year]").replace(
+        "foreign_key: tailnum", "foreign_key: [upper(tailnum), dep_delay]"
+    )
+    spec = load(tmp_path, text)
+    assert spec.left.foreign_key == ("upper(tailnum)", "dep_delay")
+    assert [c.name for c in spec.right.key_columns] == ["tailnum", "year"]
+
+
+MISTAKES = [
+    ("key: [id]", "key: [idx]", "p.yaml:7: left.key: key column 'idx' is not in the schema; it has id, carrier"),
+    ("key: [id]", "kee: [id]", "p.yaml:7: unknown key 'left.kee'; did you mean 'key'?"),
+    ("key: [id]", "kee: [id]", "p.yaml:3: 'left.key' is missing"),
+    ("key: [id]", "key: [extra]", "p.yaml:7: left.key: key column 'extra' has type MAP<STRING, STRUCT<a: INT>>"),
+    ("key: [id]", "key: [id, ID]", "p.yaml:7: left.key: a column stands twice in the key"),
+    ("join: left", "join: outer", "p.yaml:2: join: 'outer' is not possible; it must be 'inner' or 'left'"),
+    ("name: flight_planes", "name: Flight", "p.yaml:1: name: 'Flight' must start with a letter a-z"),
+    ("format: debezium", "format: avro", "p.yaml:5: left.format: 'avro' is not a format that this version reads"),
+    ("carrier STRING", "carrier STRIN(G", "p.yaml:6: left.schema: not a Spark column list"),
+    ("carrier STRING", "ID STRING", "p.yaml:6: left.schema: column 'ID' is declared twice"),
+    ("carrier STRING", "_fk_x STRING", "p.yaml:6: left.schema: column '_fk_x': names that start with _fk_"),
+    ("carrier STRING", "`a b` STRING", "p.yaml:6: left.schema: column 'a b': Delta cannot store a name with"),
+    ("carrier STRING", "right STRING", "p.yaml:6: left.schema: column 'right': 'left' and 'right' name the sides"),
+    ("seats INT", "seats VARIANT", "p.yaml:11: right.schema: column 'seats' has type VARIANT, which is not supported"),
+    ("foreign_key: tailnum", "foreign_key: tail", "p.yaml:8: left.foreign_key: 'tail' reads column 'tail'"),
+    (
+        "foreign_key: tailnum",
+        "foreign_key: dep_delay",
+        "INT, the right key 'tailnum' is STRING; make the types",
+    ),
+    (
+        "foreign_key: tailnum",
+        "foreign_key: [tailnum, id]",
+        "p.yaml:8: left.foreign_key: foreign_key has 2",
+    ),
+    ("foreign_key: tailnum", "foreign_key: uuid()", "is not deterministic"),
+    ("- id", "- rand() AS id", "p.yaml:14: select: 'rand() AS id': RAND() is not deterministic"),
+    ("- id", "- now() AS id", "p.yaml:14: select: 'now() AS id': NOW() is not deterministic"),
+    ("- id", "- tailnum", "p.yaml:14: select: 'tailnum': column 'tailnum' is on both sides; write left.tailnum or"),
+    ("- id", "- right.id", "p.yaml:14: select: 'right.id': 'right.id' is not a column of the right schema"),
+    ("- id", "- sum(seats) AS s", "looks at several rows; an expression sees one row"),
+    (
+        "- id",
+        "- upper(carrier)",
+        "'upper(carrier)' needs a name: write 'upper(carrier) AS some_name'",
+    ),
+    ("- id", "- plane_seats", "p.yaml:14: select: 'plane_seats': column 'plane_seats' is in neither schema"),
+    ("- id", "- carrier AS PLANE_SEATS", "p.yaml:16: select: two columns of the result are called 'plane_seats'"),
+    ("- id", "- id AS _fk_id", "p.yaml:14: select: '_fk_id': names that start with _fk_"),
+    ("- id", "- '*'", "'*' is not possible here"),
+    ("- id", "- (select 1) AS x", "a subquery is not possible here"),
+    ("- id", "- id id2 id3", "p.yaml:14: select: 'id id2 id3': not a SQL expression"),
+    ("join: left", "join: left\njoin: inner", "p.yaml:3: not valid YAML: found duplicate key"),
+    ("join: left", "join: left\nfile: x", "p.yaml:3: unknown key 'file'"),
+    ("join: left", "join: left\nsettings:\n  shuffle_partitions: 0", "p.yaml:4: settings.shuffle_partitions"),
+    ("  key: tailnum", "  key: tailnum\n  op_column: op", "p.yaml:13: right.op_column: op_column goes with"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES, ids=[f"{w}" for _, w, _ in MISTAKES])
+def test_a_mistake_names_file_line_and_cure(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    assert right in GOOD
+    assert message in error_of(tmp_path, GOOD.replace(right, wrong, 1))
+
+
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = GOOD.replace("join: left", "join: outer").replace("key: [id]", "key: [x]")
+    lines = error_of(tmp_path, text).splitlines()
+    assert [line.split(":")[1] for line in lines] == ["2", "7"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("- a", "is a YAML mapping"), ("a: [", "p.yaml:2: not valid YAML")])
+def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in error_of(tmp_path, text + "\n")
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PipelineFileError, match="there is no such pipeline file"):
+        load_spec(tmp_path / "none.yaml")

@@ -1,0 +1,105 @@
+"""Imports point down only, and what must start quickly imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LAYERS: dict[str, int] = {
+    "fk_pipeline.errors": 0,
+    "fk_pipeline.identity": 0,
+    "fk_pipeline.environment": 0,
+    "fk_pipeline.spec": 1,
+    "fk_pipeline.protocol": 2,
+    "fk_pipeline.tables": 3,
+    "fk_pipeline.cdc": 4,
+    "fk_pipeline.stages": 5,
+    "fk_pipeline.verify": 5,
+    "fk_pipeline.export": 5,
+    "fk_pipeline.session": 5,
+    "fk_pipeline.pipeline": 6,
+    "fk_pipeline.console": 7,
+    "resources": 7,
+    "assets": 8,
+    "expectations": 8,
+    "fk_pipeline.demo": 9,
+    "fk_pipeline.cli": 10,
+    "fk_pipeline.definitions": 10,
+}
+"""Every module belongs to the longest prefix; an import may go to the same layer's own package or to a lower layer."""
+
+ENGINE = ("spec", "cdc", "protocol", "stages", "tables", "verify")
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_of(module: str) -> str | None:
+    fitting = [name for name in LAYERS if module == name or module.startswith(name + ".")]
+    return max(fitting, key=len, default=None)
+
+
+def imports_of(file: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found
+
+
+FILES = [
+    f for top in ("fk_pipeline", "assets", "resources", "expectations") for f in sorted((ROOT / top).rglob("*.py"))
+]
+
+
+def upward_imports(file: Path, module: str) -> list[str]:
+    package = package_of(module)
+    if package is None:  # fk_pipeline/__init__.py: names its attributes as text only
+        return []
+    return [
+        name
+        for name in imports_of(file)
+        if (target := package_of(name)) is not None and target != package and LAYERS[target] >= LAYERS[package]
+    ]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_imports_point_down(file: Path) -> None:
+    module = module_of(file)
+    assert module == "fk_pipeline" or package_of(module), f"{module} has no layer: add it to LAYERS"
+    assert upward_imports(file, module) == []
+
+
+def test_an_import_that_points_up_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text("def f():\n    from assets.stage import stage_asset\n")
+    assert upward_imports(file, "fk_pipeline.stages.bad") == ["assets.stage.stage_asset"]
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f.parts[-2] in ENGINE], ids=lambda f: f.name)
+def test_the_engine_knows_neither_dagster_nor_great_expectations(file: Path) -> None:
+    assert not [name for name in imports_of(file) if name.split(".")[0] in ("dagster", "great_expectations")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import fk_pipeline", ("pyspark", "dagster", "great_expectations", "pydantic")),
+        ("import fk_pipeline; fk_pipeline.load", ("pyspark", "dagster", "great_expectations")),
+        ("import fk_pipeline.cli.main", ("pyspark", "dagster", "great_expectations", "deltalake")),
+    ],
+)
+def test_what_must_start_quickly_imports_nothing_heavy(statement: str, heavy: tuple[str, ...]) -> None:
+    check = f"import sys; {statement}; print([m for m in {heavy!r} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "[]"
