@@ -18,6 +18,9 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import LandingZoneResource
 
+MAX_FAILURES = 3
+"""A stage that failed this often is not asked for again."""
+
 ACTIVE = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 
 
@@ -41,6 +44,14 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         due: set[BatchId] = {batch for stage in Stage for batch in ledger.due(stage)}
         if not due:
             return SkipReason("nothing is due: no new or changed landing files")
+        failed = [
+            f"{stage} of batch {int(b)} failed {state.failures} times: {state.error}"
+            for stage in Stage
+            for b in ledger.due(stage)
+            if (state := ledger.state(stage, b)).last_event == "failed" and state.failures >= MAX_FAILURES
+        ]
+        if failed:
+            return SkipReason(f"{failed[0]}. Mend it and run the batch by hand; the sensor then goes on")
         active = context.instance.get_runs(
             RunsFilter(job_name=job.name, statuses=[DagsterRunStatus(status) for status in ACTIVE]), limit=1
         )

@@ -4,8 +4,7 @@ Checks belong to the asset, not to a partition: a state table has one state, and
 over a range of batches.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Dagster compares the annotation of a check's `context` with the class itself.
 import time
 from collections.abc import Iterator, Sequence
 

@@ -120,7 +120,7 @@ def validate(counts: pd.DataFrame, wanted: Sequence[TableExpectation], where: st
 
 def _gx_suite(wanted: Sequence[TableExpectation], where: str) -> ExpectationSuite:
     from great_expectations.core import ExpectationSuite
-    from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
+    from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
     from great_expectations.expectations.metadata_types import FailureSeverity
 
     return ExpectationSuite(

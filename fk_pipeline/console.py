@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -72,19 +71,10 @@ def say(text: str) -> None:
 class Progress:
     """Shows what runs while it runs (on a terminal), and a line for what is done."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self) -> None:
         self._status: Any = None
 
-    @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """A spinner on a terminal, nothing elsewhere."""
-        with err.status(what):
-            yield
-
     def __call__(self, work: Pass, result: StageRun | None) -> None:
-        if self.quiet:
-            return
         if result is None:
             if err.is_terminal:
                 self._status = err.status(f"{work.stage}  batch {work.batches}")

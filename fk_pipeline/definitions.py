@@ -29,7 +29,7 @@ from resources import FkSparkResource, LandingZoneResource
 def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> Definitions:
     """Assets, jobs and sensors of some pipelines, with the resources that they need.
 
-    All stages of a run share one process and one Spark session.
+    All stages of a run share one process and one Spark session; its settings are those of all pipelines together.
 
     Raises:
         PipelineFileError: a pipeline file is wrong, or two have one name.
@@ -40,12 +40,17 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> De
         if names.count(name) > 1:
             raise PipelineFileError(f"two pipelines are called {name!r}", fix="give each a name of its own")
     jobs = {spec.name: batches_job(spec) for spec in specs}
-    spark_config = {name: value for spec in specs for name, value in spec.settings.spark.items()}
+    settings = [spec.settings for spec in specs]
+    spark = FkSparkResource(
+        spark_config={name: value for each in settings for name, value in each.spark.items()},
+        driver_memory=next((each.driver_memory for each in settings if each.driver_memory), None),
+        shuffle_partitions=next((each.shuffle_partitions for each in settings if each.shuffle_partitions), None),
+    )
     return Definitions(
         assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
         jobs=list(jobs.values()),
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
-        resources={"spark": FkSparkResource(spark_config=spark_config), "landing_zone": LandingZoneResource()},
+        resources={"spark": spark, "landing_zone": LandingZoneResource()},
         executor=in_process_executor,
     )
 

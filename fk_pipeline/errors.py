@@ -66,10 +66,6 @@ class StageError(FkPipelineError):
     """A stage failed. Its batches stay due; running it again repairs whatever it had committed."""
 
 
-class ExpressionError(StageError):
-    """A SQL expression of the pipeline file fails on a row."""
-
-
 class StateError(FkPipelineError):
     """The warehouse does not fit the pipeline file or this version, and a run would mix both."""
 

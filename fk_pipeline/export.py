@@ -15,6 +15,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
 
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
@@ -59,26 +60,26 @@ def _text(column: Column, kind: T.DataType) -> Column:
     return column
 
 
-def _texts(rows: DataFrame) -> list[Column]:
+def texts(rows: DataFrame) -> list[Column]:
+    """The columns of a frame as they are written to files."""
     return [_text(F.col(quote(f.name)), f.dataType).alias(f.name) for f in rows.schema.fields]
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
-    options = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
-    lines = rows.select(F.to_json(F.struct(*_texts(rows)), options).alias("line"))
+    lines = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
     with file.open("w", encoding="utf-8", newline="") as out:
         return _write_lines((row["line"] for row in lines.toLocalIterator()), out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:
     nested = (T.ArrayType, T.MapType, T.StructType)
-    texts = [
-        (F.to_json(text) if isinstance(f.dataType, nested) else text).cast("string").alias(f.name)
-        for text, f in zip(_texts(rows), rows.schema.fields, strict=True)
+    fields = [
+        (F.to_json(value, JSON_OPTIONS) if isinstance(f.dataType, nested) else value).cast("string").alias(f.name)
+        for value, f in zip(texts(rows), rows.schema.fields, strict=True)
     ]
     with file.open("w", encoding="utf-8", newline="") as out:
         _write_lines([_csv_line(rows.columns)], out)
-        return _write_lines((_csv_line(row) for row in rows.select(*texts).toLocalIterator()), out)
+        return _write_lines((_csv_line(row) for row in rows.select(*fields).toLocalIterator()), out)
 
 
 def _csv_line(values: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import UsageError
@@ -117,6 +117,9 @@ class Pipeline:
             ranges = parse_batches(batches) if isinstance(batches, str) else batches
         except ValueError as error:
             raise UsageError(f"--batches: {error}", fix="for example --batches 3,7,9..12") from None
+        from fk_pipeline.stages.fingerprints import check_fingerprints
+
+        check_fingerprints(self.spec, self.ledger())
         self.discover()
         done: list[StageRun] = []
         if ranges is not None:
@@ -203,14 +206,3 @@ class Pipeline:
 
         result = self.table("resolved_join")
         return result.where(f"{BATCH} = {int(batch)}").count(), result.count()
-
-    def describe(self) -> dict[str, Any]:
-        """Name, join, keys and place of the pipeline, for people and metadata."""
-        return {
-            "name": self.spec.name,
-            "join": self.spec.join,
-            "left key": ", ".join(self.spec.left.key),
-            "foreign key": ", ".join(self.spec.left.foreign_key),
-            "right key": ", ".join(self.spec.right.key),
-            "warehouse": self.spec.home,
-        }

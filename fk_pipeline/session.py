@@ -5,6 +5,7 @@ A session that the caller already runs is used as it is and never stopped; it mu
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -90,7 +91,6 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             f"Spark did not start: {str(error).strip().splitlines()[0]}",
             fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
         ) from error
-    session.sparkContext.setLogLevel("ERROR")
     return prepare(session)
 
 
@@ -98,6 +98,8 @@ def prepare(session: SparkSession) -> SparkSession:
     """The session with the settings that results depend on; refused if it cannot read Delta."""
     for name, value in SEMANTICS.items():
         session.conf.set(name, value)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print what we raise, as JSON
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if "DeltaSparkSessionExtension" not in extensions:
         raise EnvironmentNotFit(

@@ -18,11 +18,16 @@ class FkSparkResource(LazyPySparkResource):
     """
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - the field of the parent, with a default
+    driver_memory: str | None = None
+    shuffle_partitions: int | None = None
 
     def _init_session(self) -> None:
         if self._spark_session is None:
             flat = {name: str(value) for name, value in self.spark_config.items()}
-            self._spark_session = start_session(Settings(spark=flat))
+            settings = Settings(
+                spark=flat, driver_memory=self.driver_memory, shuffle_partitions=self.shuffle_partitions
+            )
+            self._spark_session = start_session(settings)
 
     def use(self, session: SparkSession) -> FkSparkResource:
         """Takes a session that already runs; it is never stopped."""

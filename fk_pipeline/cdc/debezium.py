@@ -17,6 +17,7 @@ from fk_pipeline.cdc.records import (
     EVENT,
     IGNORED,
     PARSE_OPTIONS,
+    TRIMMED,
     TRUNCATE,
     fields_of_texts,
     misfit,
@@ -82,7 +83,7 @@ _ENVELOPE = "COALESCE({})".format(
 """The envelope of a line, wherever its shape puts it; null for a tombstone line."""
 
 _IGNORED = (
-    "CASE WHEN TRIM(value) IN ('', 'null') THEN 'empty line' "
+    f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
     "WHEN _record._corrupt IS NOT NULL THEN NULL "
     "WHEN op = 'm' THEN 'logical message' "
     "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "

@@ -17,6 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec.model import GLOB
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 READER_VERSION = "1"
@@ -24,8 +25,6 @@ READER_VERSION = "1"
 
 ENDINGS = (".jsonl", ".json", ".ndjson")
 """Endings of files with one JSON value per line; each also with `.gz`."""
-
-_GLOB = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,20 @@ class FsspecLandingZone:
 
     def list(self, location: str) -> list[FoundFile]:
         fs, root = fsspec.core.url_to_fs(location)
-        if _GLOB.search(root):
-            entries = fs.glob(root, detail=True).values()
+        if fs.isdir(root):
+            entries = fs.ls(root, detail=True)
+        elif fs.isfile(root):
+            entries = [fs.info(root)]
         else:
-            entries = fs.ls(root, detail=True) if fs.isdir(root) else []
+            entries = list(fs.glob(root, detail=True).values()) if GLOB.search(root) else []
         local = isinstance(fs, LocalFileSystem)
-        found = [
-            FoundFile(
-                e["name"] if local else fs.unstrip_protocol(e["name"]), int(e.get("size") or 0), self._modified(e)
-            )
-            for e in entries
-            if e.get("type") == "file" and _is_data(e["name"])
-        ]
+        scheme = location.split("://", maxsplit=1)[0]
+        found = []
+        for entry in entries:
+            name = entry["name"]
+            if entry.get("type") == "file" and _is_data(name):
+                path = name if local else f"{scheme}://{name.split('://')[-1]}"
+                found.append(FoundFile(path, int(entry.get("size") or 0), self._modified(entry)))
         return sorted(found, key=lambda f: (f.path.rsplit("/", 1)[-1], f.path))
 
     @staticmethod
@@ -149,7 +150,7 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
-        found = zone.list(spec.location(spec.side(side).path))
+        found = zone.list(spec.landing(side))
         for file in found:
             path = spec.relative(file.path)
             known = ledger.files.get((side, path))

@@ -30,6 +30,9 @@ EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
 PARSE_OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
 """`from_json` puts a text that is no such object into the field `_corrupt`."""
 
+TRIMMED = "TRIM(BOTH ' \\t\\r' FROM value)"
+"""SQL: a line without white space around it; the lines of some writers end in a carriage return."""
+
 
 class Format(Protocol):
     """One way to write changes as lines."""
@@ -100,7 +103,9 @@ def _convert(value: str, column: Column) -> str:
     if base == "STRING":
         return value
     if base in ("ARRAY", "MAP", "STRUCT"):
-        return f"FROM_JSON({value}, {text(column.type)})"
+        field = text(f"STRUCT<v: {column.type}, _corrupt: STRING>")
+        parsed = f"FROM_JSON(CONCAT('{{\"v\":', {value}, '}}'), {field}, {PARSE_OPTIONS})"
+        return f"IF({parsed}._corrupt IS NULL, {parsed}.v, NULL)"
     if base == "BINARY":
         return f"TRY_TO_BINARY({value}, 'base64')"
     if base == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31

@@ -13,6 +13,7 @@ from fk_pipeline.cdc.records import (
     EVENT,
     IGNORED,
     PARSE_OPTIONS,
+    TRIMMED,
     fields_of_texts,
     misfit,
     missing_key,
@@ -45,7 +46,7 @@ class Rows:
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
             .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op = 'd' AS deleted")
-            .selectExpr("*", "IF(TRIM(value) = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
+            .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
             .selectExpr(
                 *place,
                 f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "

@@ -8,7 +8,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
@@ -31,19 +30,13 @@ def app_main() -> None:
     """Entry point: exit status 0 done, 1 data wrong, 2 usage or configuration, 3 environment."""
     debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
     try:
-        code = app(standalone_mode=False)
+        app()
     except FkPipelineError as error:
         if debug:
             traceback.print_exc()
         say(f"{type(error).__name__}: {error}")
-        code = error.exit_code
-    except click.exceptions.Abort:
-        code = 130
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    sys.stdout.flush()
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.stdout.flush()
+        sys.exit(error.exit_code)
 
 
 @app.command(epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join")
@@ -155,10 +148,7 @@ def doctor(
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
 
-    warehouse = None
-    if pipeline is not None:
-        home = load_spec(pipeline).home
-        warehouse = None if "://" in home else Path(home)
+    warehouse = load_spec(pipeline).home if pipeline is not None else None
     checks = check_environment(pipeline.parent if pipeline else None, warehouse)
     if format_ is OutputFormat.JSON:
         print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])

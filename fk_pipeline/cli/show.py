@@ -1,4 +1,4 @@
-"""Rows of a table for `show`: hashes as hex, everything else as Spark prints it."""
+"""Rows of a table for `show`: hashes as hex, everything else as `export` writes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.errors import UsageError
+from fk_pipeline.export import JSON_OPTIONS, texts
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
@@ -35,13 +36,11 @@ def rows_of(
     try:
         if where is not None:
             frame = frame.where(where)
-        shown = frame.select(
-            *[
-                (F.hex(quote(f.name)) if isinstance(f.dataType, T.BinaryType) else F.col(quote(f.name))).alias(f.name)
-                for f in frame.schema.fields
-            ]
-        )
-        lines = shown.limit(limit).select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+        columns = [
+            F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else text
+            for f, text in zip(frame.schema.fields, texts(frame), strict=True)
+        ]
+        lines = frame.limit(limit).select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
         rows = [json.loads(row["row"]) for row in lines.collect()]
     except PySparkException as error:
         raise UsageError(f"--where: {str(error).strip().splitlines()[0]}") from None

@@ -78,5 +78,7 @@ Try next:
   fk-pipeline status {file}
   fk-pipeline show {file} verdicts --batch {last["batch"]}
   fk-pipeline export {file} --to joined.csv
-  fk-pipeline run {file} --batches 2..4      any batch again, in any order: the result stays right
-  dagster dev                                 the same five stages as assets, at http://127.0.0.1:3000""")
+  fk-pipeline run {file} --batches 2..4
+      any batch again, in any order: the result stays right
+  FK_PIPELINES={file} dagster dev -m fk_pipeline.definitions
+      the same five stages as assets, at http://127.0.0.1:3000""")

@@ -6,6 +6,8 @@ The contract is `docs/reference/pipeline-file.md`.
 
 from __future__ import annotations
 
+import glob
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +29,14 @@ from fk_pipeline.spec.sql import (
 
 FORMATS = ("debezium", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
+
+
+GLOB = re.compile(r"[*?\[]")
+"""What makes a path a glob."""
+
+
+UNWRITABLE = frozenset("[]{}%?#*^|<>\\")
+"""Characters in a local path that delta-rs takes for parts of a URL."""
 
 
 def _as_tuple(value: Any) -> Any:
@@ -93,6 +103,11 @@ class SideSpec(_Frozen):
             raise _problem(f"a column stands twice in the key {list(self.key)}", "key")
         if self.sequence_by is not None:
             _check_row_expression(self, self.sequence_by, "sequence_by")
+        if self.batch_by is not None:
+            try:
+                re.compile(self.batch_by)
+            except re.error as error:
+                raise _problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
         if self.op_column is not None and self.format != "rows":
             raise _problem("op_column goes with 'format: rows'; other formats name the operation", "op_column")
         return self
@@ -177,6 +192,13 @@ class PipelineSpec(_Frozen):
         """A `path` or `warehouse` of the file as an absolute path, or the URI that it is."""
         return path if "://" in path else str((self.file.parent / path).absolute())
 
+    def landing(self, side: Side) -> str:
+        """The landing folder or glob of a side, absolute; only what the file says is a pattern, not where it lies."""
+        path = self.side(side).path
+        if "://" in path or not GLOB.search(path):
+            return self.location(path)
+        return f"{glob.escape(str(self.file.parent.absolute()))}/{path}"
+
     def relative(self, path: str) -> str:
         """A path below the folder of the file, as `location` takes it: the folder may be moved as a whole."""
         return path.removeprefix(f"{self.file.parent.absolute()}/")
@@ -230,6 +252,15 @@ class PipelineSpec(_Frozen):
         if len(found) > 1:
             raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
         return found[0]
+
+    @model_validator(mode="after")
+    def _warehouse_can_be_written(self) -> PipelineSpec:
+        odd = sorted(set(self.home) & UNWRITABLE)
+        if odd and "://" not in self.home:
+            raise _problem(
+                f"{self.home} has {' '.join(odd)} in it, which Delta tables cannot be written under", "warehouse"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sides_fit(self) -> PipelineSpec:

@@ -20,20 +20,13 @@ KEY_TYPES_REFUSED = {"ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "OBJECT"}
 TYPES_REFUSED = {"VARIANT", "INTERVAL", "OBJECT", "VOID", "NULL", "USERDEFINED", "UNKNOWN"}
 SYNONYMS = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
 
-_NOT_DETERMINISTIC_NODES = (
-    exp.Rand,
-    exp.Randn,
-    exp.Uuid,
-    exp.CurrentTimestamp,
-    exp.CurrentDate,
-    exp.CurrentTime,
-    exp.CurrentUser,
-)
-_NOT_DETERMINISTIC_NAMES = {
-    "now", "random", "shuffle", "uniform", "randstr", "monotonically_increasing_id", "spark_partition_id",
-    "input_file_name", "current_timezone", "localtimestamp", "current_database", "current_catalog", "session_user",
-    "user", "curdate", "unix_timestamp", "uuid", "rand", "randn",
+_NOT_DETERMINISTIC = {
+    "now", "random", "rand", "randn", "uuid", "shuffle", "uniform", "randstr", "monotonically_increasing_id",
+    "spark_partition_id", "input_file_name", "localtimestamp", "session_user", "user", "curdate", "version",
+    "java_method", "reflect", "try_reflect",
 }  # fmt: skip
+"""Functions whose result is not a function of the row; so is everything that starts with `current_`."""
+_GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
 
 
 class SqlTextError(ValueError):
@@ -126,9 +119,11 @@ def parse_expression(text: str) -> Expression:
             raise SqlTextError("a subquery is not possible here")
         if isinstance(node, (exp.AggFunc, exp.Window)):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} looks at several rows; an expression sees one row")
-        if isinstance(node, _NOT_DETERMINISTIC_NODES) or (
-            isinstance(node, exp.Anonymous) and node.name.lower() in _NOT_DETERMINISTIC_NAMES
-        ):
+        name = _function(node)
+        if name in _GENERATORS:
+            raise SqlTextError(f"{node.sql(dialect=DIALECT)} makes several rows of one")
+        clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() of nothing is now
+        if name in _NOT_DETERMINISTIC or name.startswith("current_") or clock:
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: a row computed again would change")
     body = tree.this if isinstance(tree, exp.Alias) else tree
     reads = []
@@ -139,8 +134,16 @@ def parse_expression(text: str) -> Expression:
         reads.append(tuple(path))
     if isinstance(tree, exp.Star):
         raise SqlTextError("'*' is not possible here; name the columns, or leave select out for all of them")
-    name = tree.alias if isinstance(tree, exp.Alias) else (body.name if isinstance(body, exp.Column) else None)
-    return Expression(text, name, tuple(dict.fromkeys(reads)), isinstance(body, exp.Column))
+    result = tree.alias if isinstance(tree, exp.Alias) else (body.name if isinstance(body, exp.Column) else None)
+    return Expression(text, result, tuple(dict.fromkeys(reads)), isinstance(body, exp.Column))
+
+
+def _function(node: exp.Expr) -> str:
+    """The name of the function that a node calls; empty when it calls none."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
+    name = getattr(node, "sql_name", None)  # only function nodes have one
+    return str(name()).lower() if callable(name) else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -16,8 +16,6 @@ from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s
 
-ROW_MISSING_SEQUENCE = "sequence_by is null"
-
 
 def evaluate(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """Records (`fk_pipeline.cdc.records`) with the pipeline's own expressions evaluated on the events.

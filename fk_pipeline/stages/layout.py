@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -13,16 +12,12 @@ from pyspark.sql import types as T
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
-from fk_pipeline.protocol.hashing import HASH_VERSION
-from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages.resolved_join import select_outputs
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import empty
-
-STATE_VERSION = 1
-"""Raise it when tables of an older version cannot be read any more."""
 
 
 @dataclass(frozen=True)
@@ -127,30 +122,3 @@ def _sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
-
-
-def fingerprints(spec: PipelineSpec) -> dict[str, str]:
-    """What the stored state depends on, part by part; the parts are named after the pipeline file."""
-
-    def columns(side: SideSpec) -> str:
-        return ", ".join(f"{quote(c.name)} {c.type}" for c in side.columns)
-
-    parts = {
-        "join": spec.join,
-        "select": "; ".join(o.sql for o in spec.outputs),
-        "left.foreign_key": "; ".join(spec.left.foreign_key),
-        "hash version": str(HASH_VERSION),
-        "state version": str(STATE_VERSION),
-    }
-    for side in Side:
-        side_spec = spec.side(side)
-        parts[f"{side}.schema"] = columns(side_spec)
-        parts[f"{side}.key"] = ", ".join(side_spec.key)
-        parts[f"{side}.format"] = f"{side_spec.format} {side_spec.op_column or ''}".strip()
-        parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
-    return parts
-
-
-def digest(parts: dict[str, str]) -> str:
-    """A short digest of all parts, for logs and metadata."""
-    return hashlib.sha256("\n".join(f"{k}={v}" for k, v in sorted(parts.items())).encode()).hexdigest()[:12]

@@ -21,7 +21,7 @@ VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, 
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result."""
 
-_CURRENT_LEFT, _CURRENT_RIGHT = "_current_left", "_current_right"
+_CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
 
 def decide(
@@ -50,15 +50,15 @@ def decide(
     stored = left_changelog.select(
         *[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns],
         F.col(s.BATCH).alias(s.OWNER),
-        F.col(s.HASH).alias("_stored"),
+        F.col(s.HASH).alias("_fk_stored"),
     )
     there = result.select(
         *map(quote, pks),
-        F.lit(True).alias("_there"),
-        F.col(s.LEFT_HASH).alias("_there_left"),
-        F.col(s.RIGHT_HASH).alias("_there_right"),
+        F.lit(True).alias("_fk_there"),
+        F.col(s.LEFT_HASH).alias("_fk_there_left"),
+        F.col(s.RIGHT_HASH).alias("_fk_there_right"),
     )
-    is_there = F.coalesce("_there", F.lit(False))
+    is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(s.LEFT_HASH).isNull() | (F.col(s.RIGHT_HASH).isNull() & F.lit(spec.inner))
     verdict = (
         F.when(~F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT)), STALE_LEFT)
@@ -66,11 +66,11 @@ def decide(
         .when(gone, F.when(is_there, RETRACTED).otherwise(UNCHANGED))
         .when(
             is_there
-            & F.col("_there_left").eqNullSafe(F.col(s.LEFT_HASH))
-            & F.col("_there_right").eqNullSafe(F.col(s.RIGHT_HASH)),
+            & F.col("_fk_there_left").eqNullSafe(F.col(s.LEFT_HASH))
+            & F.col("_fk_there_right").eqNullSafe(F.col(s.RIGHT_HASH)),
             UNCHANGED,
         )
-        .when(~F.col("_stored").eqNullSafe(F.col(s.LEFT_HASH)), REWRITTEN)
+        .when(~F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH)), REWRITTEN)
         .when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED)
         .otherwise(JOINED)
     )
@@ -89,7 +89,7 @@ def changes(decided: DataFrame, left_changelog: DataFrame, right_table: DataFram
     Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
 
     Returns:
-        The columns of `resolved_join` and `_deleted`, true where the row leaves the result.
+        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result.
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
@@ -108,11 +108,11 @@ def changes(decided: DataFrame, left_changelog: DataFrame, right_table: DataFram
     rows = rows.select(
         *map(quote, ours),
         F.current_timestamp().alias(s.CHANGED_AT),
-        (F.col(s.VERDICT) == RETRACTED).alias("_deleted"),
+        (F.col(s.VERDICT) == RETRACTED).alias(s.DELETED),
         "left",
         "right",
     )
-    return select_outputs(rows, spec, [*ours, s.CHANGED_AT, "_deleted"])
+    return select_outputs(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
 
 
 def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:

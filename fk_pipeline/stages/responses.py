@@ -32,8 +32,8 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
     right = right_table.select(
         *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
         F.col(s.HASH).alias(s.RIGHT_HASH),
-        F.col(s.APPLIED_IN).alias("_right_applied_in"),
-        (F.col(s.SEEN_BEFORE) | F.col(s.HASH).isNotNull()).alias("_right_told"),
+        F.col(s.APPLIED_IN).alias("_fk_right_applied_in"),
+        (F.col(s.SEEN_BEFORE) | F.col(s.HASH).isNotNull()).alias("_fk_right_told"),
     )
     asked = subscriptions.where(due).where(F.col(s.INSTRUCTION).isNotNull())
     by_left = (
@@ -49,9 +49,9 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
             s.RIGHT_HASH,
         )
     )
-    changed = right.where(batches.predicate("_right_applied_in")).where("_right_told")
+    changed = right.where(batches.predicate("_fk_right_applied_in")).where("_fk_right_told")
     by_right = subscriptions.join(changed, fks).select(
-        F.col("_right_applied_in").alias(s.BATCH),
+        F.col("_fk_right_applied_in").alias(s.BATCH),
         *pks,
         *map(quote, fks),
         F.lit(RIGHT).alias(s.CAUSE),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,14 +25,14 @@ from fk_pipeline.errors import (
     FkPipelineError,
     LandingError,
     StageError,
-    StateError,
     UnsupportedEventError,
 )
 from fk_pipeline.identity import BatchId, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
-from fk_pipeline.stages.layout import Layout, fingerprints, layout_of
+from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
+from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.responses import responses
 from fk_pipeline.stages.right_table import right_table
@@ -79,27 +78,8 @@ class Runner:
         self.layout: Layout = layout_of(session, spec)
         self.warehouse = Warehouse(session, spec.home)
         self.ledger = ledger
-        self._check_fingerprints()
-
-    def _check_fingerprints(self) -> None:
         self.ledger.refresh()
-        wanted, stored = fingerprints(self.spec), self.ledger.fingerprints
-        stale = [part for part in wanted if part in stored and stored[part] != wanted[part]]
-        if stale:
-            changes = "; ".join(f"{part} was {stored[part]!r}, is {wanted[part]!r}" for part in stale)
-            raise StateError(
-                f"the stored tables were made with another pipeline file: {changes}",
-                where=str(self.spec.file),
-                why="mixing both would give a wrong join; nothing was changed",
-                fix=f"undo the edit, or remove {self.spec.home} and run again: every batch is then read anew",
-            )
-        if not stored and self.warehouse.version(s.SUBSCRIPTION_STORE) is not None:
-            raise StateError(
-                "there are tables but no ledger",
-                where=self.spec.home,
-                why="which batches they hold is not known",
-                fix=f"restore the ledger tables (files, batches, runs, fingerprints), or remove {self.spec.home}",
-            )
+        check_fingerprints(spec, ledger)
 
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
@@ -115,12 +95,12 @@ class Runner:
         started = time.monotonic()
         run_id = uuid.uuid4().hex[:12]
         self.ledger.refresh()
-        if not self.ledger.fingerprints:
-            self.ledger.record_fingerprints(fingerprints(self.spec))
         known = [b for b in self.ledger.batches if b in batches]
         if not known:
             note = f"batch {batches} has no files: an empty batch"
-            return StageRun(stage, batches, run_id, {}, 0.0, notes=(note,))
+            return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
+        if not self.ledger.fingerprints:
+            self.ledger.record_fingerprints(fingerprints(self.spec))
         work = _Work(self, stage, known, CommitInfo(self.spec.name, stage, batches, run_id))
         for attempt in range(1, ATTEMPTS_ON_CONFLICT + 1):
             try:
@@ -129,11 +109,13 @@ class Runner:
             except FkPipelineError as error:
                 self.ledger.fail(time.monotonic() - started, error.what)
                 raise
-            except PySparkException as error:
+            except Exception as error:
                 if _is_conflict(error) and attempt < ATTEMPTS_ON_CONFLICT:
                     continue
                 what = _root_message(error)
                 self.ledger.fail(time.monotonic() - started, what)
+                if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+                    raise
                 raise StageError(
                     what,
                     where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
@@ -145,11 +127,11 @@ class Runner:
         return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes))
 
 
-def _is_conflict(error: PySparkException) -> bool:
+def _is_conflict(error: Exception) -> bool:
     return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
 
 
-def _root_message(error: PySparkException) -> str:
+def _root_message(error: Exception) -> str:
     text = str(error).strip()
     for line in text.splitlines():
         if line.startswith("Caused by:"):
@@ -276,8 +258,7 @@ class _Work:
         wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
         if not wanted:
             return
-        location = self.spec.location(self.spec.side(side).path)
-        there = {self.spec.relative(f.path) for f in self.runner.zone.list(location)}
+        there = {self.spec.relative(f.path) for f in self.runner.zone.list(self.spec.landing(side))}
         for path, batch in sorted(wanted.items()):
             if path in there:
                 continue
@@ -433,5 +414,5 @@ class _Work:
         if writing:
             rows = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec), writing)
             keys = [name for name, _ in s.pk_columns(self.spec)]
-            self._merge(rows.frame, self.layout.resolved_join, keys, delete_when="_deleted")
+            self._merge(rows.frame, self.layout.resolved_join, keys, delete_when=s.DELETED)
         return counts

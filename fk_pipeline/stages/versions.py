@@ -48,8 +48,8 @@ def apply_versions(
         One row per key that the batches bring or own: keys, payload and version columns as the state should have them,
         `_fk_outcome` (inserted, applied, silent; late: the state stays as it is), `_fk_counted_in` and `_fk_before`.
     """
-    incoming = log.where(batches.predicate(s.BATCH)).select(*map(quote, keys), _version(payload).alias("_best"))
-    best = incoming if batches.first == batches.last else _latest(incoming, keys, "_best")
+    incoming = log.where(batches.predicate(s.BATCH)).select(*map(quote, keys), _version(payload).alias("_fk_best"))
+    best = incoming if batches.first == batches.last else _latest(incoming, keys, "_fk_best")
     before = state.select(
         *map(quote, keys), F.struct(*[quote(c) for c in state.columns if c not in keys]).alias(BEFORE)
     )
@@ -57,7 +57,9 @@ def apply_versions(
         rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
     else:  # a partition that was never rewritten still holds all it ever brought
         hits = before.join(best.select(*map(quote, keys)), list(keys), "left_semi")
-        rows = best.join(hits, list(keys), "left").withColumns({"_lost": F.lit(False), "_winner": F.col("_best")})
+        rows = best.join(hits, list(keys), "left").withColumns(
+            {"_fk_lost": F.lit(False), "_fk_winner": F.col("_fk_best")}
+        )
     return _decide(rows, keys, payload, batches, generations)
 
 
@@ -89,13 +91,15 @@ def _with_lost_rows(
     """Adds the rows whose owner no longer brings them, with the winner over the whole changelog (rule 2)."""
     on = list(keys)
     old = F.col(BEFORE)
-    brought = best.select(*map(quote, keys), F.lit(True).alias("_brought"))
+    brought = best.select(*map(quote, keys), F.lit(True).alias("_fk_brought"))
     hits = before.join(brought, on, "left").where(
-        F.col("_brought") | old[s.OWNER].between(int(batches.first), int(batches.last))
+        F.col("_fk_brought") | old[s.OWNER].between(int(batches.first), int(batches.last))
     )
-    held = incoming.select(*map(quote, keys), F.col("_best").alias("_held"), F.col(f"_best.{s.BATCH}").alias("_by"))
-    hits = hits.withColumn("_by", old[s.OWNER]).join(held, [*on, "_by"], "left")
-    version = F.col("_held")
+    held = incoming.select(
+        *map(quote, keys), F.col("_fk_best").alias("_fk_held"), F.col(f"_fk_best.{s.BATCH}").alias("_fk_by")
+    )
+    hits = hits.withColumn("_fk_by", old[s.OWNER]).join(held, [*on, "_fk_by"], "left")
+    version = F.col("_fk_held")
     still = (
         version.isNotNull()
         & version[s.SEQUENCE].eqNullSafe(old[s.SEQUENCE])
@@ -103,10 +107,10 @@ def _with_lost_rows(
         & (version[s.GENERATION] == old[s.GENERATION])
     )
     lost = old[s.OWNER].between(int(batches.first), int(batches.last)) & ~still
-    hits = hits.select(*map(quote, keys), BEFORE, F.coalesce(lost, F.lit(False)).alias("_lost"))
-    versions = log.join(hits.where("_lost").select(*map(quote, keys)), on, "left_semi")
-    winners = _latest(versions.select(*map(quote, keys), _version(payload).alias("_winner")), keys, "_winner")
-    rows = best.join(hits, on, "full").withColumn("_lost", F.coalesce("_lost", F.lit(False)))
+    hits = hits.select(*map(quote, keys), BEFORE, F.coalesce(lost, F.lit(False)).alias("_fk_lost"))
+    versions = log.join(hits.where("_fk_lost").select(*map(quote, keys)), on, "left_semi")
+    winners = _latest(versions.select(*map(quote, keys), _version(payload).alias("_fk_winner")), keys, "_fk_winner")
+    rows = best.join(hits, on, "full").withColumn("_fk_lost", F.coalesce("_fk_lost", F.lit(False)))
     return rows.join(winners, on, "left")
 
 
@@ -117,34 +121,36 @@ def _decide(
     batches: BatchRange,
     generations: Mapping[int, int],
 ) -> DataFrame:
-    """The rules, row by row: `_best`, `_fk_before`, `_lost`, `_winner` -> the state as it should be."""
-    old, best, lost = F.col(BEFORE), F.col("_best"), F.col("_lost")
+    """The rules, row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be."""
+    old, best, lost = F.col(BEFORE), F.col("_fk_best"), F.col("_fk_lost")
     newer = best.isNotNull() & (
         old.isNull()
         | old[s.SEQUENCE].isNull()
         | (_order(best[s.SEQUENCE], best[s.BATCH]) > _order(old[s.SEQUENCE], old[s.OWNER]))
     )
-    new = F.col("_new")
-    rows = rows.withColumn("_takes", lost | newer).withColumn("_new", F.when(lost, F.col("_winner")).when(newer, best))
+    new = F.col("_fk_new")
+    rows = rows.withColumn("_fk_takes", lost | newer).withColumn(
+        "_fk_new", F.when(lost, F.col("_fk_winner")).when(newer, best)
+    )
     silent = old.isNotNull() & new[s.HASH].eqNullSafe(old[s.HASH]) & ~_unread(old, generations)
-    outcome = F.when(~F.col("_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
+    outcome = F.when(~F.col("_fk_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
     in_range = new[s.BATCH].between(int(batches.first), int(batches.last))
     acting = F.when(in_range, new[s.BATCH]).otherwise(old[s.OWNER])
     announced = F.col(OUTCOME).isin(INSERTED, APPLIED)
     return (
         rows.withColumn(OUTCOME, outcome)
-        .withColumn("_acting", acting)
+        .withColumn("_fk_acting", acting)
         .select(
             *map(quote, keys),
             *[new[p].alias(p) for p in payload],
             new[s.SEQUENCE].alias(s.SEQUENCE),
             new[s.BATCH].alias(s.OWNER),
             F.coalesce(new[s.GENERATION], F.lit(0)).alias(s.GENERATION),
-            F.when(announced, F.col("_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
+            F.when(announced, F.col("_fk_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
             F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            F.coalesce(best[s.BATCH], F.col("_acting")).alias(COUNTED_IN),
+            F.coalesce(best[s.BATCH], F.col("_fk_acting")).alias(COUNTED_IN),
             BEFORE,
         )
     )

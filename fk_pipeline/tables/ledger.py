@@ -99,6 +99,8 @@ class StageState:
     last_event: str = ""
     attempts: int = 0
     successes: int = 0
+    failures: int = 0
+    """Since the last success."""
     generation: int = 0
     started_input: str | None = None
     succeeded: int | None = None
@@ -152,13 +154,13 @@ class Ledger:
         self.files: dict[tuple[Side, str], LandedFile] = {}
         self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
         self.stages: dict[tuple[str, int], StageState] = {}
+        for row in self._rows("batches"):  # before the files: whoever discovers writes the files of a list first
+            self.lists[row["batch"], Side(row["side"])] = row
         for row in self._rows("files"):
             side = Side(row["side"])
             self.files[side, row["path"]] = LandedFile(
                 row["path"], side, BatchId(row["batch"]), row["size"], row["modified"], row["digest"]
             )
-        for row in self._rows("batches"):
-            self.lists[row["batch"], Side(row["side"])] = row
         for row in self._rows("runs"):
             self._fold(row)
         self.fingerprints = {row["part"]: row["value"] for row in self._rows("fingerprints")}
@@ -181,6 +183,7 @@ class Ledger:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
         state.last_event = row["event"]
         state.error = row["error"]
+        state.failures += row["event"] == "failed"
         if row["event"] == "started":
             state.attempts += 1
             state.generation, state.started_input = row["generation"], row["input"]
@@ -190,6 +193,7 @@ class Ledger:
             state.versions = dict(row["versions"] or ())
             state.seconds, state.finished_at = row["seconds"], row["recorded_at"]
             state.successes += 1
+            state.failures = 0
             for name, value in state.counts.items():
                 state.totals[name] = state.totals.get(name, 0) + value
 

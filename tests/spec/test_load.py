@@ -97,6 +97,10 @@ MISTAKES = [
     ),
     ("foreign_key: tailnum", "foreign_key: uuid()", "is not deterministic"),
     ("- id", "- rand() AS id", "p.yaml:14: select: 'rand() AS id': RAND() is not deterministic"),
+    ("- id", "- localtimestamp() AS id", "is not deterministic"),
+    ("- id", "- unix_timestamp() AS id", "is not deterministic"),
+    ("- id", "- explode(array(id)) AS id", "makes several rows of one"),
+    ("key: [id]", "key: [id]\n  batch_by: '('", "p.yaml:8: left.batch_by: '(' is no regular expression"),
     ("- id", "- now() AS id", "p.yaml:14: select: 'now() AS id': NOW() is not deterministic"),
     ("- id", "- tailnum", "p.yaml:14: select: 'tailnum': column 'tailnum' is on both sides; write left.tailnum or"),
     ("- id", "- right.id", "p.yaml:14: select: 'right.id': 'right.id' is not a column of the right schema"),
@@ -134,6 +138,11 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
 @pytest.mark.parametrize(("text", "message"), [("- a", "is a YAML mapping"), ("a: [", "p.yaml:2: not valid YAML")])
 def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert message in error_of(tmp_path, text + "\n")
+
+
+def test_a_warehouse_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    text = GOOD + "warehouse: ware[house]\n"
+    assert "has [ ] in it, which Delta tables cannot be written under" in error_of(tmp_path, text)
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""Which files there are and which batch each belongs to. No Spark."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fk_pipeline.cdc.landing import batch_of
+from fk_pipeline.errors import LandingError
+from fk_pipeline.identity import Side
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import SideSpec, load_spec
+
+
+def side(**changes: str) -> SideSpec:
+    return SideSpec.model_validate({"path": "x", "schema": "id INT", "key": "id"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("00000042.jsonl", 42),
+        ("42.jsonl.gz", 42),
+        ("orders-2026-11-20-00000007.json", 7),
+        ("part3_of9.ndjson", 9),
+        ("arrived.jsonl", None),
+        ("99999999.jsonl", 99999999),
+    ],
+)
+def test_the_batch_is_the_last_number_in_the_name(name: str, batch: int | None) -> None:
+    assert batch_of(f"/landing/5/{name}", side()) == batch
+
+
+@pytest.mark.parametrize("name", ["20260101123000.jsonl", "100000000.jsonl"])
+def test_a_number_of_more_than_eight_digits_is_refused_with_the_cure(name: str) -> None:
+    with pytest.raises(LandingError, match="at most 8 digits") as caught:
+        batch_of(name, side())
+    assert "batch_by" in str(caught.value)
+
+
+def test_batch_by_says_which_number_counts() -> None:
+    assert batch_of("b12-part-3.jsonl", side(batch_by=r"b(\d+)-")) == 12
+    assert batch_of("b12-part-3.jsonl", side(batch_by="arrival")) is None
+    with pytest.raises(LandingError, match="does not match"):
+        batch_of("x.jsonl", side(batch_by=r"b(\d+)-"))
+
+
+@pytest.fixture(params=["plain", "a strange folder+name, it's ü"])
+def pipeline(tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
+    folder = tmp_path / request.param
+    for name in ("left", "right"):
+        (folder / "landing" / name).mkdir(parents=True)
+    file = folder / "p.yaml"
+    file.write_text(
+        'name: p\njoin: left\nleft: {path: landing/left, format: rows, schema: "id INT, fk INT", key: id, '
+        'foreign_key: fk}\nright: {path: "landing/right/*.jsonl", format: rows, schema: "k INT", key: k}\n'
+    )
+    return Pipeline(load_spec(file))
+
+
+def landing(pipeline: Pipeline, name: str) -> Path:
+    return pipeline.spec.file.parent / "landing" / name
+
+
+def test_files_of_both_sides_with_one_number_are_one_batch(pipeline: Pipeline) -> None:
+    for name in ("left/0002.jsonl", "right/2.jsonl", "left/a-2.jsonl", "left/7.jsonl"):
+        landing(pipeline, name).write_text("{}\n")
+    found = pipeline.discover()
+    assert sorted(f.path for f in found.discovered) == [
+        "landing/left/0002.jsonl", "landing/left/7.jsonl", "landing/left/a-2.jsonl", "landing/right/2.jsonl",
+    ]  # fmt: skip
+    ledger = pipeline.ledger()
+    assert ledger.batches == [2, 7]
+    assert [f.path for f in ledger.files_of(2, Side.LEFT)] == ["landing/left/0002.jsonl", "landing/left/a-2.jsonl"]
+
+
+def test_discovery_is_idempotent_and_ignores_what_is_no_data(pipeline: Pipeline) -> None:
+    for name in ("left/1.jsonl", "left/.2.jsonl", "left/_3.jsonl", "left/4.txt", "left/5.jsonl.part"):
+        landing(pipeline, name).write_text("{}\n")
+    (landing(pipeline, "left") / "6.jsonl").mkdir()
+    assert len(pipeline.discover().discovered) == 1
+    assert pipeline.discover().batches == ()
+    assert pipeline.ledger().batches == [1]
+
+
+def test_a_changed_file_is_told_by_its_content_and_a_vanished_one_stays(pipeline: Pipeline) -> None:
+    file = landing(pipeline, "left/1.jsonl")
+    file.write_text("{}\n")
+    pipeline.discover()
+    file.write_text("{}\n")
+    assert pipeline.discover().changed == ()
+    file.write_text('{"id": 1}\n')
+    assert [f.path for f in pipeline.look().changed] == ["landing/left/1.jsonl"]
+    assert pipeline.discover().batches == (1,)
+    file.unlink()
+    found = pipeline.discover()
+    assert [f.path for f in found.vanished] == ["landing/left/1.jsonl"]
+    assert found.batches == ()
+    assert pipeline.ledger().batches == [1]
+
+
+def test_files_without_a_number_are_batched_as_they_arrive(pipeline: Pipeline) -> None:
+    landing(pipeline, "left/9.jsonl").write_text("{}\n")
+    landing(pipeline, "left/new.jsonl.gz").write_bytes(gzip.compress(b"{}\n"))
+    landing(pipeline, "right/other.jsonl").write_text("{}\n")
+    assert pipeline.discover().batches == (9, 10)
+    landing(pipeline, "left/newer.jsonl").write_text("{}\n")
+    assert pipeline.discover().batches == (11,)
+
+
+def test_the_folder_may_be_moved_as_a_whole(pipeline: Pipeline, tmp_path: Path) -> None:
+    landing(pipeline, "left/1.jsonl").write_text("{}\n")
+    pipeline.discover()
+    moved = pipeline.spec.file.parent.rename(tmp_path / "moved")
+    again = Pipeline(load_spec(moved / "p.yaml"))
+    assert again.discover().batches == ()
+    assert again.ledger().batches == [1]

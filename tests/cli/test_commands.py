@@ -1,0 +1,170 @@
+"""The command: what goes to stdout, what to stderr, and the exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fk_pipeline.cli.main import app
+from fk_pipeline.errors import UsageError
+
+COMMANDS = ("run", "verify", "export", "show", "status", "doctor", "demo")
+
+
+def command(*args: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "fk_pipeline.cli.main", *map(str, args)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: fk-pipeline {name}" in result.output
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["run"], ["run", "none.yaml", "--what"], ["run", "none.yaml"]])
+def test_wrong_usage_and_configuration_exit_with_2_and_no_trace(args: list[str]) -> None:
+    result = command(*args)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert result.stderr.strip()
+
+
+def test_status_of_a_new_pipeline_needs_no_spark(rows_folder: Path) -> None:
+    result = command("status", rows_folder / "pipeline.yaml", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["new_files"] == 2
+    assert found["batches"] == []
+
+
+@pytest.fixture
+def rows_folder(tmp_path: Path) -> Path:
+    for side, line in (("left", '{"id": 1, "fk": "a"}'), ("right", '{"k": "a"}')):
+        (tmp_path / "landing" / side).mkdir(parents=True)
+        (tmp_path / "landing" / side / "0.jsonl").write_text(line + "\n")
+    (tmp_path / "pipeline.yaml").write_text(
+        'name: p\njoin: left\nleft: {path: landing/left, format: rows, schema: "id INT, fk STRING", key: id, '
+        'foreign_key: fk}\nright: {path: landing/right, format: rows, schema: "k STRING", key: k}\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(rows_pipeline: Any) -> Any:
+    made = rows_pipeline(
+        "left", select="[id, v, name, 'cast(id AS DECIMAL(10,2)) AS d', \"timestamp'2026-01-01' AS t\", "
+        "'double(\"NaN\") AS n', 'binary(v) AS b']",
+    )  # fmt: skip
+    made.land(0, [(2, "a", 'q"u,o\nte'), (10, "x", ""), (1, "a", "v")], [("a", "A")])
+    return made
+
+
+def invoke(*args: Any) -> Any:
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.mark.spark
+def test_run_verify_show_and_export_speak_json(made: Any, tmp_path: Path) -> None:
+    done = json.loads(invoke("run", made.file, "--format", "json").stdout)
+    assert [r["stage"] for r in done] == [
+        "left_changelog", "right_table", "subscription_store", "responses", "resolved_join",
+    ]  # fmt: skip
+    assert done[0]["counts"]["0"]["rows"] == 3
+    verified = invoke("verify", made.file, "--format", "json")
+    assert json.loads(verified.stdout) == {
+        "rows": 3, "missing": 0, "stale": 0, "unexpected": 0, "pending": 0, "due": 0,
+    }  # fmt: skip
+    shown = json.loads(
+        invoke("show", made.file, "verdicts", "--batch", 0, "--where", "_fk_pk_id = 1", "--format", "json").stdout
+    )
+    assert {row["_fk_verdict"] for row in shown} == {"joined"}
+    assert {len(row["_fk_left_hash"]) for row in shown} == {32}
+    empty = json.loads(invoke("run", made.file, "--batches", "7", "--format", "json").stdout)
+    assert empty[0]["notes"] == ["batch 7 has no files: an empty batch"]
+    assert empty[0]["counts"] == {"7": {"rows": 0}}
+
+    written = json.loads(invoke("export", made.file, "--to", tmp_path / "o.jsonl", "--format", "json").stdout)
+    assert written["rows"] == 3
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().split("\n") if line]
+    assert [line["id"] for line in lines] == [1, 2, 10]
+    assert list(lines[0]) == ["id", "v", "name", "d", "t", "n", "b"]
+    assert lines[0] == {
+        "id": 1, "v": "v", "name": "A", "d": "1.00", "t": "2026-01-01T00:00:00.000000Z", "n": "NaN", "b": "dg==",
+    }  # fmt: skip
+    assert lines[2]["name"] is None
+    invoke("export", made.file, "--to", tmp_path / "o.csv")
+    text = (tmp_path / "o.csv").read_text()
+    assert text.splitlines()[0] == "id,v,name,d,t,n,b"
+    assert '10,"",,10.00,' in text
+    assert list(csv.reader(text.splitlines(keepends=True)))[2][1] == 'q"u,o\nte'
+    invoke("export", made.file, "--to", tmp_path / "o.parquet")
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(tmp_path / "o.parquet")["id"].to_pylist() == [1, 2, 10]
+
+
+@pytest.mark.spark
+def test_status_tells_what_is_due_and_text_is_for_people(made: Any) -> None:
+    invoke("run", made.file)
+    made.land(1, [(5, "a", "v")], [])
+    found = json.loads(invoke("status", made.file, "--format", "json").stdout)
+    assert found["new_files"] == 1
+    assert found["due"] == 0
+    invoke("run", made.file, "--stages", "left_changelog")
+    found = json.loads(invoke("status", made.file, "--format", "json").stdout)
+    assert found["batches"][1]["stages"] == {
+        "left_changelog": "done", "right_table": "due", "subscription_store": "due", "responses": "due",
+        "resolved_join": "due",
+    }  # fmt: skip
+    text = invoke("status", made.file).stdout
+    assert "2 batches, 1 of them with work due" in text
+    assert "Nothing is due." not in invoke("run", made.file).stdout
+    assert "Nothing is due." in invoke("run", made.file).stdout
+    assert "equal to the join of the two tables" in invoke("verify", made.file).stdout
+
+
+@pytest.mark.spark
+def test_a_wrong_result_exits_with_1_and_shows_the_row(made: Any) -> None:
+    invoke("run", made.file)
+    table = f"delta.`{made.pipeline.runner.warehouse.path('resolved_join')}`"
+    made.pipeline.session.sql(f"UPDATE {table} SET name = 'wrong' WHERE id = 2")
+    result = invoke("verify", made.file)
+    assert result.exit_code == 1
+    assert "- stale {'id': 2}" in result.stdout
+    assert "name: expected 'A', found 'wrong'" in result.stdout
+    made.pipeline.session.sql(f"UPDATE {table} SET name = 'A' WHERE id = 2")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "--batches", "5..2"], "--batches"),
+        (["run", "--stages", "nope"], "there is no stage 'nope'"),
+        (["show", "nope"], "there is no table 'nope'"),
+        (["show", "verdicts", "--where", "no such"], "--where"),
+        (["show", "files", "--batch", "x"], ""),
+        (["export", "--to", "out.xlsx"], "cannot write .xlsx"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(made: Any, args: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [args[0], str(made.file), *args[1:]])
+    if isinstance(result.exception, UsageError):
+        assert message in str(result.exception)
+        assert result.exception.exit_code == 2
+    else:
+        assert result.exit_code == 2

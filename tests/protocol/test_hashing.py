@@ -1,0 +1,69 @@
+"""The row hash: equal for what SQL calls equal, different for everything else, whatever the type."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.protocol.hashing import row_hash
+
+pytestmark = pytest.mark.spark
+
+EQUAL = {
+    "decimals of other scale": ("DECIMAL(20,6)", ["1.50", "1.5", "1.500000"]),
+    "whole decimals": ("DECIMAL(20,6)", ["100", "100.000"]),
+    "negative zero": ("DOUBLE", ["-0.0", "0.0"]),
+    "every NaN": ("DOUBLE", ["'NaN'", "sqrt(-1)"]),
+    "one instant in two zones": ("TIMESTAMP", ["'2026-01-01T00:00:00Z'", "'2026-01-01T01:00:00+01:00'"]),
+    "maps in another order": ("MAP<STRING, INT>", ["map('a', 1, 'b', 2)", "map('b', 2, 'a', 1)"]),
+}
+DIFFERENT = {
+    "STRING": ["NULL", "''", "'n'", "'NULL'", "'a'", "'A'", "' a'", "'a '", "'\\u00d1'", "'N\\u0303'", "'\\\\N'"],
+    "STRUCT<a: STRING, b: STRING>": [
+        "NULL", "struct('a', NULL)", "struct(NULL, 'a')", "struct('ab', '')", "struct('a', 'b')", "struct('', 'ab')",
+        "struct(NULL, NULL)", "struct('1:', 'x')", "struct('1', ':x')",
+    ],
+    "ARRAY<STRING>": ["NULL", "array()", "array(NULL)", "array('')", "array('', '')", "array('a')", "array('a', NULL)"],
+    "ARRAY<ARRAY<INT>>": ["array(array(1), array(2))", "array(array(1, 2))", "array(array(1), array(2), array())"],
+    "MAP<STRING, INT>": ["map()", "map('a', 1)", "map('a', NULL)", "map('b', 1)", "map('a', 1, 'b', 1)"],
+    "DOUBLE": ["NULL", "0.0", "'NaN'", "'Infinity'", "'-Infinity'", "1.0", "1.0000000000000002", "4.9E-324"],
+    "DECIMAL(20,6)": ["0", "10", "100", "1", "0.1", "0.01", "-0.1", "NULL"],
+    "BINARY": ["NULL", "X''", "X'00'", "X'0000'", "X'30'"],
+    "BOOLEAN": ["NULL", "true", "false"],
+    "DATE": ["NULL", "'1970-01-01'", "'1970-01-02'", "'0001-01-01'"],
+}  # fmt: skip
+
+
+def hashes(spark: SparkSession, kind: str, values: list[str]) -> list[bytes]:
+    rows = " UNION ALL ".join(f"SELECT {i} AS i, CAST({v} AS {kind}) AS c" for i, v in enumerate(values))
+    frame = spark.sql(rows)
+    found = frame.selectExpr("i", f"{row_hash([('c', frame.schema['c'].dataType)])} AS h").orderBy("i").collect()
+    return [bytes(row["h"]) for row in found]
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_equal_values_have_equal_hashes(spark: SparkSession, case: str) -> None:
+    kind, values = EQUAL[case]
+    assert len(set(hashes(spark, kind, values))) == 1
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_different_values_have_different_hashes(spark: SparkSession, kind: str) -> None:
+    found = hashes(spark, kind, DIFFERENT[kind])
+    assert len(set(found)) == len(DIFFERENT[kind])
+    assert {len(h) for h in found} == {16}
+
+
+def test_integers_of_every_width_share_one_hash(spark: SparkSession) -> None:
+    widths = [hashes(spark, kind, ["42"])[0] for kind in ("TINYINT", "SMALLINT", "INT", "BIGINT")]
+    assert len(set(widths)) == 1
+
+
+def test_the_encoding_is_what_the_documentation_says(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 'héllo' AS a, CAST(NULL AS STRING) AS b, 7 AS c")
+    kinds: list[tuple[str, Any]] = [(f.name, f.dataType) for f in frame.schema.fields]
+    found = frame.selectExpr(f"{row_hash(kinds)} AS h").collect()[0]["h"]
+    assert bytes(found) == hashlib.md5("5:héllon1:7".encode()).digest()

@@ -1,0 +1,161 @@
+"""The ledger: what a file list means, what is due, and what a crash leaves behind. No Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.tables.ledger import LandedFile, Ledger
+
+LEFT, STORE, RESPONSES = Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    return str(tmp_path / "warehouse" / "p")
+
+
+def open_ledger(home: str, reader: str = "1") -> Ledger:
+    return Ledger(home, UPSTREAM, SIDE_OF, reader)
+
+
+def land(ledger: Ledger, batch: int, digest: str = "d", side: Side = Side.LEFT, name: str = "f") -> None:
+    file = LandedFile(f"{side}/{name}{batch}", side, BatchId(batch), 1, "now", digest)
+    ledger.record_files([("discovered", file)])
+
+
+def run(ledger: Ledger, stage: Stage, *batches: int, rows: int = 1) -> dict[int, int]:
+    generations = ledger.start(stage, batches, "run")
+    ledger.succeed({b: {"rows": rows} for b in batches}, {"t": 1}, 0.1)
+    return generations
+
+
+def run_all(ledger: Ledger, *batches: int) -> None:
+    for stage in Stage:
+        run(ledger, stage, *batches)
+
+
+def due(ledger: Ledger) -> dict[str, list[int]]:
+    return {stage.value: list(ledger.due(stage)) for stage in Stage if ledger.due(stage)}
+
+
+def test_a_new_batch_is_due_everywhere_until_every_stage_has_run(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 3)
+    assert due(ledger) == {stage.value: [3] for stage in Stage}
+    run_all(ledger, 3)
+    assert due(ledger) == {}
+    assert due(open_ledger(home)) == {}
+
+
+def test_running_a_stage_again_makes_its_downstream_due_one_after_the_other(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    land(ledger, 1)
+    run_all(ledger, 0, 1)
+    run(ledger, LEFT, 1)
+    assert due(ledger) == {"subscription_store": [1]}
+    run(ledger, STORE, 1)
+    assert due(ledger) == {"responses": [1]}
+
+
+def test_a_stage_that_ran_before_its_upstream_is_due_after_it(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run(ledger, RESPONSES, 0)
+    assert 0 not in ledger.due(RESPONSES)
+    run(ledger, STORE, 0)
+    assert ledger.due(RESPONSES) == [0]
+
+
+def test_an_upstream_run_that_ends_while_a_stage_runs_makes_it_due(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    other = open_ledger(home)
+    ledger.start(RESPONSES, [0], "run")
+    run(other, STORE, 0)
+    ledger.succeed({}, {}, 0.1)
+    assert open_ledger(home).due(RESPONSES) == [0]
+
+
+@pytest.mark.parametrize("end", ["crash", "failure"])
+def test_a_run_that_did_not_end_well_leaves_its_batches_due(home: str, end: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    ledger.start(STORE, [0], "run")
+    if end == "failure":
+        ledger.fail(0.1, "no space left")
+    again = open_ledger(home)
+    assert again.due(STORE) == [0]
+    assert again.state(STORE, 0).error == ("no space left" if end == "failure" else None)
+    assert not again.never_did(STORE, [0], "absent"), "nobody knows what it had committed"
+
+
+def test_only_a_batch_that_was_never_started_may_be_appended(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    assert ledger.never_started(LEFT, [0])
+    ledger.start(LEFT, [0], "run")
+    assert not open_ledger(home).never_started(LEFT, [0])
+
+
+def test_a_changed_file_makes_its_batch_due_and_raises_the_generation(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    assert ledger.generations(LEFT) == {}
+    land(ledger, 0, digest="other")
+    assert ledger.lists[0, Side.LEFT]["version"] == 2
+    assert due(ledger) == {"left_changelog": [0]}
+    assert run(ledger, LEFT, 0) == {0: 1}
+    land(ledger, 0, digest="d")
+    assert run(ledger, LEFT, 0) == {0: 2}, "back to what it was is a rewrite too"
+    assert run(ledger, LEFT, 0) == {0: 2}, "the same files again are not"
+    assert open_ledger(home).generations(LEFT) == {0: 2}
+
+
+def test_the_generation_rises_even_if_the_rewriting_run_died(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run(ledger, LEFT, 0)
+    land(ledger, 0, digest="other")
+    ledger.start(LEFT, [0], "dies after its data commit")
+    again = open_ledger(home)
+    land(again, 0, digest="d")
+    assert run(again, LEFT, 0) == {0: 2}
+
+
+def test_another_file_for_a_known_batch_joins_it_in_the_order_of_names(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 5, name="b")
+    run_all(ledger, 5)
+    land(ledger, 5, name="a")
+    assert [f.path for f in ledger.files_of(5, Side.LEFT)] == ["left/a5", "left/b5"]
+    assert due(ledger) == {"left_changelog": [5]}
+
+
+def test_a_new_version_of_the_reader_makes_every_batch_due(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    assert due(open_ledger(home, reader="2")) == {"left_changelog": [0]}
+
+
+def test_a_side_without_files_has_nothing_to_read(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0, side=Side.RIGHT)
+    run_all(ledger, 0)
+    assert due(ledger) == {}
+    assert ledger.input_of(0, Side.LEFT) == ""
+
+
+def test_a_reader_sees_what_another_process_wrote_after_a_refresh(home: str) -> None:
+    mine, other = open_ledger(home), open_ledger(home)
+    land(other, 7)
+    assert mine.batches == []
+    mine.refresh()
+    assert mine.batches == [7]
