@@ -9,21 +9,25 @@ from __future__ import annotations
 import os
 import sys
 import types
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dagster import Definitions, in_process_executor
+from dagster import BetaWarning, Definitions, in_process_executor
 
 from assets import assets_of
 from assets.jobs import batches_job
 from assets.sensors import batches_sensor
+from expectations.checks import checks_of
 from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.stages.layout import declared_layout
 from resources import FkSparkResource, LandingZoneResource
+
+warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
 
 
 def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> Definitions:
@@ -48,6 +52,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> De
     )
     return Definitions(
         assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
+        asset_checks=[check for spec in specs for check in checks_of(spec)],
         jobs=list(jobs.values()),
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
         resources={"spark": spark, "landing_zone": LandingZoneResource()},
