@@ -316,7 +316,6 @@ class _Work:
         counts = self._changelog(Side.RIGHT)
         if all(not c["rows"] for c in counts.values()) and not self._rewritten(Stage.RIGHT_TABLE):
             return counts
-        self.versions.pop(s.RIGHT_CHANGELOG, None)
         rows = right_table(
             self._read(self.layout.right_changelog),
             self._read(self.layout.right_table),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from dagster import (
     AssetCheckEvaluation,
@@ -33,6 +32,14 @@ from resources import FkSparkResource, LandingZoneResource
 CHECKED = (Stage.SUBSCRIPTION_STORE, Stage.RESOLVED_JOIN)
 
 
+class NoSpark(FkSparkResource):
+    """For checks of violations that are made up."""
+
+    @property
+    def spark_session(self) -> None:
+        return None
+
+
 @pytest.fixture
 def spec(tmp_path: Path) -> PipelineSpec:
     """A left join of two batches, landed and not run."""
@@ -52,22 +59,23 @@ def spec(tmp_path: Path) -> PipelineSpec:
 
 
 def execute(
-    spec: PipelineSpec, spark: SparkSession, selection: AssetSelection | None = None, *, raise_on_error: bool = True
+    spec: PipelineSpec, spark: FkSparkResource, selection: AssetSelection, *, whole: bool = False, fails: bool = False
 ) -> ExecuteInProcessResult:
-    """Materialises both batches in one run, with the checks; or only what is selected."""
+    """One run of what is selected; `whole` runs it for the range of both batches."""
+    batches = [BatchId(0), BatchId(1)]
+    tags = {
+        "dagster/asset_partition_range_start": batches[0].key,
+        "dagster/asset_partition_range_end": batches[1].key,
+    }
     with DagsterInstance.ephemeral() as instance:
-        add_partitions(instance, spec, [BatchId(0), BatchId(1)])
-        whole = {
-            "dagster/asset_partition_range_start": BatchId(0).key,
-            "dagster/asset_partition_range_end": BatchId(1).key,
-        }
+        add_partitions(instance, spec, batches)
         return materialize(
             [*assets_of(spec, declared_layout(spec)), *checks_of(spec)],
             selection=selection,
             instance=instance,
-            resources={"spark": FkSparkResource().use(spark), "landing_zone": LandingZoneResource()},
-            tags=None if selection else whole,
-            raise_on_error=raise_on_error,
+            resources={"spark": spark, "landing_zone": LandingZoneResource()},
+            tags=tags if whole else None,
+            raise_on_error=not fails,
         )
 
 
@@ -84,31 +92,51 @@ def test_the_checks_are_those_of_the_suites_and_belong_to_the_assets(spec: Pipel
     assert AssetCheckKey(AssetKey(["checked", "resolved_join"]), "no_inner_row_without_match") not in keys
 
 
-@pytest.mark.spark
-def test_checks_are_green_in_a_range_run_and_red_alone_when_a_row_is_stale(
-    spec: PipelineSpec, spark: SparkSession
-) -> None:
-    green = evaluations(execute(spec, spark))
-    assert len(green) == sum(len(suite_of(spec, stage)) for stage in CHECKED)
-    assert all(one.passed for one in green.values())
-    assert green["resolved_join", "no_stale_row"].metadata["rows"].value == 2
+def test_a_stale_row_is_an_error_that_shows_its_key(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [one.name for one in suite_of(spec, Stage.RESOLVED_JOIN)]
+    row = {"key": '{"id":1}', "found": "left 00, right 01", "expected": "left 00, right 02"}
+    found = Violations(
+        "resolved_join",
+        rows=9,
+        counts=dict.fromkeys(names, 0) | {"no_stale_row": 1},
+        pending=dict.fromkeys(names, 0) | {"no_stale_row": 2},
+        samples=dict.fromkeys(names, ()) | {"no_stale_row": (row,)},
+    )
+    monkeypatch.setattr("expectations.checks.violations", lambda *_: found)
+    selection = AssetSelection.checks_for_assets(asset_key(spec, Stage.RESOLVED_JOIN))
+    reported = evaluations(execute(spec, NoSpark(), selection))
+    assert {name for (_, name), one in reported.items() if not one.passed} == {"no_stale_row"}
+    stale = reported["resolved_join", "no_stale_row"]
+    assert stale.severity is AssetCheckSeverity.ERROR
+    assert stale.description == "1 row(s) violate it; 2 wait for work that is due"
+    metadata = {name: stale.metadata[name].value for name in ("rows", "violations", "pending")}
+    assert metadata == {"rows": 9, "violations": 1, "pending": 2}
+    assert stale.metadata["seconds"].value >= 0
+    assert [record.data for record in stale.metadata["sample"].records] == [row]
 
-    spark.sql(f"UPDATE delta.`{spec.home}/resolved_join` SET _fk_right_hash = UNHEX(MD5('x'))")
-    chosen = AssetCheckKey(asset_key(spec, Stage.RESOLVED_JOIN), "no_stale_row")
-    found = evaluations(execute(spec, spark, AssetSelection.checks(chosen)))
-    assert list(found) == [("resolved_join", "no_stale_row")]
-    stale = found["resolved_join", "no_stale_row"]
-    assert (stale.passed, stale.severity) == (False, AssetCheckSeverity.ERROR)
-    assert stale.metadata["violations"].value == 2
-    assert stale.metadata["pending"].value == 0
-    assert [record.data["key"] for record in stale.metadata["sample"].records] == ['{"id":1}', '{"id":2}']
 
-
-@pytest.mark.spark
 def test_a_check_that_could_not_run_fails_its_run_and_reports_no_result(
-    spec: PipelineSpec, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Violations, "frame", lambda found: pd.DataFrame([{"rows": found.rows}]))
-    result = execute(spec, spark, AssetSelection.checks(*checks_of(spec)), raise_on_error=False)
+    found = Violations("resolved_join", rows=9, counts={"another_rule": 0}, pending={}, samples={})
+    monkeypatch.setattr("expectations.checks.violations", lambda *_: found)
+    result = execute(spec, NoSpark(), AssetSelection.checks(*checks_of(spec)), fails=True)
     assert not result.success
     assert evaluations(result) == {}
+
+
+@pytest.mark.spark
+def test_checks_run_beside_a_range_of_batches_and_alone(spec: PipelineSpec, spark: SparkSession) -> None:
+    store = asset_key(spec, Stage.SUBSCRIPTION_STORE)
+    stages = AssetSelection.assets(asset_key(spec, Stage.LEFT_CHANGELOG), store)
+    found = evaluations(
+        execute(spec, FkSparkResource().use(spark), stages | AssetSelection.checks_for_assets(store), whole=True)
+    )
+    assert {name for _, name in found} == {one.name for one in suite_of(spec, Stage.SUBSCRIPTION_STORE)}
+    assert all(one.passed and one.metadata["rows"].value == 2 for one in found.values())
+
+    missing = AssetCheckKey(asset_key(spec, Stage.RESOLVED_JOIN), "no_missing_row")
+    alone = evaluations(execute(spec, FkSparkResource().use(spark), AssetSelection.checks(missing)))
+    assert list(alone) == [("resolved_join", "no_missing_row")]
+    assert alone["resolved_join", "no_missing_row"].passed
+    assert alone["resolved_join", "no_missing_row"].metadata["pending"].value == 2
