@@ -68,16 +68,13 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
 
 def _report(context: AssetExecutionContext, result: StageRun, batch: BatchId) -> None:
     """The counts of one batch, and what the whole run took, as metadata of its partition."""
-    counts = result.counts.get(batch)
-    metadata: dict[str, object] = dict(counts or {})
+    metadata: dict[str, object] = dict(result.counts.get(batch, {}))
     metadata["seconds"] = round(result.seconds, 3)
     metadata["batches in this run"] = str(result.batches)
     metadata["run id"] = result.run_id
     for name, version in result.versions.items():
         if name.endswith(" written"):
             metadata[f"Delta version of {name.removesuffix(' written')}"] = version
-    if counts is None:
-        metadata["note"] = f"batch {int(batch)} has no landing files: an empty batch"
-    for note in result.notes:
-        context.log.warning(note)
+    if result.notes:
+        metadata["note"] = "; ".join(result.notes)
     context.add_asset_metadata(metadata, partition_key=batch.key)

@@ -93,5 +93,5 @@ def _sample_table(rows: Sequence[dict[str, str]]) -> MetadataValue:
 
 def _sentence(violated: int, pending: int) -> str:
     """What a reader of the check sees first."""
-    wait = f"; {pending} wait for work that is due" if pending else ""
-    return f"{violated} row(s) violate it{wait}" if violated else f"holds for every row{wait}"
+    violating = f"{violated} row(s) violate it" if violated else "no row violates it"
+    return f"{violating}; {pending} wait for work that is due" if pending else violating

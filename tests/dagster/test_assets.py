@@ -101,7 +101,7 @@ def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: D
         result = job.execute_in_process(instance=instance, partition_key=key)
         assert result.success
     assert made.result() == {2: ("v", "B")}
-    assert "no landing files" in counts_of(result, "resolved_join", 9)["note"]
+    assert counts_of(result, "resolved_join", 9)["note"] == "batch 9 has no files: an empty batch"
     assert made.pipeline.verify().counts()["due"] == 0
 
 

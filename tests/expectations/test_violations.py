@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.suites import ExpectationNotRunError, TableExpectation, suite_of, validate
+from expectations.suites import suite_of, validate
 from expectations.violations import SAMPLE, Violations, violations
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
@@ -208,9 +207,3 @@ def test_a_rewritten_batch_is_pending_until_its_subscriptions_are_made_anew(own:
     found = violations(own, STORE)
     assert sum(found.counts.values()) == 0
     assert found.pending["hash_is_that_of_the_changelog_row"] == 11
-
-
-def test_an_expectation_that_could_not_be_evaluated_is_an_error_and_not_a_failure() -> None:
-    unheard = TableExpectation("no_such_rule", "Nobody counts it.")
-    with pytest.raises(ExpectationNotRunError, match="'no_such_rule' could not be evaluated"):
-        validate(pd.DataFrame([{"no_stale_row": 0}]), [unheard], where="pipeline checked, table resolved_join")
