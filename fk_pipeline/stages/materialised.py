@@ -7,6 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.spec import quote
 
 SMALL = 20_000
 """Rows up to which a frame is brought to the driver: a MERGE from a local relation saves Spark several jobs."""
@@ -25,8 +28,11 @@ class Materialised:
         self._local: pa.Table | None = None
         self._cached: DataFrame | None = None
         if at_most <= SMALL:
-            self._local = frame.toArrow()
-            self.frame = frame.sparkSession.createDataFrame(self._local, frame.schema)
+            # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
+            schema = frame.schema.toNullable()
+            nullable = [F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields]
+            self._local = frame.select(*nullable).toArrow()
+            self.frame = frame.sparkSession.createDataFrame(self._local, schema)
         else:
             self.frame = self._cached = frame.persist()
 
