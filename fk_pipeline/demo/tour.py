@@ -16,7 +16,7 @@ SHOWN = ("id", "carrier", "flight", "tailnum", "manufacturer", "model", "seats",
 
 
 def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Runs the snapshot, then the changes, then one more batch; verifies; tells what to try next.
+    """Runs the snapshot with its backlog of changes, then one more batch; verifies; tells what to try next.
 
     Args:
         folder: a folder of the user's; made if need be, an earlier demo in it is replaced.
@@ -29,13 +29,12 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
     file = files.prepare(folder)
     pipeline = load(file)
     progress = Progress()
-    first, *changes, last = files.batches()
+    *backlog, last = files.batches()
 
-    say(f"A change stream of PostgreSQL lands in {folder / 'landing'}. First the snapshot, batch {first}:")
-    seconds: dict[str, float] = {"snapshot": _run(pipeline, [first], folder, progress)}
-    say(f"\nThen changes arrive, batches {changes[0]} to {changes[-1]}, as one range:")
-    seconds["changes"] = _run(pipeline, changes, folder, progress)
-    say(f"\nAnd one more batch, {last}: only what it touches is recomputed.")
+    say(f"A change stream of PostgreSQL lands in {folder / 'landing'}: a snapshot, batch {backlog[0]}, and the changes")
+    say(f"of batches {backlog[1]} to {backlog[-1]}. A range of batches is one pass of each stage:")
+    seconds: dict[str, float] = {"backlog": _run(pipeline, backlog, folder, progress)}
+    say(f"\nThen one more batch arrives, {last}: only what it touches is recomputed.")
     seconds["last batch"] = _run(pipeline, [last], folder, progress)
 
     touched, rows = pipeline.changed_rows(last)
