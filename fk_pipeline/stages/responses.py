@@ -37,7 +37,7 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
     )
     asked = subscriptions.where(due).where(F.col(s.INSTRUCTION).isNotNull())
     by_left = (
-        asked.join(right.select(*fks, s.RIGHT_HASH), fks, "left")
+        asked.join(right.select(*map(quote, fks), s.RIGHT_HASH), fks, "left")
         .where((F.col(s.INSTRUCTION) != PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE) | F.col(s.RIGHT_HASH).isNotNull())
         .select(
             F.col(s.APPLIED_IN).alias(s.BATCH),
