@@ -33,6 +33,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "200",
 }
 
 

@@ -29,8 +29,8 @@ NULL_MARKER = "n"
 
 def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
     """SQL (BINARY(16)): the hash of a row given as column names with their types, in a fixed order."""
-    parts = ", ".join(encode(quote(name), kind) for name, kind in fields)
-    return f"UNHEX(MD5(CONCAT('', {parts})))"
+    parts = ["''", *(encode(quote(name), kind) for name, kind in fields)]
+    return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
 
 
 def encode(value: str, kind: T.DataType, depth: int = 0) -> str:

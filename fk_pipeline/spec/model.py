@@ -143,6 +143,8 @@ class Output:
 
     name: str
     sql: str
+    plain: bool
+    """It is a column of one side as it is, so that computing it cannot fail."""
 
 
 class Settings(_Frozen):
@@ -188,6 +190,11 @@ class PipelineSpec(_Frozen):
         """The input of a side."""
         return self.left if side is Side.LEFT else self.right
 
+    def row_expressions(self, side: Side) -> tuple[str, ...]:
+        """The SQL that is computed for every change of a side."""
+        order = self.side(side).sequence_by
+        return (*(self.left.foreign_key if side is Side.LEFT else ()), *((order,) if order else ()))
+
     def location(self, path: str) -> str:
         """A `path` or `warehouse` of the file as an absolute path, or the URI that it is."""
         return path if "://" in path else str((self.file.parent / path).absolute())
@@ -214,15 +221,15 @@ class PipelineSpec(_Frozen):
         if self.select is None:
             return self._default_outputs()
         parsed = [parse_expression(text) for text in self.select]
-        return tuple(Output(e.name or "", e.text) for e in parsed)
+        return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
 
     def _default_outputs(self) -> tuple[Output, ...]:
         taken = {c.name.lower() for c in self.left.columns}
-        left = [Output(c.name, f"left.{c.quoted} AS {c.quoted}") for c in self.left.columns]
+        left = [Output(c.name, f"left.{c.quoted} AS {c.quoted}", True) for c in self.left.columns]
         right = []
         for c in self.right.columns:
             name = f"right_{c.name}" if c.name.lower() in taken else c.name
-            right.append(Output(name, f"right.{c.quoted} AS {quote(name)}"))
+            right.append(Output(name, f"right.{c.quoted} AS {quote(name)}", True))
         return (*left, *right)
 
     @cached_property

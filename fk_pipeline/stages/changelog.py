@@ -10,15 +10,22 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.records import BAD, EVENT
+from fk_pipeline.cdc.records import BAD, EVENT, text
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import fails
 from fk_pipeline.tables import schemas as s
 
 
-def evaluate(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool = False) -> DataFrame:
     """Records (`fk_pipeline.cdc.records`) with the pipeline's own expressions evaluated on the events.
+
+    Args:
+        records: one row per line.
+        spec: the pipeline.
+        side: whose lines they are.
+        careful: events on which an expression fails become bad records (`spec.failing`); otherwise Spark stops there.
 
     Returns:
         The records; `sequence` is `{value}` when the side has a `sequence_by`; left records get `foreign_key`, a
@@ -26,27 +33,40 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
-    flat = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
+    frame = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
     is_event = f"_fk_record.kind = '{EVENT}'"
-    computed = []
+    has_row = f"{is_event} AND NOT _fk_record.deleted"
+    foreign_key = spec.left.foreign_key if side is Side.LEFT else ()
+    expressions = [(f"_fk_ref_{i}", sql, has_row, "foreign_key") for i, sql in enumerate(foreign_key)]
     if side_spec.sequence_by is not None:
-        computed.append(f"IF({is_event}, ({side_spec.sequence_by}), NULL) AS _fk_value")
-    foreign_key = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))] if side is Side.LEFT else []
-    for name, expression in zip(foreign_key, spec.left.foreign_key, strict=False):
-        computed.append(f"IF({is_event} AND NOT _fk_record.deleted, ({expression}), NULL) AS {name}")
+        expressions.append(("_fk_value", side_spec.sequence_by, is_event, "sequence_by"))
+    failed = "NULL"
+    if careful:
+        cases = [
+            f"WHEN {on} AND {fails(sql)} THEN {text(f'{what} {sql} fails on this row')}"
+            for _, sql, on, what in expressions
+        ]
+        failed = f"CASE {' '.join(cases)} END"
+    frame = frame.selectExpr("*", f"CAST({failed} AS STRING) AS _fk_failed").selectExpr(
+        "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
+    )
     row = ", ".join(c.quoted for c in side_spec.columns)
     out = {name: f"_fk_record.{name}" for name in kept} | {"row": f"STRUCT({row})"}
+    wrong = "_fk_failed"
     if side_spec.sequence_by is not None:
-        missing = f"({is_event} AND _fk_value IS NULL)"
+        wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
         out["sequence"] = "STRUCT(_fk_value AS value)"
-        out["kind"] = f"IF({missing}, '{BAD}', _fk_record.kind)"
-        out["reason"] = f"IF({missing}, 'sequence_by is null', _fk_record.reason)"
+    if careful or side_spec.sequence_by is not None:
+        out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
+        out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     if foreign_key:
-        whole = " AND ".join(f"{name} IS NOT NULL" for name in foreign_key)
-        names = [quote(s.fk(c.name)) for c in spec.right.key_columns]
-        parts = (f"IF({whole}, {name}, NULL) AS {column}" for name, column in zip(foreign_key, names, strict=True))
+        names = [f"_fk_ref_{i}" for i in range(len(foreign_key))]
+        whole = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        parts = [
+            f"IF({whole}, {name}, NULL) AS {quote(fk)}" for name, (fk, _) in zip(names, s.fk_columns(spec), strict=True)
+        ]
         out["foreign_key"] = f"STRUCT({', '.join(parts)})"
-    return flat.selectExpr("*", *computed).selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
+    return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
 
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:

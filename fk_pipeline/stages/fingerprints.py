@@ -6,7 +6,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables.ledger import Ledger, table_version
+from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
 STATE_VERSION = 1
@@ -47,7 +47,9 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             why="mixing both would give a wrong join; nothing was changed",
             fix=f"undo the edit, or remove {spec.home} and run again: every batch is then read anew",
         )
-    if not stored and any(table_version(f"{spec.home}/{t}") is not None for t in (SUBSCRIPTION_STORE, RIGHT_TABLE)):
+    if not stored and any(
+        ledger.logs.version(f"{spec.home}/{t}") is not None for t in (SUBSCRIPTION_STORE, RIGHT_TABLE)
+    ):
         raise StateError(
             "there are tables but no ledger",
             where=spec.home,

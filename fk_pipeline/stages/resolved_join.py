@@ -11,15 +11,20 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.records import text
 from fk_pipeline.identity import BatchRange, Side
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import fails
 from fk_pipeline.tables import schemas as s
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
-STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
-VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN)
+STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED = "stale left", "stale right", "rewritten", "quarantined"
+VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED)
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result."""
+
+FAILED, PAIR = "_fk_failed", "_fk_pair"
+"""Columns of `changes`: why a joined row cannot be computed, and the two rows as JSON."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
@@ -83,13 +88,23 @@ def decide(
     )
 
 
-def changes(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+def changes(
+    decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec, careful: bool = False
+) -> DataFrame:
     """The rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
 
+    Args:
+        decided: what `decide` returns.
+        left_changelog: the left changelog.
+        right_table: the right table.
+        spec: the pipeline.
+        careful: a row on which a selected expression fails leaves the result (`spec.failing`); otherwise Spark stops.
+
     Returns:
-        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result.
+        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result; when careful also
+        `_fk_failed` (why it cannot be computed; null when it can) and `_fk_pair` (the two rows that fail, as JSON).
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
@@ -112,7 +127,33 @@ def changes(decided: DataFrame, left_changelog: DataFrame, right_table: DataFram
         "left",
         "right",
     )
-    return select_outputs(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+    return (_select_carefully if careful else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+
+
+def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """The verdict quarantined for the responses that pass both checks and whose row cannot be computed.
+
+    Args:
+        decided: what `decide` returns.
+        changed: what `changes` returns when careful.
+        spec: the pipeline.
+
+    Returns:
+        `decided` with the columns of the quarantine beside `_fk_batch`: `_fk_file` and `_fk_line` (null: it is about a
+        pair of rows, not a line), `_fk_reason` and `_fk_raw`.
+    """
+    pks = [name for name, _ in s.pk_columns(spec)]
+    failing = changed.where(F.col(FAILED).isNotNull()).select(
+        *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW)
+    )
+    refused = F.col(s.VERDICT).isin(JOINED, HALF_JOINED) & F.col(s.REASON).isNotNull()
+    return decided.join(failing, pks, "left").withColumns(
+        {
+            s.VERDICT: F.when(refused, QUARANTINED).otherwise(F.col(s.VERDICT)),
+            s.FILE: F.lit(None).cast("string"),
+            s.LINE: F.lit(None).cast("bigint"),
+        }
+    )
 
 
 def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
@@ -123,6 +164,29 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
         spec: the pipeline; its `select` may use `left.x`, `right.x` and names that only one side has.
         keep: columns to keep in front.
     """
+    frame = _with_names(joined, spec, keep)
+    return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
+
+
+def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+    """`select_outputs`, `_fk_failed` and `_fk_pair`; rows on which an expression fails are to be deleted."""
+    doubtful = [o.sql for o in spec.outputs if not o.plain]
+    reasons = " ".join(f"WHEN {fails(sql)} THEN {text(f'select {sql} fails on this row')}" for sql in doubtful)
+    frame = _with_names(joined, spec, keep).selectExpr(
+        "*", f"CASE WHEN NOT {s.DELETED} THEN CASE {reasons} END END AS {FAILED}"
+    )
+    failed = F.col(FAILED).isNotNull()
+    kept = {name: F.col(quote(name)) for name in keep} | {s.DELETED: F.col(s.DELETED) | failed}
+    return frame.select(
+        *[column.alias(name) for name, column in kept.items()],
+        FAILED,
+        F.when(failed, F.to_json(F.struct("left", "right"))).alias(PAIR),
+        *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],
+    )
+
+
+def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+    """Joined rows with the columns that only one side has under their own names."""
     names = [c.name.lower() for side in Side for c in spec.side(side).columns]
     flat = [
         F.col(side.value)[c.name].alias(c.name)
@@ -130,5 +194,4 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
         for c in spec.side(side).columns
         if names.count(c.name.lower()) == 1
     ]
-    frame = joined.select(*map(quote, keep), "left", "right", *flat)
-    return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
+    return joined.select(*map(quote, keep), "left", "right", *flat)

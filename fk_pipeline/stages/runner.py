@@ -1,4 +1,4 @@
-"""Runs one stage for a range of batches: the thin place that reads, calls the stage functions and commits.
+"""Runs one stage for a range of batches: lease, ledger, work, and the work again where that helps.
 
 The command and the Dagster assets call this and nothing else. Every run: take the lease, read the ledger, record the
 start, recompute the stage's whole effect from upstream tables at fixed versions, commit table by table, record the end.
@@ -7,47 +7,22 @@ A crash anywhere leaves the stage due; running it again repairs it (architecture
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
-from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
-from fk_pipeline.errors import (
-    BadRecordError,
-    FkPipelineError,
-    LandingError,
-    StageError,
-    UnsupportedEventError,
-)
-from fk_pipeline.identity import BatchId, BatchRange, Side, Stage
+from fk_pipeline.errors import FkPipelineError, StageError
+from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
-from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.responses import responses
-from fk_pipeline.stages.right_table import right_table
-from fk_pipeline.stages.subscription_store import subscription_store
-from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.stages.work import Counts, StageWork
 from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
-
-Counts = dict[int, dict[str, int]]
-
-UNKNOWN = sys.maxsize
-"""An upper bound of rows where none is known."""
 
 ATTEMPTS_ON_CONFLICT = 3
 """A stage that meets a concurrent commit is recomputed from fresh reads this often."""
@@ -101,8 +76,10 @@ class Runner:
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
-        work = _Work(self, stage, known, CommitInfo(self.spec.name, stage, batches, run_id))
-        for attempt in range(1, ATTEMPTS_ON_CONFLICT + 1):
+        info = CommitInfo(self.spec.name, stage, batches, run_id)
+        work = StageWork(self.warehouse, self.ledger, self.layout, self.spec, self.zone, stage, known, info)
+        attempts = 1
+        while True:
             try:
                 counts = work.run()
                 break
@@ -110,11 +87,16 @@ class Runner:
                 self.ledger.fail(time.monotonic() - started, error.what)
                 raise
             except Exception as error:
-                if _is_conflict(error) and attempt < ATTEMPTS_ON_CONFLICT:
+                if _is_conflict(error) and attempts < ATTEMPTS_ON_CONFLICT:
+                    attempts += 1
+                    continue
+                from_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
+                if from_spark and work.may_meet_bad_rows and not work.careful:
+                    work.careful = True
                     continue
                 what = _root_message(error)
                 self.ledger.fail(time.monotonic() - started, what)
-                if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+                if not from_spark:
                     raise
                 raise StageError(
                     what,
@@ -137,281 +119,3 @@ def _root_message(error: Exception) -> str:
         if line.startswith("Caused by:"):
             text = line.removeprefix("Caused by:").strip()
     return text.splitlines()[0]
-
-
-def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
-    """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates."""
-    names = {BAD: "quarantined", TRUNCATE: "truncates", EVENT: "events"}
-    for (kind, why, last, deleted), number in groups.items():
-        name = f"ignored: {why}" if kind == IGNORED else names[kind]
-        added = {"read": number, name: number}
-        if kind == EVENT:
-            added |= {"rows": number} if last else {"superseded": number}
-            added |= {"tombstones": number} if last and deleted else {}
-        for key, value in added.items():
-            counts[key] = counts.get(key, 0) + value
-
-
-class _Work:
-    """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start."""
-
-    def __init__(self, runner: Runner, stage: Stage, batches: Sequence[BatchId], info: CommitInfo) -> None:
-        self.runner = runner
-        self.spec, self.layout = runner.spec, runner.layout
-        self.warehouse, self.ledger = runner.warehouse, runner.ledger
-        self.stage, self.known, self.batches, self.info = stage, batches, info.batches, info
-        self.versions: dict[str, int] = {}
-        self.notes: list[str] = []
-        self._kept: list[Materialised] = []
-
-    def run(self) -> Counts:
-        """Does the work, whatever was done before; returns the counts per batch."""
-        steps: dict[Stage, Callable[[], Counts]] = {
-            Stage.LEFT_CHANGELOG: lambda: self._changelog(Side.LEFT),
-            Stage.RIGHT_TABLE: self._right_table,
-            Stage.SUBSCRIPTION_STORE: self._subscription_store,
-            Stage.RESPONSES: self._responses,
-            Stage.RESOLVED_JOIN: self._resolved_join,
-        }
-        self.versions, self.notes = {}, []
-        self.first_time = self.ledger.never_started(self.stage, self.known)
-        self.never_any = self.ledger.never_did(self.stage, self.known, "rows")
-        self.kept: list[int] = []
-        self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
-        try:
-            return steps[self.stage]()
-        finally:
-            for kept in self._kept:
-                kept.release()
-            self._kept = []
-
-    # ---- reading and committing
-
-    def _read(self, table: Table) -> DataFrame:
-        """A table at one version, the same however often the stage asks for it."""
-        if table.name not in self.versions:
-            version = self.warehouse.version(table.name)
-            if version is None:
-                return self.warehouse.read(table)
-            self.versions[table.name] = version
-        return self.warehouse.read(table, self.versions[table.name])
-
-    def _materialise(self, frame: DataFrame, at_most: int) -> Materialised:
-        kept = Materialised(frame, at_most)
-        self._kept.append(kept)
-        return kept
-
-    def _replace_batches(self, frame: DataFrame, table: Table, rows: int, predicate: str = "") -> None:
-        """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
-        if self.first_time:
-            if not rows:
-                return
-            self.warehouse.append(frame, table, self.info)
-        else:
-            where = self.batches.predicate(s.BATCH) + predicate
-            if self.kept:
-                where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.kept))})"
-            self.warehouse.replace(frame, table, where, self.info)
-        self._committed(table)
-
-    def _merge(self, frame: DataFrame, table: Table, keys: Sequence[str], delete_when: str | None = None) -> None:
-        self.warehouse.merge(frame, table, keys, self.info, delete_when=delete_when)
-        self._committed(table)
-
-    def _committed(self, table: Table) -> None:
-        version = self.warehouse.version(table.name)
-        if version is not None:
-            self.versions[f"{table.name} written"] = version
-
-    # ---- the stages
-
-    def _changelog(self, side: Side) -> Counts:
-        counts: Counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
-        table = self.layout.changelog(side)
-        self._keep_vanished(side, counts)
-        files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in self.kept}
-        files = {batch: group for batch, group in files.items() if group}
-        if not files:
-            if not self.never_any and len(self.kept) < len(self.known):
-                self._replace_batches(self.warehouse.read(table).limit(0), table, 0)
-            return counts
-        side_spec = self.spec.side(side)
-        lines = read_lines(self.runner.session, files, self.spec)
-        records = evaluate(format_of(side_spec).parse(lines, side_spec), self.spec, side)
-        records = mark_last(records, self.spec, side).withColumn(
-            "why", F.when(F.col("kind") == IGNORED, F.col("reason"))
-        )
-        kept = self._materialise(records, UNKNOWN)
-        records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted")
-        if None in found:
-            raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
-        for batch, groups in found.items():
-            _count_records(counts[batch], groups)
-        self._refuse_truncates(counts, side)
-        self._quarantine(records, lines, counts, side)
-        log = changelog(records, self.spec, side, self.generations)
-        self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
-        return counts
-
-    def _keep_vanished(self, side: Side, counts: Counts) -> None:
-        """A vanished file changes nothing: the stored partition of its batch stays and serves backfills."""
-        wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
-        if not wanted:
-            return
-        there = {self.spec.relative(f.path) for f in self.runner.zone.list(self.spec.landing(side))}
-        for path, batch in sorted(wanted.items()):
-            if path in there:
-                continue
-            state = self.ledger.state(self.stage, batch)
-            if state.succeeded is None or state.input != state.started_input:
-                raise LandingError(
-                    "the landing file is gone, and its batch was not read with it before",
-                    where=path,
-                    why=f"batch {batch} cannot be read without it; nothing was changed",
-                    fix="restore the file and run again",
-                )
-            if batch not in self.kept:
-                self.kept.append(batch)
-                counts[batch] = dict(state.counts)
-                self.notes.append(f"batch {batch}: {path} is gone; the stored partition was kept")
-
-    def _refuse_truncates(self, counts: Counts, side: Side) -> None:
-        truncated = [batch for batch, c in counts.items() if c.get("truncates")]
-        if truncated:
-            raise UnsupportedEventError(
-                f"the {side} source was truncated, and truncates are not applied yet",
-                where=f"pipeline {self.spec.name}, batch {truncated[0]}",
-                why="leaving the event out would keep rows that the source no longer has",
-                fix="let the source send deletes instead, or load a new snapshot into a new pipeline",
-            )
-
-    def _quarantine(self, records: DataFrame, lines: DataFrame, counts: Counts, side: Side) -> None:
-        bad = sum(c.get("quarantined", 0) for c in counts.values())
-        table = self.layout.quarantine
-        if bad:
-            found = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
-                F.lit(side.value).alias(s.SIDE),
-                F.col("batch").alias(s.BATCH),
-                F.col("file").alias(s.FILE),
-                F.col("line").alias(s.LINE),
-                F.col("reason").alias(s.REASON),
-                F.col("value").alias(s.RAW),
-            )
-            if self.spec.on_bad_record == "fail":
-                first = found.orderBy(s.FILE, s.LINE).first()
-                assert first is not None
-                raise BadRecordError(
-                    f"{bad} record(s) cannot be read; the first: {first[s.REASON]}",
-                    where=f"{first[s.FILE]}:{first[s.LINE]}",
-                    why="on_bad_record is 'fail': nothing of the batch was applied",
-                    fix="correct the file, or set on_bad_record: quarantine",
-                )
-            self._replace_batches(found, table, bad, f" AND {s.SIDE} = '{side.value}'")
-        elif not self.first_time and self.warehouse.version(table.name) is not None:
-            here = self.warehouse.read(table).where(self.batches.predicate(s.BATCH)).where(F.col(s.SIDE) == side.value)
-            if not here.isEmpty():
-                self._replace_batches(here.limit(0), table, 0, f" AND {s.SIDE} = '{side.value}'")
-
-    def _right_table(self) -> Counts:
-        counts = self._changelog(Side.RIGHT)
-        if all(not c["rows"] for c in counts.values()) and not self._rewritten(Stage.RIGHT_TABLE):
-            return counts
-        rows = right_table(
-            self._read(self.layout.right_changelog),
-            self._read(self.layout.right_table),
-            self.spec,
-            self.batches,
-            self.ledger.generations(Stage.RIGHT_TABLE),
-        )
-        keys = [c.name for c in self.spec.right.key_columns]
-        return self._state(rows, self.layout.right_table, keys, counts, Stage.RIGHT_TABLE)
-
-    def _subscription_store(self) -> Counts:
-        counts: Counts = {int(b): {} for b in self.known}
-        if self.ledger.never_did(Stage.LEFT_CHANGELOG, self.known, "rows") and not self._rewritten(
-            Stage.LEFT_CHANGELOG
-        ):
-            return counts
-        rows = subscription_store(
-            self._read(self.layout.left_changelog),
-            self._read(self.layout.subscription_store),
-            self.spec,
-            self.batches,
-            self.ledger.generations(Stage.LEFT_CHANGELOG),
-        )
-        keys = [name for name, _ in s.pk_columns(self.spec)]
-        return self._state(rows, self.layout.subscription_store, keys, counts, Stage.LEFT_CHANGELOG)
-
-    def _rewritten(self, log_stage: Stage) -> bool:
-        return any(batch in self.batches for batch in self.ledger.generations(log_stage))
-
-    def _state(self, rows: DataFrame, table: Table, keys: Sequence[str], counts: Counts, log: Stage) -> Counts:
-        """Commits what changed in a state table."""
-        brought = sum(c.get("rows") or self.ledger.state(log, b).counts.get("rows", 0) for b, c in counts.items())
-        kept = self._materialise(
-            rows.drop(BEFORE), UNKNOWN if self._rewritten(log) or not self._known(log) else brought
-        )
-        changed = 0
-        for batch, outcomes in kept.counts(COUNTED_IN, OUTCOME).items():
-            for (outcome,), number in outcomes.items():
-                counts.setdefault(batch, {})[outcome] = number
-                changed += number if outcome != LATE else 0
-        if changed:
-            self._merge(kept.frame.where(F.col(OUTCOME) != LATE), table, keys)
-        return counts
-
-    def _known(self, stage: Stage) -> bool:
-        """The counts of a stage are those of what is stored: its last run for every batch was finished."""
-        return stage == self.stage or all(self.ledger.state(stage, b).last_event == "succeeded" for b in self.known)
-
-    def _responses(self) -> Counts:
-        counts: Counts = {int(b): {} for b in self.known}
-        upstream = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
-        nothing_changed = all(self.ledger.never_did(up, self.known, INSERTED, APPLIED) for up in upstream)
-        if nothing_changed and self.first_time:
-            return counts
-        rows = responses(
-            self._read(self.layout.subscription_store),
-            self._read(self.layout.right_table),
-            self.spec,
-            self.batches,
-        )
-        kept = self._materialise(rows, UNKNOWN)
-        total = 0
-        for batch, causes in kept.counts(s.BATCH, s.CAUSE).items():
-            for (cause,), number in causes.items():
-                counts.setdefault(batch, {})[f"{cause}-driven"] = number
-                total += number
-        self._replace_batches(kept.frame, self.layout.responses, total)
-        return counts
-
-    def _resolved_join(self) -> Counts:
-        counts: Counts = {int(b): {} for b in self.known}
-        if self.first_time and self.ledger.never_did(Stage.RESPONSES, self.known, "left-driven", "right-driven"):
-            return counts
-        left_log, right = self._read(self.layout.left_changelog), self._read(self.layout.right_table)
-        answers = [self.ledger.state(Stage.RESPONSES, b).counts for b in self.known]
-        due = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
-        decided = resolver.decide(
-            self._read(self.layout.responses),
-            self._read(self.layout.subscription_store),
-            right,
-            left_log,
-            self._read(self.layout.resolved_join),
-            self.spec,
-            self.batches,
-        )
-        kept = self._materialise(decided, due)
-        total = writing = 0
-        for batch, found in kept.counts(s.BATCH, s.VERDICT).items():
-            for (verdict,), number in found.items():
-                counts.setdefault(batch, {})[verdict] = number
-                total += number
-                writing += number if verdict in resolver.WRITING else 0
-        # The verdicts first: after a crash between the two commits they are decided again, and the same way.
-        self._replace_batches(kept.frame, self.layout.verdicts, total)
-        if writing:
-            rows = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec), writing)
-            keys = [name for name, _ in s.pk_columns(self.spec)]
-            self._merge(rows.frame, self.layout.resolved_join, keys, delete_when=s.DELETED)
-        return counts

@@ -23,9 +23,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.tables.logs import DeltaLogs
 
 _TIME = pa.timestamp("us", tz="UTC")
 _COUNTS = pa.map_(pa.string(), pa.int64())
@@ -117,13 +118,6 @@ class StageState:
     error: str | None = None
 
 
-def table_version(path: str) -> int | None:
-    """The current version of a Delta table, without Spark; None when there is no table."""
-    if not DeltaTable.is_deltatable(path):
-        return None
-    return DeltaTable(path).version()
-
-
 class Ledger:
     """The ledger of one pipeline, read when it is made and after `refresh`.
 
@@ -140,13 +134,14 @@ class Ledger:
         self.upstream = upstream
         self.inputs = inputs
         self.reader = reader
+        self.logs = DeltaLogs()
         self._started: dict[int, dict[str, Any]] = {}
         self._versions: dict[str, int | None] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Reads what other processes have written, if they have."""
-        versions = {name: table_version(f"{self.home}/{name}") for name in _SCHEMAS}
+        versions = {name: self.logs.version(f"{self.home}/{name}") for name in _SCHEMAS}
         if versions == self._versions:
             return
         self._versions = versions
@@ -171,10 +166,10 @@ class Ledger:
         self.fingerprints |= parts
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
-        path = f"{self.home}/{table}"
-        if not DeltaTable.is_deltatable(path):
+        stored = self.logs.table(f"{self.home}/{table}")
+        if stored is None:
             return []
-        rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows: list[dict[str, Any]] = stored.to_pyarrow_table().to_pylist()
         rows.sort(key=lambda row: row["entry"])
         self._last_entry = max(self._last_entry, rows[-1]["entry"] if rows else 0)
         return rows
@@ -206,8 +201,11 @@ class Ledger:
             self._last_entry = entry = entry + 1
         if full:
             path = f"{self.home}/{table}"
-            write_deltalake(path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
-            before, after = self._versions.get(table), table_version(path)
+            stored = self.logs.table(path)
+            write_deltalake(stored or path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
+            if stored is not None:
+                self.logs.keep(path, stored)
+            before, after = self._versions.get(table), self.logs.version(path)
             if after == (0 if before is None else before + 1):  # nobody else wrote: what is in memory is all
                 self._versions[table] = after
         return full

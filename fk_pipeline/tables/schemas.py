@@ -219,7 +219,10 @@ def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -
 
 
 def quarantine() -> Table:
-    """One row per record that could not be read: where it stands, why, and its raw text."""
+    """One row per record that could not be used: where it stands, why, and its raw text.
+
+    Side is `left` or `right` for a line of a landing file, and `join` for a pair of rows that `select` fails on.
+    """
     return Table(
         QUARANTINE,
         ((SIDE, "STRING"), (BATCH, "INT"), (FILE, "STRING"), (LINE, "BIGINT"), (REASON, "STRING"), (RAW, "STRING")),

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.tables.ledger import table_version
+from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
+
+LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+"""Tables of up to so many files are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -48,6 +52,7 @@ class Warehouse:
     def __init__(self, session: SparkSession, home: str) -> None:
         self.session = session
         self.home = home.rstrip("/")
+        self.logs = DeltaLogs()
 
     def path(self, name: str) -> str:
         """Where a table lies."""
@@ -55,7 +60,7 @@ class Warehouse:
 
     def version(self, name: str) -> int | None:
         """The current Delta version of a table; None when it does not exist."""
-        return table_version(self.path(name))
+        return self.logs.version(self.path(name))
 
     def read(self, table: Table, version: int | None = None) -> DataFrame:
         """The rows of a table at one fixed version (default: the current one); empty when it does not exist.
@@ -66,8 +71,18 @@ class Warehouse:
             version = self.version(table.name)
         if version is None:
             return empty(self.session, table.columns)
-        frame = self.session.read.format("delta").option("versionAsOf", version).load(self.path(table.name))
+        path = self.path(table.name)
+        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER, "0") or 0)
+        files = self.logs.plain_files(path, version, few)
+        if files is not None:
+            frame = self.session.read.schema(T.StructType.fromJson(files.schema)).parquet(*files.paths)
+        else:
+            frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
         return frame.select(*[quote(n) for n in table.names])
+
+    def rows(self, tables: Iterable[Table]) -> int:
+        """How many rows some tables have together."""
+        return sum(self.logs.rows(self.path(table.name)) for table in tables)
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""

@@ -1,0 +1,53 @@
+"""Spark settings for the length of one piece of work. They change how Spark computes, never what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+SMALL_ROWS = 200_000
+"""Rows of all tables that a stage reads and writes, up to which `SMALL` is the quicker way (ADR 0005)."""
+
+SMALL_BYTES = 8_000_000
+"""Landing files up to which `SMALL` is the quicker way."""
+
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Interpret the plan as it is: compiling it takes longer than running it over a few thousand rows."""
+
+GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
+"""Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""
+
+_lock = Lock()
+_held: dict[tuple[int, str], tuple[int, str | None]] = {}
+"""Per session and setting: how many pieces of work hold it, and what it was before the first."""
+
+
+@contextmanager
+def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Sets them, and puts them back when the last piece of work of this session that holds them is done."""
+    with _lock:
+        for name, value in wanted.items():
+            holders, before = _held.get((id(session), name), (0, None))
+            if not holders:
+                before = session.conf.get(name, None)
+                session.conf.set(name, value)
+            _held[id(session), name] = holders + 1, before
+    try:
+        yield
+    finally:
+        with _lock:
+            for name in wanted:
+                holders, before = _held.pop((id(session), name))
+                if holders > 1:
+                    _held[id(session), name] = holders - 1, before
+                elif before is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, before)

@@ -1,0 +1,51 @@
+"""The short ways of small work (ADR 0005) and the long ones give the same tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.stages import work
+from fk_pipeline.tables import warehouse
+from fk_pipeline.tables.settings import GUARDED, SMALL, settings
+
+pytestmark = pytest.mark.spark
+
+INTERPRETED = "spark.sql.codegen.wholeStage"
+
+
+def test_settings_are_put_back_when_the_last_holder_is_done(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name, None) for name in SMALL | GUARDED}
+    with settings(spark, SMALL):
+        with settings(spark, SMALL | GUARDED):
+            assert all(spark.conf.get(name) == value for name, value in (SMALL | GUARDED).items())
+        assert spark.conf.get(INTERPRETED) == "false"
+        assert all(spark.conf.get(name, None) == before[name] for name in GUARDED)
+    assert {name: spark.conf.get(name, None) for name in SMALL | GUARDED} == before
+
+
+def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
+    before = spark.conf.get(INTERPRETED)
+    with pytest.raises(ZeroDivisionError), settings(spark, SMALL):
+        _ = 1 / 0
+    assert spark.conf.get(INTERPRETED) == before
+
+
+def test_the_join_is_right_on_the_long_ways(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    seen = []
+    monkeypatch.setattr(work, "SMALL_ROWS", -1)
+    monkeypatch.setattr(warehouse, "LISTED_IN_THE_DRIVER", "spark.no_such_setting")
+    decide = work.resolver.decide
+    monkeypatch.setattr(work.resolver, "decide", lambda *a: (seen.append(spark.conf.get(INTERPRETED)), decide(*a))[1])
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
+    made.pipeline.run()
+    made.land(1, [(1, "b", "w"), (3,)], [("b",), ("a", "A2")])
+    made.pipeline.run()
+    assert made.result() == {1: ("w", None), 2: ("v", None)}
+    assert made.pipeline.verify().ok
+    assert seen == ["true", "true"]
