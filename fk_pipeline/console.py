@@ -28,9 +28,9 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, *, one_line: bool = False) -> None:
     """One JSON value on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=2) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2) + "\n")
     sys.stdout.flush()
 
 

@@ -50,6 +50,10 @@ class EnvironmentNotFit(FkPipelineError):
     exit_code = 3
 
 
+class MessageFormatError(FkPipelineError):
+    """Bytes are no message or key of the join protocol, or one of a version that cannot be read."""
+
+
 class LandingError(FkPipelineError):
     """A landing file cannot be assigned to a batch or cannot be read any more."""
 

@@ -25,6 +25,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.session": 5,
     "fk_pipeline.pipeline": 6,
     "fk_pipeline.console": 7,
+    "fk_pipeline.trace": 7,
     "resources": 7,
     "assets": 8,
     "expectations": 8,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -159,6 +160,31 @@ def doctor(
         )
     if not all(c.ok for c in checks):
         raise typer.Exit(3)
+
+
+class Engine(StrEnum):
+    """`trace --engine`."""
+
+    REFERENCE = "reference"
+    SPARK = "spark"
+
+
+@app.command(epilog="Example: fk-pipeline trace cases/steps-inner.json --engine spark")
+def trace(
+    cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
+    engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Runs recorded cases event by event: what was sent, answered and emitted."""
+    from fk_pipeline.cli.trace import computed_cases, print_workflow
+    from fk_pipeline.trace.cases import load_cases
+
+    for case, computed in computed_cases(load_cases(cases), on_spark=engine is Engine.SPARK):
+        if format_ is OutputFormat.JSON:
+            print_json({"name": case.name, "computed": computed}, one_line=True)
+        else:
+            print_workflow(case, computed)
 
 
 @app.command(epilog="Example: fk-pipeline demo my-demo")

@@ -39,3 +39,25 @@ def instruction_sql(*, seen: str, deleted: str, fk_null: str, had_fk: str, inner
         f"WHEN ({deleted}) OR (({fk_null}) AND ({had_fk})) THEN '{DELETE_KEY_AND_PROPAGATE}' "
         f"ELSE '{PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE}' END"
     )
+
+
+def engine_messages(
+    inner: bool, seen: bool, old: bytes | None, exists: bool, new: bytes | None
+) -> list[tuple[bytes | None, str]]:
+    """The messages of a left change by `instruction_sql`, as (foreign key, instruction) in the order they count.
+
+    Args:
+        inner: the join type.
+        seen: a version of the left key was applied before, a tombstone perhaps.
+        old: the foreign key of the version before; null where it had none.
+        exists: there is a row now.
+        new: its foreign key; null where it has none.
+    """
+    if not seen:
+        if inner:
+            return [(new, PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE)] if new is not None else []
+        return [(new, PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)] if exists else []
+    if not exists or (new is None and old is not None):
+        return [(old, DELETE_KEY_AND_PROPAGATE)]
+    unsubscribe = [(old, DELETE_KEY_NO_PROPAGATE)] if old is not None and old != new else []
+    return [*unsubscribe, (new, PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)]

@@ -1,0 +1,165 @@
+"""Cases through the Spark stages: all of one join type side by side in one pipeline, event i of each in batch i.
+
+Keys are prefixed by the number of the case, so that cases do not meet. A table's order is `sequence_by`: the timestamp
+where the case's table is versioned, else the number of the event. The engine carries no record timestamps.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import Side
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.trace.cases import Case, Event, serialise
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+Json = dict[str, Any]
+
+PK, FK, PREVIOUS_FK = s.pk("k"), s.fk("k"), s.previous_fk("k")
+
+
+def trace(
+    cases: Sequence[Case], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
+) -> dict[str, Json]:
+    """Per case `steps` and the `final` result.
+
+    Args:
+        cases: any number; their names are unique.
+        session: a Spark session.
+        progress: called with join type, batch and number of batches before every batch.
+
+    Returns:
+        By name. A step has `emits` (key, value), `subscriptions` (fk, instruction, pk) and `responses` (key, cause,
+        instruction, verdict), each in the order of the keys; no timestamps.
+    """
+    found: dict[str, Json] = {}
+    for join in ("inner", "left"):
+        chosen = [case for case in cases if case.join == join]
+        if chosen:
+            with tempfile.TemporaryDirectory(prefix="fk-trace-") as folder:
+                found |= _Run(join, chosen, Path(folder), session).steps(progress)
+    return found
+
+
+class _Run:
+    """One pipeline over the cases of one join type."""
+
+    def __init__(self, join: str, cases: Sequence[Case], folder: Path, session: SparkSession) -> None:
+        self.join, self.cases, self.folder = join, cases, folder
+        common = {"format": "rows", "op_column": "op", "key": "k", "sequence_by": "seq"}
+        left = {"path": "left", "schema": "k STRING, fk STRING, value STRING, seq BIGINT", "foreign_key": "fk"}
+        right = {"path": "right", "schema": "k STRING, value STRING, seq BIGINT"}
+        spec = PipelineSpec.model_validate(
+            {
+                "name": f"trace_{join}",
+                "join": join,
+                "left": common | left,
+                "right": common | right,
+                "select": ["left.value AS left_value", "right.value AS right_value"],
+                "file": folder / "pipeline.yaml",
+            }
+        )
+        self.pipeline = Pipeline(spec, session)
+
+    def steps(self, progress: Callable[[str, int, int], None] | None) -> dict[str, Json]:
+        """Lands every event, runs batch after batch, and reads what each did."""
+        batches = max((len(case.events) for case in self.cases), default=0)
+        for side in Side:
+            (self.folder / side.value).mkdir()
+            for batch in range(batches):
+                self._land(side, batch)
+        out: dict[str, Json] = {
+            case.name: {"steps": [{"emits": [], "subscriptions": [], "responses": []} for _ in case.events]}
+            for case in self.cases
+        }
+        tables: dict[str, Json] = {case.name: {} for case in self.cases}
+        for batch in range(batches):
+            if progress is not None:
+                progress(self.join, batch, batches)
+            self.pipeline.run(str(batch))
+            for name, step in self._step(batch).items():
+                out[name]["steps"][batch] |= step
+                for emitted in step["emits"]:
+                    if emitted["value"] is None:
+                        tables[name].pop(emitted["key"], None)
+                    else:
+                        tables[name][emitted["key"]] = emitted["value"]
+        for name, table in tables.items():
+            out[name]["final"] = {"result": [{"key": k, "value": v} for k, v in sorted(table.items())]}
+        return out
+
+    def _land(self, side: Side, batch: int) -> None:
+        lines = []
+        for number, case in enumerate(self.cases):
+            if batch < len(case.events) and case.events[batch].side == side.value:
+                lines.append(json.dumps(self._row(number, case, case.events[batch], batch)) + "\n")
+        if lines:
+            (self.folder / side.value / f"{batch:08d}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    def _row(self, number: int, case: Case, event: Event, batch: int) -> Json:
+        versioned = case.left_versioned if event.side == "left" else case.right_versioned
+        row: Json = {"op": "u", "seq": event.ts if versioned else batch, "value": serialise(event.value)}
+        row["k"] = None if event.key is None else f"{number}|{event.key}"
+        if event.value is None:
+            row["op"] = "d"
+        elif event.side == "left" and event.value["fk"] is not None:
+            row["fk"] = f"{number}|{event.value['fk']}"
+        return row
+
+    def _step(self, batch: int) -> dict[str, Json]:
+        """What a batch sent, answered and emitted, per case."""
+        steps: dict[str, Json] = defaultdict(lambda: {"emits": [], "subscriptions": [], "responses": []})
+        table = self.pipeline.table
+        sent = table("subscription_store").where((F.col(s.APPLIED_IN) == batch) & F.col(s.INSTRUCTION).isNotNull())
+        for row in sent.orderBy(PK).collect():
+            name, key = self._of(row[PK])
+            for foreign_key, instruction in messages(row):
+                fk = None if foreign_key is None else self._of(foreign_key)[1]
+                steps[name]["subscriptions"].append({"fk": fk, "instruction": instruction, "pk": key})
+        gone: dict[tuple[str, str], Json | None] = {}
+        for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, s.CAUSE).collect():
+            name, key = self._of(row[PK])
+            verdict = row[s.VERDICT]
+            decided = {"key": key, "cause": row[s.CAUSE], "instruction": row[s.INSTRUCTION], "verdict": verdict}
+            steps[name]["responses"].append(decided)
+            if verdict == "retracted":
+                gone[name, key] = None
+        there: dict[tuple[str, str], Json | None] = {}
+        for row in table("resolved_join").where(F.col(s.BATCH) == batch).collect():
+            there[self._of(row[PK])] = {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")}
+        for (name, key), value in sorted((gone | there).items()):
+            steps[name]["emits"].append({"key": key, "value": value})
+        return steps
+
+    def _of(self, key: str) -> tuple[str, str]:
+        """The case of a key, and the key in it."""
+        number, _, rest = key.partition("|")
+        return self.cases[int(number)].name, rest
+
+
+def messages(row: Row) -> list[tuple[str | None, str]]:
+    """The messages that a row of the subscription store stands for, as (foreign key, instruction), in Kafka's order.
+
+    The old foreign key is told once: by `DELETE_KEY_AND_PROPAGATE`, else by an implied `DELETE_KEY_NO_PROPAGATE`.
+    """
+    old, new, instruction = row[PREVIOUS_FK], row[FK], row[s.INSTRUCTION]
+    if instruction == DELETE_KEY_AND_PROPAGATE:
+        return [(old, instruction)]
+    unsubscribe = [(old, DELETE_KEY_NO_PROPAGATE)] if old is not None and old != new else []
+    return [*unsubscribe, (new, instruction)]
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -1,0 +1,68 @@
+"""A traced case as the workflow table of KIP-213: per event what was sent, answered and emitted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fk_pipeline.trace.cases import Case, Event
+
+Json = dict[str, Any]
+
+COLUMNS = ("event", "sent to the right side", "answered to the left side", "result", "dropped")
+
+
+def rows(case: Case, computed: Json) -> list[list[str]]:
+    """The rows of the table, one per event."""
+    steps = zip(case.events, computed["steps"], strict=True)
+    return [
+        [
+            f"{number}  {_event(event)}",
+            "\n".join(_sent(m) for m in step["subscriptions"]),
+            "\n".join(_answered(m) for m in step["responses"]),
+            "\n".join(f"{r['key']} = {_joined(r['value'])}{_at(r)}" for r in step["emits"]),
+            str(step.get("dropped") or ""),
+        ]
+        for number, (event, step) in enumerate(steps, 1)
+    ]
+
+
+def _event(event: Event) -> str:
+    return f"{event.side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
+
+
+def _key(key: str | None) -> str:
+    return "null" if key is None else key
+
+
+def _short(value: Json | None) -> str:
+    """A value by its fields' values: `{"fk": "1", "v": "x"}` is `x|1`, as KIP-213 writes it."""
+    if value is None:
+        return "deleted"
+    rest = [_text(v) for name, v in value.items() if name != "fk"]
+    return "|".join([*rest, *([_text(value["fk"])] if "fk" in value else [])])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _sent(message: Json) -> str:
+    return f"{message['pk']} to {_key(message['fk'])}: {message['instruction']}{_at(message)}"
+
+
+def _answered(message: Json) -> str:
+    if "verdict" in message:
+        return f"{message['key']} ({message['cause']} side): {message['verdict']}"
+    right = "nothing" if message["right"] is None else _short(message["right"])
+    return f"{message['key']}: {right}{_at(message)}"
+
+
+def _joined(value: Json | None) -> str:
+    if value is None:
+        return "deleted"
+    return f"({_short(value['left'])}, {'-' if value['right'] is None else _short(value['right'])})"
+
+
+def _at(record: Json) -> str:
+    return f" @{record['ts']}" if "ts" in record else ""
