@@ -169,18 +169,27 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+class RuleSet(StrEnum):
+    """`trace --rules`."""
+
+    KAFKA = "kafka"
+    ENGINE = "engine"
+
+
 @app.command(epilog="Example: fk-pipeline trace cases/steps-inner.json --engine spark")
 def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
     engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
+    rules: Annotated[RuleSet, typer.Option(help="of the reference: Kafka's, or the stages' own")] = RuleSet.KAFKA,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Runs recorded cases event by event: what was sent, answered and emitted."""
-    from fk_pipeline.cli.trace import computed_cases, print_workflow
+    from fk_pipeline.cli.trace import by_reference, by_stages, print_workflow
     from fk_pipeline.trace.cases import load_cases
 
-    for case, computed in computed_cases(load_cases(cases), on_spark=engine is Engine.SPARK):
+    loaded = load_cases(cases)
+    for case, computed in by_stages(loaded) if engine is Engine.SPARK else by_reference(loaded, rules):
         if format_ is OutputFormat.JSON:
             print_json({"name": case.name, "computed": computed}, one_line=True)
         else:

@@ -6,23 +6,37 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fk_pipeline.console import err, print_table, say
-from fk_pipeline.trace.cases import Case
+from fk_pipeline.errors import UsageError
+from fk_pipeline.trace.cases import AnyCase, Case
 from fk_pipeline.trace.workflow import COLUMNS, rows
 
 
-def computed_cases(cases: Sequence[Case], *, on_spark: bool) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """Every case with what the engine made of it, in the order given."""
-    if not on_spark:
-        from fk_pipeline.trace import reference
+def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
+    """Every case with what the reference makes of it; rules are `kafka` or `engine`."""
+    from fk_pipeline.protocol.reference import ENGINE, KAFKA
+    from fk_pipeline.trace import reference
 
-        for case in cases:
-            yield case, reference.trace(case)
-        return
+    for case in cases:
+        yield case, reference.trace(case, KAFKA if rules == "kafka" else ENGINE)
+
+
+def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
+    """Every case with what the Spark stages make of it.
+
+    Raises:
+        UsageError: a case that holds messages back.
+    """
+    simple = [case for case in cases if isinstance(case, Case)]
+    if len(simple) < len(cases):
+        lagging = next(case.name for case in cases if not isinstance(case, Case))
+        raise UsageError(
+            f"case {lagging!r} holds messages back, which only the reference can", fix="leave out --engine spark"
+        )
     from fk_pipeline.session import start_session
     from fk_pipeline.trace import stages
 
-    found = stages.trace(cases, start_session(), _show)
-    for case in cases:
+    found = stages.trace(simple, start_session(), _show)
+    for case in simple:
         yield case, found[case.name]
 
 
@@ -31,7 +45,10 @@ def _show(join: str, batch: int, batches: int) -> None:
         say(f"{join} join: event {batch + 1} of {batches}")
 
 
-def print_workflow(case: Case, computed: dict[str, Any]) -> None:
+def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
     """The workflow table of a case, with its name and description above."""
-    print_table(COLUMNS, rows(case, computed), title=f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
+    print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
+    print_table(COLUMNS, rows(case, computed))
+    if computed["final"].get("result_equals_batch_join") is False:
+        print("The result is not the join of the two tables.")
     print()

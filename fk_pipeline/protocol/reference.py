@@ -220,6 +220,15 @@ class ForeignKeyJoin:
             self._respond(step, subscription, value, timestamp)
         return step
 
+    def result_as_table(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+        """The result: left and right value per key."""
+        return {key: (row.left, row.right) for key, row in self.result.items()}
+
+    def batch_join(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+        """What the result should be: the join of the two tables as they are."""
+        pairs = {key: (row.value, self._right_of(row, key)) for key, row in self.left_table.rows.items()}
+        return {key: (left, right) for key, (left, right) in pairs.items() if right is not None or not self.inner}
+
     # ---- messages
 
     def waiting(self) -> list[tuple[str, int]]:
@@ -273,7 +282,7 @@ class ForeignKeyJoin:
         if message.response.hash != row_hash(left.value if left else None):
             return Step(dropped=1)
         right = message.response.value
-        if self.rules.check_right and right != self._right_of(message.primary_key, left):
+        if self.rules.check_right and right != self._right_of(left, message.primary_key):
             return Step(dropped=1)
         result = Result(message.primary_key, left.value if left else None, right, message.timestamp)
         if left is None or (right is None and self.inner):
@@ -283,7 +292,7 @@ class ForeignKeyJoin:
             self.result[result.key] = result
         return Step(results=[result])
 
-    def _right_of(self, key: bytes, left: Row | None) -> bytes | None:
+    def _right_of(self, left: Row | None, key: bytes) -> bytes | None:
         """The right value that a left row refers to now."""
         foreign_key = self.extract(key, left.value) if left else None
         row = self.right_table.rows.get(foreign_key) if foreign_key is not None else None

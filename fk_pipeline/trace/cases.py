@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.protocol.stores import HISTORY_RETENTION_MS
@@ -17,28 +17,53 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Event(_Strict):
-    """One row that arrives at one side. A null value is a tombstone; a null key belongs to no row."""
+class _Record(_Strict):
+    """One row that arrives. A null value is a tombstone; a null key belongs to no row."""
 
-    side: Literal["left", "right"]
     key: str | None
     value: dict[str, Any] | None
     ts: int = Field(ge=0)
     """Milliseconds."""
 
+
+class Event(_Record):
+    """A row that arrives at a side, with everything that follows from it before the next."""
+
+    side: Literal["left", "right"]
+
     @model_validator(mode="after")
     def _left_rows_have_a_foreign_key(self) -> Event:
-        if self.side == "left" and self.value is not None:
-            foreign_key = self.value.get("fk", 0)
-            if foreign_key is not None and not isinstance(foreign_key, str):
-                raise ValueError("a left value has a field fk, a text or null")
+        if self.side == "left":
+            _check_left_value(self.value)
         return self
 
 
-class Case(_Strict):
-    """A join and the events that arrive at it, in order of arrival."""
+class Arrival(_Record):
+    """A row that arrives at a side; the messages that it causes wait."""
 
-    family: Literal["fk-join"]
+    op: Literal["left", "right"]
+
+    @model_validator(mode="after")
+    def _left_rows_have_a_foreign_key(self) -> Arrival:
+        if self.op == "left":
+            _check_left_value(self.value)
+        return self
+
+
+class Delivery(_Strict):
+    """The oldest waiting message of a topic is handed over."""
+
+    op: Literal["deliver"]
+    from_: Literal["subscription", "response"] = Field(alias="from")
+
+
+def _check_left_value(value: dict[str, Any] | None) -> None:
+    foreign_key = value.get("fk", 0) if value is not None else None
+    if foreign_key is not None and not isinstance(foreign_key, str):
+        raise ValueError("a left value has a field fk, a text or null")
+
+
+class _Join(_Strict):
     name: str = Field(min_length=1)
     description: str = ""
     join: Literal["inner", "left"]
@@ -47,18 +72,35 @@ class Case(_Strict):
     history_retention_ms: int = Field(default=HISTORY_RETENTION_MS, ge=0)
     wire: bool = False
     """Also show the bytes of every message."""
-    events: tuple[Event, ...]
     expected: Any = None
     """What was recorded; not looked at here."""
 
 
-def load_cases(paths: Iterable[Path]) -> list[Case]:
+class Case(_Join):
+    """A join and the events that arrive at it, in order of arrival."""
+
+    family: Literal["fk-join"]
+    events: tuple[Event, ...]
+
+
+class LagCase(_Join):
+    """A join whose messages wait until they are delivered, as they may on a broker."""
+
+    family: Literal["fk-lag"]
+    ops: tuple[Annotated[Arrival | Delivery, Field(discriminator="op")], ...]
+
+
+AnyCase = Case | LagCase
+_ADAPTER: TypeAdapter[AnyCase] = TypeAdapter(Annotated[AnyCase, Field(discriminator="family")])
+
+
+def load_cases(paths: Iterable[Path]) -> list[AnyCase]:
     """The cases of files, and of all `.json` files in folders, in order of their paths.
 
     Raises:
         UsageError: no such file, no case in a folder, a file that is no case, or two cases of one name.
     """
-    cases: dict[str, Case] = {}
+    cases: dict[str, AnyCase] = {}
     for path in paths:
         if not path.exists():
             raise UsageError("there is no such file or folder", where=str(path))
@@ -73,9 +115,18 @@ def load_cases(paths: Iterable[Path]) -> list[Case]:
     return list(cases.values())
 
 
-def _load(file: Path) -> Case:
+def parse_case(value: Any) -> AnyCase:
+    """The case of a JSON object.
+
+    Raises:
+        pydantic.ValidationError: it is none.
+    """
+    return _ADAPTER.validate_python(value)
+
+
+def _load(file: Path) -> AnyCase:
     try:
-        return Case.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        return parse_case(json.loads(file.read_text(encoding="utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -6,9 +6,17 @@ import json
 from typing import Any
 
 from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, row_hash
-from fk_pipeline.protocol.reference import ForeignKeyJoin, ResponseMessage, Result, Step, SubscriptionMessage
+from fk_pipeline.protocol.reference import (
+    KAFKA,
+    ForeignKeyJoin,
+    ResponseMessage,
+    Result,
+    Rules,
+    Step,
+    SubscriptionMessage,
+)
 from fk_pipeline.protocol.stores import PlainStore, TableStore, VersionedStore
-from fk_pipeline.trace.cases import Case, serialise
+from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, serialise
 
 Json = dict[str, Any]
 
@@ -19,22 +27,50 @@ def foreign_key(_: bytes, value: bytes) -> bytes | None:
     return None if found is None else found.encode()
 
 
-def trace(case: Case) -> Json:
-    """`steps` (one per event), `hashes` (text to its two longs) and `final` (the stores), as case files have them."""
+def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
+    """What a case leads to, in the form of the case files.
+
+    Args:
+        case: events that are processed one by one, or operations between which messages wait.
+        rules: Kafka's, or the engine's. A case delivers as many messages as Kafka sent; what other rules send beyond
+            that is delivered in its last step.
+
+    Returns:
+        `steps` (one per event or operation), `hashes` (text to its two longs) and `final` (the stores; for a case with
+        waiting messages the result beside the true join).
+    """
     join = ForeignKeyJoin(
         inner=case.join == "inner",
         extract=foreign_key,
         left=_store(case, case.left_versioned),
         right=_store(case, case.right_versioned),
+        rules=rules,
     )
-    texts = {serialise(e.value) for e in case.events if e.side == "left"} - {None}
+    if isinstance(case, Case):
+        rows = [(e.side, e.value) for e in case.events]
+    else:
+        rows = [(op.op, op.value) for op in case.ops if isinstance(op, Arrival)]
+    texts = {serialise(value) for side, value in rows if side == "left"} - {None}
     as_json = _AsJson({row_hash(_bytes(text)): text for text in texts}, case.wire)
-    steps = [as_json.step(join.process(e.side, _bytes(e.key), _bytes(serialise(e.value)), e.ts)) for e in case.events]
+    if isinstance(case, Case):
+        steps = [join.process(e.side, _bytes(e.key), _bytes(serialise(e.value)), e.ts) for e in case.events]
+    else:
+        steps = [_operate(join, op) for op in case.ops]
+        if rules != KAFKA and steps:
+            steps[-1].add(join.deliver_all())
     hashes = {text: list(hash_as_longs(h)) for h, text in as_json.texts.items() if h is not None}
-    return {"steps": steps, "hashes": hashes, "final": as_json.final(join)}
+    final = as_json.stores(join) if isinstance(case, Case) else as_json.outcome(join)
+    return {"steps": [as_json.step(step) for step in steps], "hashes": hashes, "final": final}
 
 
-def _store(case: Case, versioned: bool) -> TableStore:
+def _operate(join: ForeignKeyJoin, op: Arrival | Delivery) -> Step:
+    if isinstance(op, Delivery):
+        return join.deliver(op.from_) if (op.from_, 0) in join.waiting() else Step()
+    arrive = join.left if op.op == "left" else join.right
+    return arrive(_bytes(op.key), _bytes(serialise(op.value)), op.ts)
+
+
+def _store(case: AnyCase, versioned: bool) -> TableStore:
     return VersionedStore(case.history_retention_ms) if versioned else PlainStore()
 
 
@@ -87,16 +123,11 @@ class _AsJson:
     def _wire(self, key: bytes | None, value: bytes) -> Json:
         return {"wire": {"key": None if key is None else key.hex(), "value": value.hex()}} if self.wire else {}
 
-    def final(self, join: ForeignKeyJoin) -> Json:
-        left, right = join.left_table.rows, join.right_table.rows
-        batch_join = {}
-        for key, row in left.items():
-            ref = join.extract(key, row.value)
-            match = right.get(ref) if ref is not None else None
-            if match or not join.inner:
-                batch_join[key] = (row.value, match.value if match else None)
+    def stores(self, join: ForeignKeyJoin) -> Json:
+        """Every store at the end."""
+        tables = {"left": join.left_table.rows, "right": join.right_table.rows}
         return {
-            "result": [self.result(r) for _, r in sorted(join.result.items())],
+            "result": self.table(join.result),
             "subscriptions": [
                 {
                     "fk": CombinedKey.from_bytes(key).foreign_key.decode(),
@@ -114,7 +145,23 @@ class _AsJson:
                     {"key": key.decode(), "value": _value(row.value), "ts": row.timestamp}
                     for key, row in sorted(rows.items())
                 ]
-                for side, rows in (("left", left), ("right", right))
+                for side, rows in tables.items()
             },
-            "result_equals_batch_join": {k: (r.left, r.right) for k, r in join.result.items()} == batch_join,
+            "result_equals_batch_join": join.result_as_table() == join.batch_join(),
         }
+
+    def outcome(self, join: ForeignKeyJoin) -> Json:
+        """The result at the end, and what it should be."""
+        true = join.batch_join()
+        return {
+            "undelivered": sum(map(len, join.waiting_subscriptions)) + sum(map(len, join.waiting_responses)),
+            "result": self.table(join.result),
+            "batch_join": [
+                {"key": key.decode(), "value": {"left": _value(left), "right": _value(right)}}
+                for key, (left, right) in sorted(true.items())
+            ],
+            "result_equals_batch_join": join.result_as_table() == true,
+        }
+
+    def table(self, result: dict[bytes, Result]) -> list[Json]:
+        return [self.result(row) for _, row in sorted(result.items())]

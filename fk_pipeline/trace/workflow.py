@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fk_pipeline.trace.cases import Case, Event
+from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, Event
 
 Json = dict[str, Any]
 
 COLUMNS = ("event", "sent to the right side", "answered to the left side", "result", "dropped")
 
 
-def rows(case: Case, computed: Json) -> list[list[str]]:
-    """The rows of the table, one per event."""
-    steps = zip(case.events, computed["steps"], strict=True)
+def rows(case: AnyCase, computed: Json) -> list[list[str]]:
+    """The rows of the table, one per event or operation."""
+    events = case.events if isinstance(case, Case) else case.ops
+    steps = zip(events, computed["steps"], strict=True)
     return [
         [
             f"{number}  {_event(event)}",
@@ -27,8 +28,11 @@ def rows(case: Case, computed: Json) -> list[list[str]]:
     ]
 
 
-def _event(event: Event) -> str:
-    return f"{event.side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
+def _event(event: Event | Arrival | Delivery) -> str:
+    if isinstance(event, Delivery):
+        return f"(deliver a {event.from_})"
+    side = event.side if isinstance(event, Event) else event.op
+    return f"{side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
 
 
 def _key(key: str | None) -> str:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
 
-COMMANDS = ("run", "verify", "export", "show", "status", "doctor", "demo")
+COMMANDS = ("run", "verify", "export", "show", "status", "trace", "doctor", "demo")
 
 
 def command(*args: Any) -> subprocess.CompletedProcess[str]:
@@ -168,3 +168,34 @@ def test_wrong_arguments_are_usage_errors(made: Any, args: list[str], message: s
         assert result.exception.exit_code == 2
     else:
         assert result.exit_code == 2
+
+
+def test_trace_prints_one_json_object_per_case_and_line(tmp_path: Path) -> None:
+    case = {
+        "family": "fk-join",
+        "join": "left",
+        "events": [{"side": "left", "key": "k", "value": {"fk": None}, "ts": 5}],
+    }
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(case | {"name": name}))
+    result = command("trace", tmp_path, "--format", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [traced["name"] for traced in found] == ["one", "two"]
+    (step,) = found[0]["computed"]["steps"]
+    assert step["emits"] == [{"key": "k", "value": {"left": {"fk": None}, "right": None}, "ts": 5}]
+
+
+def test_the_example_cases_can_be_traced_and_the_stale_ones_say_so() -> None:
+    examples = Path(__file__).parents[2] / "examples" / "cases"
+    by_kafka, by_engine = (command("trace", examples, "--rules", rules) for rules in ("kafka", "engine"))
+    assert (by_kafka.returncode, by_engine.returncode) == (0, 0)
+    assert by_kafka.stdout.count("The result is not the join of the two tables.") == 2
+    assert "not the join" not in by_engine.stdout
+
+
+def test_the_stages_cannot_hold_messages_back() -> None:
+    example = Path(__file__).parents[2] / "examples" / "cases" / "stale-a-inner.json"
+    result = command("trace", example, "--engine", "spark")
+    assert result.returncode == 2
+    assert "which only the reference can" in result.stderr

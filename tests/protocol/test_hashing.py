@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from fk_pipeline.protocol.hashing import row_hash
@@ -67,3 +73,72 @@ def test_the_encoding_is_what_the_documentation_says(spark: SparkSession) -> Non
     kinds: list[tuple[str, Any]] = [(f.name, f.dataType) for f in frame.schema.fields]
     found = frame.selectExpr(f"{row_hash(kinds)} AS h").collect()[0]["h"]
     assert bytes(found) == hashlib.md5("5:héllon1:7".encode()).digest()
+
+
+ROW = pa.schema(
+    [
+        ("a", pa.string()),
+        ("b", pa.string()),
+        ("c", pa.int64()),
+        ("d", pa.decimal128(20, 6)),
+        ("e", pa.binary()),
+        ("f", pa.list_(pa.string())),
+        ("g", pa.struct([("x", pa.string()), ("y", pa.int32())])),
+        ("h", pa.float64()),
+    ]
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3) | st.sampled_from(["n", "1:", "0", "é", "e\u0301"])
+ROWS = st.fixed_dictionaries(
+    {
+        "a": st.none() | TEXT,
+        "b": st.none() | TEXT,
+        "c": st.none() | st.integers(-2, 2),
+        "d": st.none() | st.decimals(-2, 200, places=2),
+        "e": st.none() | st.binary(max_size=2),
+        "f": st.none() | st.lists(st.none() | TEXT, max_size=2),
+        "g": st.none() | st.fixed_dictionaries({"x": st.none() | TEXT, "y": st.none() | st.integers(0, 1)}),
+        "h": st.none() | st.sampled_from([0.0, -0.0, math.nan, -math.nan, math.inf, 1.5]),
+    }
+)
+
+
+def encoded(value: Any) -> str:
+    """The canonical encoding as its documentation says it, without floating-point numbers."""
+    if value is None:
+        return "n"
+    if isinstance(value, Decimal):
+        text = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
+        value = "0" if text == "-0" else text
+    elif isinstance(value, bytes):
+        value = value.hex().upper()
+    elif isinstance(value, list):
+        value = "".join(map(encoded, value))
+    elif isinstance(value, dict):
+        value = encoded(value["x"]) + encoded(value["y"])
+    return f"{len(str(value))}:{value}"
+
+
+def parts(row: dict[str, Any]) -> list[Any]:
+    """The values of a row in the order of its columns, without the floating-point number."""
+    return [row[name] for name in ROW.names if name != "h"]
+
+
+def test_any_rows_have_the_documented_hash_and_equal_ones_only_if_they_are_equal(spark: SparkSession) -> None:
+    @hypothesis_settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(ROWS, min_size=20, max_size=80))
+    def check(rows: list[dict[str, Any]]) -> None:
+        frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=ROW))
+        kinds = [(f.name, f.dataType) for f in frame.schema.fields]
+        found = frame.selectExpr(f"{row_hash(kinds)} AS h", f"{row_hash(kinds[:-1])} AS g").collect()
+        assert len(found) == len(rows)
+        for row, hashed in zip(rows, found, strict=True):
+            text = "".join(encoded(value) for value in parts(row))
+            assert bytes(hashed["g"]) == hashlib.md5(text.encode()).digest()
+        contents = {}
+        for row, hashed in zip(rows, found, strict=True):
+            number = row["h"] if row["h"] != 0 else 0.0
+            whole = (*[encoded(value) for value in parts(row)], str(number).lstrip("-"))
+            assert contents.setdefault(whole, bytes(hashed["h"])) == bytes(hashed["h"])
+        assert len(set(contents.values())) == len(contents)
+
+    check()

@@ -1,0 +1,28 @@
+"""What Kafka Streams did: the recorded cases in `tests/data/kafka`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+
+from fk_pipeline.trace.cases import AnyCase, Case, LagCase, parse_case
+
+DATA = Path(__file__).parent / "data" / "kafka"
+
+
+@cache
+def _cases(name: str) -> tuple[AnyCase, ...]:
+    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        return tuple(parse_case(json.loads(line)) for line in file)
+
+
+def joins() -> list[Case]:
+    """Every event processed to its end before the next."""
+    return [case for case in _cases("fk-join") if isinstance(case, Case)]
+
+
+def lagging_joins() -> list[LagCase]:
+    """Messages wait until they are delivered."""
+    return [case for case in _cases("fk-lag") if isinstance(case, LagCase)]
