@@ -86,6 +86,33 @@ class Pipeline:
         with lease(self.spec.home, "discovery"):
             return discover(self.spec, self.ledger(), self.zone)
 
+    def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:
+        """Withdraws a batch on purpose, so that the result becomes what it would be without it.
+
+        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
+
+        Returns:
+            What is due now.
+
+        Raises:
+            UsageError: there is no such batch, or it is withdrawn already.
+        """
+        from fk_pipeline.stages.fingerprints import check_fingerprints
+
+        check_fingerprints(self.spec, self.ledger())
+        self.discover()
+        with lease(self.spec.home, "discovery"):
+            ledger = self.ledger()
+            if batch not in ledger.batches:
+                raise UsageError(f"there is no batch {batch}", fix=f"fk-pipeline status {self.spec.file} lists them")
+            if batch in ledger.removed:
+                raise UsageError(
+                    f"batch {batch} is withdrawn already",
+                    fix=f"fk-pipeline run {self.spec.file} --batches {batch} brings it back",
+                )
+            ledger.remove(batch)
+        return self.due()
+
     def look(self) -> Discovery:
         """What `discover` would record; records nothing."""
         return look(self.spec, self.ledger(), self.zone)
@@ -105,7 +132,7 @@ class Pipeline:
 
         Args:
             batches: passes to make in the given order, each stage by stage, `3,7,9..12` for example; default: all that
-                is due.
+                is due. A withdrawn batch that is named on its own is brought back.
             stages: only these stages; default: all five.
             progress: called before and after every pass.
 
@@ -122,6 +149,10 @@ class Pipeline:
         check_fingerprints(self.spec, self.ledger())
         self.discover()
         done: list[StageRun] = []
+        for wanted in ranges or ():
+            if wanted.first == wanted.last and wanted.first in self.ledger().removed:
+                with lease(self.spec.home, "discovery"):
+                    self.ledger().restore(wanted.first)
         if ranges is not None:
             for wanted in ranges:
                 for part in self._cut(wanted):

@@ -139,6 +139,24 @@ def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: D
         print_status(found)
 
 
+@app.command("remove-batch", epilog="Example: fk-pipeline remove-batch pipeline.yaml 7")
+def remove_batch(
+    pipeline: PipelineFile,
+    batch: Annotated[int, typer.Argument(metavar="N", help="the batch")],
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
+    from fk_pipeline.pipeline import load
+
+    due = {stage.value: list(map(int, batches)) for stage, batches in load(pipeline).remove_batch(batch).items()}
+    if format_ is OutputFormat.JSON:
+        print_json({"removed": batch, "due": due})
+    else:
+        print(f"Batch {batch} is withdrawn. Due now:")
+        print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
+
+
 @app.command(epilog="Example: fk-pipeline doctor")
 def doctor(
     pipeline: Annotated[Path | None, typer.Argument(metavar="[PIPELINE.yaml]", help="also check its warehouse")] = None,

@@ -32,6 +32,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
             {"batch": int(b), "stages": {stage.value: _state(ledger, stage, b) for stage in Stage}}
             for b in ledger.batches
         ],
+        "removed": sorted(ledger.removed),
         "due": sum(len(ledger.due(stage)) for stage in Stage),
         "new_files": len(new.discovered),
         "changed_files": len(new.changed),
@@ -61,6 +62,8 @@ def print_status(found: dict[str, Any]) -> None:
     print(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
     if shown:
         print_table(["batch", *Stage], [[str(b["batch"]), *b["stages"].values()] for b in shown])
+    if found["removed"]:
+        print(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
     for what in ("new_files", "changed_files", "vanished_files", "quarantined"):
         if found[what]:
             print(f"{what.replace('_', ' ')}: {found[what]:,}")

@@ -169,6 +169,7 @@ class StageWork:
         if not files:
             if not self.never_any and len(self.kept) < len(self.known):
                 self._replace_batches(self.warehouse.read(table).limit(0), table, 0)
+                self._quarantine(None, 0, side)
             return counts
         side_spec = self.spec.side(side)
         lines = read_lines(self.warehouse.session, files, self.spec)

@@ -3,7 +3,7 @@
 Append-only Delta tables beside the data, written and read without Spark (ADR 0001):
 
 * `files`: one row per file and event (discovered, changed);
-* `batches`: one row per batch, side and version of its list of files;
+* `batches`: one row per batch, side and version of its list of files (listed; removed: the batch was withdrawn);
 * `runs`: one row per stage, batch and event (started, succeeded, failed);
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on.
 
@@ -48,6 +48,7 @@ BATCHES = pa.schema(
     [
         ("entry", pa.int64()),
         ("recorded_at", _TIME),
+        ("event", pa.string()),
         ("batch", pa.int32()),
         ("side", pa.string()),
         ("version", pa.int32()),
@@ -255,26 +256,56 @@ class Ledger:
         )
         for _, f in files:
             self.files[f.side, f.path] = f
-        touched = sorted({(int(f.batch), f.side) for _, f in files})
+        touched = {(int(f.batch), f.side) for _, f in files if f.batch not in self.removed}
+        self._list(touched, "listed")
+        return [BatchId(batch) for batch in sorted({b for b, _ in touched})]
+
+    @property
+    def removed(self) -> set[int]:
+        """The batches that were withdrawn on purpose. Their files stay known, and are not read."""
+        return {batch for (batch, _), row in self.lists.items() if row["event"] == "removed"}
+
+    def remove(self, batch: int) -> None:
+        """Withdraws a batch: both its lists are empty from now on, and its changelog stages are due."""
+        self._list({(batch, side) for number, side in self.lists if number == batch}, "removed")
+
+    def restore(self, batch: int) -> None:
+        """Lists all files of a withdrawn batch again."""
+        self._list({(batch, f.side) for f in self.files.values() if f.batch == batch}, "listed")
+
+    def unlisted(self) -> list[tuple[str, LandedFile]]:
+        """Files that were recorded by a discovery that crashed before it recorded the lists of their batches."""
+        found = []
+        for (batch, side), row in self._lists_of_all_files().items():
+            stored = self.lists.get((batch, side))
+            if batch not in self.removed and (stored is None or stored["input"] != row["input"]):
+                found += [("discovered", self.files[side, path]) for path in row["files"]]
+        return found
+
+    def _list(self, places: Iterable[tuple[int, Side]], event: str) -> None:
+        """Records new versions of lists: all files that are known of a batch and side, or none."""
+        listed = self._lists_of_all_files() if event == "listed" else {}
         rows = []
-        for batch, side in touched:
-            mine = sorted((f for f in self.files.values() if f.batch == batch and f.side is side), key=_name_order)
-            digest = hashlib.sha256()
-            for f in mine:
-                digest.update(f"{f.path}\0{f.digest}\n".encode())
+        for batch, side in sorted(places):
             old = self.lists.get((batch, side))
-            rows.append(
-                {
-                    "batch": batch,
-                    "side": side.value,
-                    "version": old["version"] + 1 if old else 1,
-                    "files": [f.path for f in mine],
-                    "input": digest.hexdigest(),
-                }
-            )
+            content = listed.get((batch, side)) or {"files": [], "input": ""}
+            version = old["version"] + 1 if old else 1
+            rows.append({"event": event, "batch": batch, "side": side.value, "version": version, **content})
         for row in self._append("batches", rows):
             self.lists[row["batch"], Side(row["side"])] = row
-        return [BatchId(batch) for batch in sorted({b for b, _ in touched})]
+
+    def _lists_of_all_files(self) -> dict[tuple[int, Side], dict[str, Any]]:
+        """Per batch and side the paths of its files in the order in which they are read, and a digest of all."""
+        groups: dict[tuple[int, Side], list[LandedFile]] = {}
+        for file in sorted(self.files.values(), key=_name_order):
+            groups.setdefault((int(file.batch), file.side), []).append(file)
+        return {
+            place: {
+                "files": [f.path for f in mine],
+                "input": hashlib.sha256("".join(f"{f.path}\0{f.digest}\n" for f in mine).encode()).hexdigest(),
+            }
+            for place, mine in groups.items()
+        }
 
     # ---- stages
 

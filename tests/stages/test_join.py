@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.errors import StateError
+from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 
@@ -232,4 +232,35 @@ def test_expressions_and_arrival_order(rows_pipeline: Any) -> None:
     made.pipeline.run()
     rows = {(r["w"], r["number"], r["n"]) for r in made.pipeline.table("resolved_join").collect()}
     assert rows == {("w", 1, "two"), ("x", 2, "one")}
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.parametrize("join", ["inner", "left"])
+def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, join: str) -> None:
+    made = rows_pipeline(join)
+    made.land(0, [(1, "a", "v"), (2, "a", "v"), (3, "a", "v")], [("a", "A")])
+    made.land(1, [(1, "b", "w"), (2,), (4, "b", "new"), "{bad"], [("b", "B"), ("a", "A1")])
+    made.land(2, [(4, "a", "newer")])
+    made.pipeline.run()
+    whole = {1: ("w", "B"), 3: ("v", "A1"), 4: ("newer", "A1")}
+    assert made.result() == whole
+    due = made.pipeline.remove_batch(1)
+    assert {stage.value: batches for stage, batches in due.items() if batches} == {
+        "left_changelog": [1],
+        "right_table": [1],
+    }
+    assert made.pipeline.verify().ok
+    made.pipeline.run()
+    assert made.result() == {1: ("v", "A"), 2: ("v", "A"), 3: ("v", "A"), 4: ("newer", "A")}
+    assert made.pipeline.table("quarantine").isEmpty()
+    assert made.pipeline.verify().ok
+    made.pipeline.run("0..2")
+    assert made.result()[1] == ("v", "A"), "a range leaves a withdrawn batch alone"
+    with pytest.raises(UsageError, match="withdrawn already"):
+        made.pipeline.remove_batch(1)
+    with pytest.raises(UsageError, match="no batch 9"):
+        made.pipeline.remove_batch(9)
+    made.pipeline.run("1")
+    made.pipeline.run()
+    assert made.result() == whole
     assert made.pipeline.verify().ok

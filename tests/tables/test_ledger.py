@@ -159,3 +159,40 @@ def test_a_reader_sees_what_another_process_wrote_after_a_refresh(home: str) -> 
     assert mine.batches == []
     mine.refresh()
     assert mine.batches == [7]
+
+
+def test_a_withdrawn_batch_is_empty_and_due_until_it_is_brought_back(home: str) -> None:
+    ledger = open_ledger(home)
+    for side in Side:
+        land(ledger, 0, side=side)
+        land(ledger, 1, side=side)
+    run_all(ledger, 0, 1)
+    ledger.remove(1)
+    again = open_ledger(home)
+    assert (again.removed, again.batches) == ({1}, [0, 1])
+    assert due(again) == {"left_changelog": [1], "right_table": [1]}
+    assert [again.files_of(1, side) for side in Side] == [[], []]
+    run_all(again, 1)
+    assert again.generations(LEFT) == {1: 1}
+    land(again, 1, name="late")
+    assert due(again) == {}, "a file of a withdrawn batch waits with it"
+    again.restore(1)
+    assert open_ledger(home).removed == set()
+    assert due(again) == {"left_changelog": [1], "right_table": [1]}
+    assert [f.path for f in again.files_of(1, Side.LEFT)] == ["left/f1", "left/late1"]
+
+
+def test_files_of_a_discovery_that_crashed_before_it_recorded_the_lists_are_found_again(
+    home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    monkeypatch.setattr(ledger, "_list", lambda *_: None)
+    land(ledger, 0, name="second")
+    land(ledger, 1)
+    again = open_ledger(home)
+    assert again.batches == [0]
+    assert sorted(f.path for _, f in again.unlisted()) == ["left/f0", "left/f1", "left/second0"]
+    again.record_files(again.unlisted())
+    assert (again.batches, again.unlisted()) == ([0, 1], [])
+    assert [f.path for f in again.files_of(0, Side.LEFT)] == ["left/f0", "left/second0"]
