@@ -51,7 +51,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             if (state := ledger.state(stage, b)).last_event == "failed" and state.failures >= MAX_FAILURES
         ]
         if failed:
-            return SkipReason(f"{failed[0]}. Mend it and run the batch by hand; the sensor then goes on")
+            return SkipReason(f"{failed[0]}. Mend it and start 'fk-pipeline run' once; the sensor then goes on")
         active = context.instance.get_runs(
             RunsFilter(job_name=job.name, statuses=[DagsterRunStatus(status) for status in ACTIVE]), limit=1
         )

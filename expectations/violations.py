@@ -17,6 +17,7 @@ from fk_pipeline.identity import UPSTREAM, BatchId, Side, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.resolved_join import QUARANTINED
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.verify.rejoin import pending_keys
 
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 SAMPLE = 20
 """How many rows a sample shows."""
 
-TABLES = ("left_changelog", "right_changelog", "right_table", "subscription_store", "responses", "resolved_join")
+TABLES = (
+    "left_changelog",
+    "right_changelog",
+    "right_table",
+    "subscription_store",
+    "responses",
+    "verdicts",
+    "resolved_join",
+)
 """From upstream to downstream: what a stage commits while they are opened is not older than what it read."""
 
 _ROW, _COPIES, _PENDING = "_fk_row", "_fk_copies", "_fk_pending"
@@ -82,7 +91,7 @@ def violations(pipeline: Pipeline, stage: Stage) -> Violations:
     if stage is Stage.SUBSCRIPTION_STORE:
         rows, rules = subscription_rows(store, tables["left_changelog"], spec), subscription_rules(spec)
     elif stage is Stage.RESOLVED_JOIN:
-        rows, rules = result_rows(tables["resolved_join"], store, tables["right_table"], spec), result_rules(spec)
+        rows, rules = result_rows(tables, spec), result_rules(spec)
     else:
         raise ValueError(f"there are no rules for {stage}")
     return summary(stage, with_pending(rows, tables, explaining(stage, before, after), spec), rules, spec)
@@ -121,7 +130,8 @@ def subscription_rows(store: DataFrame, left_changelog: DataFrame, spec: Pipelin
 
     Returns:
         One row per row of the store: its columns, `_fk_row`, `_fk_copies`, `_fk_logged` (the changelog has the row),
-        `_fk_log_hash` (recomputed) and `_fk_log_fk`, a struct of the foreign key's expressions evaluated on the row.
+        `_fk_log_hash` (recomputed) and `_fk_log_fk`, a struct of the foreign key's expressions evaluated on the row;
+        `_fk_truncates`: the batch that owns the row holds a truncate.
     """
     refs = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))]
     fks = [name for name, _ in s.fk_columns(spec)]
@@ -140,7 +150,10 @@ def subscription_rows(store: DataFrame, left_changelog: DataFrame, spec: Pipelin
         f"IF({s.DELETED}, NULL, {content}) AS _fk_log_hash",
         f"STRUCT({parts}) AS _fk_log_fk",
     )
-    return _counted(store, spec).join(log, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left")
+    truncates = left_changelog.where(F.col(quote(spec.left.key_columns[0].name)).isNull())
+    truncates = truncates.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
+    rows = _counted(store, spec).join(log, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left")
+    return rows.join(F.broadcast(truncates), s.OWNER, "left")
 
 
 def subscription_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
@@ -149,7 +162,9 @@ def subscription_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     same_fk = " AND ".join(f"{fk} <=> _fk_log_fk.{fk}" for fk in fks)
     place = f"CONCAT('batch ', COALESCE(CAST({s.OWNER} AS STRING), 'none'))"
     # A key whose last version was withdrawn points nowhere and has neither hash nor foreign key.
-    dangling = f"({s.OWNER} IS NOT NULL AND _fk_logged IS NULL)"
+    # A key that a truncate deleted points to a batch that may have no row of it.
+    truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
+    dangling = f"({s.OWNER} IS NOT NULL AND _fk_logged IS NULL AND NOT {truncated})"
     return (
         Rule("one_row_per_left_key", f"{_COPIES} > 1", f"CONCAT({_COPIES}, ' rows')", "'1 row'", may_be_pending=False),
         Rule(
@@ -170,21 +185,34 @@ def subscription_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
 # ---- resolved_join
 
 
-def result_rows(result: DataFrame, store: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+def result_rows(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
     """The result beside the current versions of both sides.
+
+    Args:
+        tables: `resolved_join`, `subscription_store`, `right_table`, `verdicts`.
+        spec: the pipeline.
 
     Returns:
         One row per row of the result and per left key without one: the left key, `_fk_row` and `_fk_copies` (null
-        where the result has no row), its `_fk_left_hash` and `_fk_right_hash`, and the current ones as `_fk_left` and
-        `_fk_right`, null where there is no left row, or no right row with its foreign key.
+        where the result has no row), its `_fk_left_hash` and `_fk_right_hash`, the current ones as `_fk_left` and
+        `_fk_right`, null where there is no left row, or no right row with its foreign key; and `_fk_refused`: the
+        current pair is in the quarantine.
     """
+    result, store, right_table = (tables[name] for name in ("resolved_join", "subscription_store", "right_table"))
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
     there = _counted(result, spec).select(*map(quote, pks), _ROW, _COPIES, s.LEFT_HASH, s.RIGHT_HASH)
     left = store.select(*map(quote, [*pks, *fks]), F.col(s.HASH).alias("_fk_left"))
     right = right_table.select(
         *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias("_fk_right")
     )
-    return there.join(left, pks, "full").join(right, fks, "left")
+    refused = tables["verdicts"].where(F.col(s.VERDICT) == QUARANTINED)
+    refused = refused.select(*map(quote, pks), F.col(s.LEFT_HASH).alias("_l"), F.col(s.RIGHT_HASH).alias("_r"))
+    current = there.join(left, pks, "full").join(right, fks, "left")
+    pair = F.struct("_fk_left", "_fk_right")
+    refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(F.struct("_l", "_r")).alias("_fk_pairs"))
+    return current.join(refused, pks, "left").withColumn(
+        "_fk_refused", F.coalesce(F.exists("_fk_pairs", lambda one: one.eqNullSafe(pair)), F.lit(False))
+    )
 
 
 def result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
@@ -197,7 +225,7 @@ def result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     rules = (
         Rule("one_row_per_left_key", f"{_COPIES} > 1", f"CONCAT({_COPIES}, ' rows')", "'1 row'", may_be_pending=False),
         Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
-        Rule("no_missing_row", f"{_ROW} IS NULL AND {due}", "'no row'", current),
+        Rule("no_missing_row", f"{_ROW} IS NULL AND {due} AND NOT _fk_refused", "'no row'", current),
         Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", found, "'no row'"),
     )
     if not spec.inner:

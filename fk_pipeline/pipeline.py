@@ -113,6 +113,24 @@ class Pipeline:
             ledger.remove(batch)
         return self.due()
 
+    def _restore(self, batch: BatchId) -> None:
+        """Brings a withdrawn batch back.
+
+        Raises:
+            UsageError: one of its landing files is gone; the batch stays withdrawn.
+        """
+        ledger = self.ledger()
+        gone = [f.path for f in self.look().vanished if f.batch == batch]
+        if gone:
+            raise UsageError(
+                f"batch {batch} cannot be brought back: {gone[0]} is gone from the landing folder",
+                where=str(self.spec.file),
+                why="the batch stays withdrawn",
+                fix="restore the file and run again",
+            )
+        with lease(self.spec.home, "discovery"):
+            ledger.restore(batch)
+
     def look(self) -> Discovery:
         """What `discover` would record; records nothing."""
         return look(self.spec, self.ledger(), self.zone)
@@ -151,8 +169,7 @@ class Pipeline:
         done: list[StageRun] = []
         for wanted in ranges or ():
             if wanted.first == wanted.last and wanted.first in self.ledger().removed:
-                with lease(self.spec.home, "discovery"):
-                    self.ledger().restore(wanted.first)
+                self._restore(wanted.first)
         if ranges is not None:
             for wanted in ranges:
                 for part in self._cut(wanted):

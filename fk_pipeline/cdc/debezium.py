@@ -53,7 +53,7 @@ class Debezium:
             .selectExpr(
                 "*",
                 "_envelope.op AS op",
-                "_envelope.op = 'd' AS deleted",
+                "_envelope.op IN ('d', 't') AS deleted",
                 "IF(_envelope.op = 'd', _envelope.before, _envelope.after) AS _image",
             )
             .selectExpr("*", f"{typed_row(side, texts)} AS row")

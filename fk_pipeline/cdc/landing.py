@@ -140,7 +140,8 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
     """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing."""
     found = look(spec, ledger, zone)
     files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
-    files += [(event, f) for event, f in ledger.unlisted() if f not in found.changed]
+    found_now = {(f.side, f.path) for _, f in files}
+    files += [(event, f) for event, f in ledger.unlisted() if (f.side, f.path) not in found_now]
     return replace(found, batches=tuple(ledger.record_files(files)))
 
 

@@ -4,7 +4,7 @@ A format is one small class (`Format`). It gets lines with their place and retur
 
 | column | |
 |---|---|
-| `kind` | `event`, `ignored`, `bad`, or `truncate` (an event that has no key) |
+| `kind` | `event`, `ignored`, `bad`, or `truncate` (an event about every key) |
 | `reason` | why it is ignored or bad |
 | `op` | c, u, r, d |
 | `deleted` | the event is a tombstone |

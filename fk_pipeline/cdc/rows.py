@@ -1,7 +1,8 @@
 """Plain rows as JSON lines: each line is a row and replaces the one with its key (`docs/reference/rows.md`).
 
 With `op_column`, that field says what a line does: a word that starts with d (d, delete) removes the row, one that
-starts with c, i, r or u (c, insert, read, update, upsert) writes it. Order: `sequence_by`, else order of arrival.
+starts with c, i, r or u (c, insert, read, update, upsert) writes it, and one with t (t, truncate) removes every row.
+Order: `sequence_by`, else order of arrival.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fk_pipeline.cdc.records import (
     IGNORED,
     PARSE_OPTIONS,
     TRIMMED,
+    TRUNCATE,
     fields_of_texts,
     misfit,
     missing_key,
@@ -38,19 +40,20 @@ class Rows:
         bad = (
             "CASE WHEN _record._corrupt IS NOT NULL THEN 'not a JSON object' "
             f"WHEN op IS NULL THEN {text(f'no operation in {side.op_column}')} "
-            "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd') THEN CONCAT('unknown operation ', op) "
+            "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN CONCAT('unknown operation ', op) "
+            "WHEN op = 't' THEN NULL "
             f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
         )
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
             .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
-            .selectExpr("*", "op = 'd' AS deleted")
+            .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
             .selectExpr(
                 *place,
                 f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "
-                f"ELSE '{EVENT}' END AS kind",
+                f"WHEN op = 't' THEN '{TRUNCATE}' ELSE '{EVENT}' END AS kind",
                 "COALESCE(_ignored, _bad) AS reason",
                 "op",
                 "deleted",

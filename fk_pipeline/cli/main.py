@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
-from fk_pipeline.errors import FkPipelineError
+from fk_pipeline.errors import FkPipelineError, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -198,7 +198,7 @@ class RuleSet(StrEnum):
 def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
     engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
-    rules: Annotated[RuleSet, typer.Option(help="of the reference: Kafka's, or the stages' own")] = RuleSet.KAFKA,
+    rules: Annotated[RuleSet | None, typer.Option(help="of the reference; default: kafka")] = None,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -206,8 +206,10 @@ def trace(
     from fk_pipeline.cli.trace import by_reference, by_stages, print_workflow
     from fk_pipeline.trace.cases import load_cases
 
+    if engine is Engine.SPARK and rules is not None:
+        raise UsageError("--rules is about the reference; the stages have their own", fix="leave out one of the two")
     loaded = load_cases(cases)
-    for case, computed in by_stages(loaded) if engine is Engine.SPARK else by_reference(loaded, rules):
+    for case, computed in by_stages(loaded) if engine is Engine.SPARK else by_reference(loaded, rules or RuleSet.KAFKA):
         if format_ is OutputFormat.JSON:
             print_json({"name": case.name, "computed": computed}, one_line=True)
         else:

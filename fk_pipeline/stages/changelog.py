@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.records import BAD, EVENT, text
+from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, text
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.spec import PipelineSpec, quote
@@ -39,7 +39,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
     foreign_key = spec.left.foreign_key if side is Side.LEFT else ()
     expressions = [(f"_fk_ref_{i}", sql, has_row, "foreign_key") for i, sql in enumerate(foreign_key)]
     if side_spec.sequence_by is not None:
-        expressions.append(("_fk_value", side_spec.sequence_by, is_event, "sequence_by"))
+        ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
+        expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
     failed = "NULL"
     if careful:
         cases = [
@@ -72,23 +73,27 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """Records with `last`: the event is the newest of its key in its batch; and `events`, how many its key has there.
 
-    By the source's sequence, ties by the place in the landing files. Both are null for what is no event.
+    By the source's sequence, ties by the place in the landing files. Truncates count as events of one key of their own,
+    and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both columns are
+    null for what is no event.
     """
-    is_event = F.col("kind") == EVENT
-    alone = F.when(~is_event, F.struct("file", "block", "position"))
-    keys = [F.col("row")[c.name] for c in spec.side(side).key_columns]
-    by_key = Window.partitionBy("batch", *keys, alone)
-    newest = by_key.orderBy(F.col("sequence").desc(), *[F.col(c).desc() for c in ("file_number", "block", "position")])
-    return records.withColumns(
-        {
-            "last": F.when(is_event, F.row_number().over(newest) == 1),
-            "events": F.when(is_event, F.count("*").over(by_key)),
-        }
+    counts = F.col("kind").isin(EVENT, TRUNCATE)
+    alone = F.when(~counts, F.struct("file", "block", "position"))
+    keys = [F.when(F.col("kind") == EVENT, F.col("row")[c.name]) for c in spec.side(side).key_columns]
+    order = F.struct("sequence", "file_number", "block", "position")
+    by_key = Window.partitionBy("batch", "kind", *keys, alone)
+    truncated = F.max(F.when(F.col("kind") == TRUNCATE, order)).over(Window.partitionBy("batch"))
+    newest = F.row_number().over(by_key.orderBy(order.desc())) == 1
+    outlives = F.col("_fk_truncated").isNull() | (order >= F.col("_fk_truncated"))
+    return (
+        records.withColumn("_fk_truncated", truncated)
+        .withColumns({"last": F.when(counts, newest & outlives), "events": F.when(counts, F.count("*").over(by_key))})
+        .drop("_fk_truncated")
     )
 
 
 def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
-    """The rows of the side's changelog: one per batch and key (see `schemas.left_changelog`).
+    """The rows of the side's changelog: one per batch and key, and per batch its newest truncate, without a key.
 
     Args:
         records: what `mark_last` returns.
@@ -101,7 +106,7 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     for batch, number in generations.items():
         if number:
             generation = F.when(F.col("batch") == batch, number).otherwise(generation)
-    keys = [f"row.{c.quoted} AS {c.quoted}" for c in side_spec.key_columns]
+    keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.key_columns]
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
     rows = (

@@ -48,6 +48,11 @@ class Materialised:
             out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
         return out
 
+    def compute(self) -> None:
+        """Computes what is only planned so far."""
+        if self._cached is not None:
+            self._cached.count()
+
     def release(self) -> None:
         """Frees what is cached."""
         if self._cached is not None:

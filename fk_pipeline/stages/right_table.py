@@ -17,6 +17,7 @@ def right_table(
     spec: PipelineSpec,
     batches: BatchRange,
     generations: Mapping[int, int],
+    truncated: bool = False,
 ) -> DataFrame:
     """What the batches make of the right table: see `versions.apply_versions`.
 
@@ -24,4 +25,4 @@ def right_table(
     """
     keys = [c.name for c in spec.right.key_columns]
     payload = [c.name for c in spec.right.value_columns]
-    return apply_versions(right_changelog, state, keys, payload, batches, generations)
+    return apply_versions(right_changelog, state, keys, payload, batches, generations, truncated)

@@ -102,7 +102,7 @@ class Runner:
                     what,
                     where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
                     why="the batches stay due; whatever the stage had committed is repaired by running it again",
-                    fix=f"fk-pipeline run {self.spec.file} --batches {batches}",
+                    fix=f"fk-pipeline run {self.spec.file}",
                 ) from error
         seconds = time.monotonic() - started
         self.ledger.succeed(counts, work.versions, seconds)

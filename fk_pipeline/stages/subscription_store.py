@@ -24,6 +24,7 @@ def subscription_store(
     spec: PipelineSpec,
     batches: BatchRange,
     generations: Mapping[int, int],
+    truncated: bool = False,
 ) -> DataFrame:
     """What the batches make of the subscription store: `versions.apply_versions` with the message that goes out.
 
@@ -41,7 +42,8 @@ def subscription_store(
         s.HASH,
         *[quote(s.fk(name)) for name in fks],
     )
-    rows = apply_versions(log, state, list(renamed.values()), [s.fk(n) for n in fks], batches, generations)
+    pks, payload = list(renamed.values()), [s.fk(n) for n in fks]
+    rows = apply_versions(log, state, pks, payload, batches, generations, truncated)
     announced, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
 
     def before(name: str) -> Column:

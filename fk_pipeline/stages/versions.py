@@ -33,27 +33,35 @@ def apply_versions(
     payload: Sequence[str],
     batches: BatchRange,
     generations: Mapping[int, int],
+    truncated: bool = False,
 ) -> DataFrame:
     """What the batches make of the keys that they concern.
 
     Args:
-        log: the changelog, every batch: `keys`, `payload`, sequence, batch, generation, hash.
+        log: the changelog, every batch: `keys`, `payload`, sequence, batch, generation, hash. A row without keys is a
+            truncate.
         state: the state table: `keys` and every other column of it, `payload` among them.
         keys: the key columns.
         payload: the columns that follow the winning version.
         batches: the batches on whose behalf the stage acts.
         generations: generation of every batch whose partition was ever rewritten.
+        truncated: there may be truncates in the log.
 
     Returns:
-        One row per key that the batches bring or own: keys, payload and version columns as the state should have them,
-        `_fk_outcome` (inserted, applied, silent; late: the state stays as it is), `_fk_counted_in` and `_fk_before`.
+        One row per key that the batches bring or own (with a truncate: every key): keys, payload and version columns as
+        the state should have them, `_fk_outcome` (inserted, applied, silent; late: the state stays as it is),
+        `_fk_counted_in` and `_fk_before`.
     """
+    if truncated:
+        log, unseen = _with_truncates(log, state, keys, payload, batches)
     incoming = log.where(batches.predicate(s.BATCH)).select(*map(quote, keys), _version(payload).alias("_fk_best"))
     best = incoming if batches.first == batches.last else _latest(incoming, keys, "_fk_best")
+    if truncated:
+        best = _latest(best.unionByName(unseen), keys, "_fk_best")
     before = state.select(
         *map(quote, keys), F.struct(*[quote(c) for c in state.columns if c not in keys]).alias(BEFORE)
     )
-    if any(batch in batches for batch in generations):
+    if truncated or any(batch in batches for batch in generations):
         rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
     else:  # a partition that was never rewritten still holds all it ever brought
         hits = before.join(best.select(*map(quote, keys)), list(keys), "left_semi")
@@ -61,6 +69,35 @@ def apply_versions(
             {"_fk_lost": F.lit(False), "_fk_winner": F.col("_fk_best")}
         )
     return _decide(rows, keys, payload, batches, generations)
+
+
+def _with_truncates(
+    log: DataFrame, state: DataFrame, keys: Sequence[str], payload: Sequence[str], batches: BatchRange
+) -> tuple[DataFrame, DataFrame]:
+    """Truncates as what they are: tombstones of every key that the batches concern (rule 1).
+
+    Returns:
+        The log of these keys, one row per key and batch; and for keys that no batch has applied before the newest
+        truncate of all batches, `_fk_best`: a row that was truncated before it arrived is not inserted.
+    """
+    first, names = quote(keys[0]), [quote(key) for key in keys]
+    truncates = log.where(f"{first} IS NULL").drop(*keys)
+    log = log.where(f"{first} IS NOT NULL")
+    here = truncates.where(batches.predicate(s.BATCH))
+    own = log.where(batches.predicate(s.BATCH)).select(*names)
+    all_keys = state.select(*names).crossJoin(F.broadcast(here.limit(1).select()))
+    concerned = own.union(state.where(batches.predicate(s.OWNER)).select(*names)).union(all_keys).distinct()
+    newest = truncates.orderBy(F.col(s.SEQUENCE).desc(), F.col(s.BATCH).desc()).limit(1)
+    spread = concerned.crossJoin(F.broadcast(here.union(newest).dropDuplicates([s.BATCH])))
+    rows = log.join(concerned, list(keys), "left_semi").withColumn("_fk_row", F.lit(True))
+    both = rows.unionByName(spread.withColumn("_fk_row", F.lit(False)))
+    version = F.max_by(F.struct(*[quote(c) for c in log.columns]), F.struct(s.SEQUENCE, "_fk_row"))
+    elsewhere = newest.where(f"NOT ({batches.predicate(s.BATCH)})")  # those of these batches are among the rows
+    unseen = own.distinct().join(state.select(*names), list(keys), "left_anti").crossJoin(F.broadcast(elsewhere))
+    return (
+        both.groupBy(*names, s.BATCH).agg(version.alias("_fk_version")).select("_fk_version.*"),
+        unseen.select(*names, _version(payload).alias("_fk_best")),
+    )
 
 
 def _version(payload: Sequence[str]) -> Column:
@@ -135,7 +172,7 @@ def _decide(
     silent = old.isNotNull() & new[s.HASH].eqNullSafe(old[s.HASH]) & ~_unread(old, generations)
     outcome = F.when(~F.col("_fk_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
     in_range = new[s.BATCH].between(int(batches.first), int(batches.last))
-    acting = F.when(in_range, new[s.BATCH]).otherwise(old[s.OWNER])
+    acting = F.when(in_range, new[s.BATCH]).otherwise(F.coalesce(old[s.OWNER], F.lit(int(batches.first))))
     announced = F.col(OUTCOME).isin(INSERTED, APPLIED)
     return (
         rows.withColumn(OUTCOME, outcome)
@@ -150,7 +187,9 @@ def _decide(
             F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            F.coalesce(best[s.BATCH], F.col("_fk_acting")).alias(COUNTED_IN),
+            F.when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
+            .otherwise(F.col("_fk_acting"))
+            .alias(COUNTED_IN),
             BEFORE,
         )
     )

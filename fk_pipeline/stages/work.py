@@ -14,7 +14,7 @@ from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
 from fk_pipeline.errors import BadRecordError, LandingError, StageError, UnsupportedEventError
 from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
@@ -47,13 +47,14 @@ _SCANNED = {
 
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
     """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates."""
-    names = {BAD: "quarantined", TRUNCATE: "truncates", EVENT: "events"}
+    names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
     for (kind, why, last, deleted), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
-        if kind == EVENT:
+        if kind in (EVENT, TRUNCATE):
             added |= {"rows": number} if last else {"superseded": number}
-            added |= {"tombstones": number} if last and deleted else {}
+        if kind == EVENT and last and deleted:
+            added["tombstones"] = number
         for key, value in added.items():
             counts[key] = counts.get(key, 0) + value
 
@@ -81,7 +82,7 @@ class StageWork:
         self.notes: list[str] = []
         self.careful = False
         """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
-        self._kept: list[Materialised] = []
+        self._frames: list[Materialised] = []
 
     @property
     def may_meet_bad_rows(self) -> bool:
@@ -102,16 +103,16 @@ class StageWork:
         }
         self.versions, self.notes = {}, []
         self.first_time = self.ledger.never_started(self.stage, self.known)
-        self.never_any = self.ledger.never_did(self.stage, self.known, "rows")
-        self.kept: list[int] = []
+        self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
+        self.vanished: list[int] = []
         self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
         try:
             with settings(self.warehouse.session, (GUARDED if self.careful else {}) | (SMALL if self._small() else {})):
                 return steps[self.stage]()
         finally:
-            for kept in self._kept:
+            for kept in self._frames:
                 kept.release()
-            self._kept = []
+            self._frames = []
 
     def _small(self) -> bool:
         """The stage works on so little that preparing a plan takes longer than running it."""
@@ -133,7 +134,7 @@ class StageWork:
 
     def _materialise(self, frame: DataFrame, at_most: int) -> Materialised:
         kept = Materialised(frame, at_most)
-        self._kept.append(kept)
+        self._frames.append(kept)
         return kept
 
     def _replace_batches(self, frame: DataFrame, table: Table, rows: int, predicate: str = "") -> None:
@@ -144,8 +145,8 @@ class StageWork:
             self.warehouse.append(frame, table, self.info)
         else:
             where = self.batches.predicate(s.BATCH) + predicate
-            if self.kept:
-                where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.kept))})"
+            if self.vanished:
+                where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.vanished))})"
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
@@ -164,10 +165,10 @@ class StageWork:
         counts: Counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
         table = self.layout.changelog(side)
         self._keep_vanished(side, counts)
-        files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in self.kept}
+        files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in self.vanished}
         files = {batch: group for batch, group in files.items() if group}
         if not files:
-            if not self.never_any and len(self.kept) < len(self.known):
+            if not self.never_any and len(self.vanished) < len(self.known):
                 self._replace_batches(self.warehouse.read(table).limit(0), table, 0)
                 self._quarantine(None, 0, side)
             return counts
@@ -183,7 +184,7 @@ class StageWork:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        self._refuse_truncates(counts, side)
+        self._refuse_truncates(records, counts, side)
         bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
             F.col("batch").alias(s.BATCH),
             F.col("file").alias(s.FILE),
@@ -206,27 +207,40 @@ class StageWork:
             if path in there:
                 continue
             state = self.ledger.state(self.stage, batch)
-            if state.succeeded is None or state.input != state.started_input:
+            if state.succeeded is None or state.uncertain or state.input != state.started_input:
                 raise LandingError(
                     "the landing file is gone, and its batch was not read with it before",
                     where=path,
                     why=f"batch {batch} cannot be read without it; nothing was changed",
                     fix="restore the file and run again",
                 )
-            if batch not in self.kept:
-                self.kept.append(batch)
+            if batch not in self.vanished:
+                self.vanished.append(batch)
                 counts[batch] = dict(state.counts)
                 self.notes.append(f"batch {batch}: {path} is gone; the stored partition was kept")
 
-    def _refuse_truncates(self, counts: Counts, side: Side) -> None:
-        truncated = [batch for batch, c in counts.items() if c.get("truncates")]
-        if truncated:
+    def _refuse_truncates(self, records: DataFrame, counts: Counts, side: Side) -> None:
+        """A truncate has no row: with `sequence_by` nobody can say which rows it comes after."""
+        if self.spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
+            return
+        truncates = records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
+        found = truncates.select("batch").first()
+        if found is not None:
             raise UnsupportedEventError(
-                f"the {side} source was truncated, and truncates are not applied yet",
-                where=f"pipeline {self.spec.name}, batch {truncated[0]}",
+                f"the {side} source was truncated, and sequence_by is null on the truncate",
+                where=f"pipeline {self.spec.name}, batch {found['batch']}",
                 why="leaving the event out would keep rows that the source no longer has",
-                fix="let the source send deletes instead, or load a new snapshot into a new pipeline",
+                fix="leave out sequence_by, so that the source's own order counts; or let the source send deletes",
             )
+
+    def _truncated(self, log_stage: Stage, log: DataFrame, key: str) -> bool:
+        """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look."""
+        states = [self.ledger.state(log_stage, batch) for batch in self.ledger.batches]
+        if any(state.totals.get("truncates") for state in states):
+            return True
+        if all(state.attempts == state.successes for state in states):
+            return False
+        return not log.where(F.col(quote(key)).isNull()).isEmpty()
 
     def _quarantine(self, bad: DataFrame | None, number: int, origin: str) -> None:
         """Stores the bad records of the batches in place of those of an earlier run.
@@ -257,15 +271,18 @@ class StageWork:
         counts = self._changelog(Side.RIGHT)
         if all(not c["rows"] for c in counts.values()) and not self._rewritten(Stage.RIGHT_TABLE):
             return counts
+        keys = [c.name for c in self.spec.right.key_columns]
+        log = self._read(self.layout.right_changelog)
+        truncated = any(c.get("truncates") for c in counts.values()) or self._truncated(self.stage, log, keys[0])
         rows = right_table(
-            self._read(self.layout.right_changelog),
+            log,
             self._read(self.layout.right_table),
             self.spec,
             self.batches,
             self.ledger.generations(Stage.RIGHT_TABLE),
+            truncated,
         )
-        keys = [c.name for c in self.spec.right.key_columns]
-        return self._state(rows, self.layout.right_table, keys, counts, Stage.RIGHT_TABLE)
+        return self._state(rows, self.layout.right_table, keys, counts, Stage.RIGHT_TABLE, truncated)
 
     def _subscription_store(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
@@ -273,25 +290,29 @@ class StageWork:
             Stage.LEFT_CHANGELOG
         ):
             return counts
+        log = self._read(self.layout.left_changelog)
+        truncated = self._truncated(Stage.LEFT_CHANGELOG, log, self.spec.left.key_columns[0].name)
         rows = subscription_store(
-            self._read(self.layout.left_changelog),
+            log,
             self._read(self.layout.subscription_store),
             self.spec,
             self.batches,
             self.ledger.generations(Stage.LEFT_CHANGELOG),
+            truncated,
         )
         keys = [name for name, _ in s.pk_columns(self.spec)]
-        return self._state(rows, self.layout.subscription_store, keys, counts, Stage.LEFT_CHANGELOG)
+        return self._state(rows, self.layout.subscription_store, keys, counts, Stage.LEFT_CHANGELOG, truncated)
 
     def _rewritten(self, log_stage: Stage) -> bool:
         return any(batch in self.batches for batch in self.ledger.generations(log_stage))
 
-    def _state(self, rows: DataFrame, table: Table, keys: Sequence[str], counts: Counts, log: Stage) -> Counts:
+    def _state(
+        self, rows: DataFrame, table: Table, keys: Sequence[str], counts: Counts, log: Stage, truncated: bool
+    ) -> Counts:
         """Commits what changed in a state table."""
         brought = sum(c.get("rows") or self.ledger.state(log, b).counts.get("rows", 0) for b, c in counts.items())
-        kept = self._materialise(
-            rows.drop(BEFORE), UNKNOWN if self._rewritten(log) or not self._known(log) else brought
-        )
+        unknown = truncated or self._rewritten(log) or not self._known(log)
+        kept = self._materialise(rows.drop(BEFORE), UNKNOWN if unknown else brought)
         changed = 0
         for batch, outcomes in kept.counts(COUNTED_IN, OUTCOME).items():
             for (outcome,), number in outcomes.items():
@@ -346,14 +367,17 @@ class StageWork:
             changed = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec, careful=True), writing)
             kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), due)
             self._tally(kept, counts)
+        elif writing:
+            changed = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec), writing)
         if self.may_meet_bad_rows:
+            if changed is not None:
+                changed.compute()  # an expression that fails must fail before anything is committed
             refused = kept.frame.where(F.col(s.VERDICT) == resolver.QUARANTINED) if self.careful else None
             number = sum(c.get(resolver.QUARANTINED, 0) for c in counts.values())
             self._quarantine(refused, number, "join")
         # The verdicts before the result: after a crash between the two they are decided again, and the same way.
         self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
-        if writing:
-            changed = changed or self._materialise(resolver.changes(kept.frame, left_log, right, self.spec), writing)
+        if changed is not None:
             keys = [name for name, _ in s.pk_columns(self.spec)]
             self._merge(changed.frame, self.layout.resolved_join, keys, delete_when=s.DELETED)
         return counts

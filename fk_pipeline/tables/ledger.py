@@ -105,6 +105,8 @@ class StageState:
     """Since the last success."""
     generation: int = 0
     started_input: str | None = None
+    uncertain: bool = False
+    """A run with another input than that of the last success was started since, and may have committed."""
     succeeded: int | None = None
     """Entry of the last success."""
     input: str | None = None
@@ -182,6 +184,7 @@ class Ledger:
         state.failures += row["event"] == "failed"
         if row["event"] == "started":
             state.attempts += 1
+            state.uncertain |= state.succeeded is not None and row["input"] != state.input
             state.generation, state.started_input = row["generation"], row["input"]
         if row["event"] == "succeeded":
             state.succeeded, state.input = row["entry"], row["input"]
@@ -189,6 +192,7 @@ class Ledger:
             state.versions = dict(row["versions"] or ())
             state.seconds, state.finished_at = row["seconds"], row["recorded_at"]
             state.successes += 1
+            state.uncertain = False
             state.failures = 0
             for name, value in state.counts.items():
                 state.totals[name] = state.totals.get(name, 0) + value
@@ -256,14 +260,15 @@ class Ledger:
         )
         for _, f in files:
             self.files[f.side, f.path] = f
-        touched = {(int(f.batch), f.side) for _, f in files if f.batch not in self.removed}
+        removed = self.removed
+        touched = {(int(f.batch), f.side) for _, f in files if f.batch not in removed}
         self._list(touched, "listed")
         return [BatchId(batch) for batch in sorted({b for b, _ in touched})]
 
     @property
     def removed(self) -> set[int]:
         """The batches that were withdrawn on purpose. Their files stay known, and are not read."""
-        return {batch for (batch, _), row in self.lists.items() if row["event"] == "removed"}
+        return {batch for (batch, _), row in self.lists.items() if row.get("event") == "removed"}
 
     def remove(self, batch: int) -> None:
         """Withdraws a batch: both its lists are empty from now on, and its changelog stages are due."""
@@ -275,10 +280,10 @@ class Ledger:
 
     def unlisted(self) -> list[tuple[str, LandedFile]]:
         """Files that were recorded by a discovery that crashed before it recorded the lists of their batches."""
-        found = []
+        found, removed = [], self.removed
         for (batch, side), row in self._lists_of_all_files().items():
             stored = self.lists.get((batch, side))
-            if batch not in self.removed and (stored is None or stored["input"] != row["input"]):
+            if batch not in removed and (stored is None or stored["input"] != row["input"]):
                 found += [("discovered", self.files[side, path]) for path in row["files"]]
         return found
 

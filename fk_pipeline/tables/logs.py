@@ -68,16 +68,18 @@ class DeltaLogs:
     def plain_files(self, path: str, version: int, at_most: int) -> PlainFiles | None:
         """The files of a version, if their Parquet content is all there is to it and they are few.
 
-        None for a table with partitions, deletion vectors, column mapping or other features of the reader, and for a
-        version that is not the current one: reading these is Delta's business.
+        None for a table with partitions, deletion vectors, column mapping or other features of the reader, for a
+        version that is not the current one, and in an object store: reading these is Delta's business.
         """
         table = self.table(path)
-        if table is None or table.version() != version or table.protocol().min_reader_version > 1:
+        if table is None or "://" in path or table.version() != version or table.protocol().min_reader_version > 1:
             return None
         if table.metadata().partition_columns:
             return None
-        paths = table.file_uris()
-        return PlainFiles(tuple(paths), json.loads(table.schema().to_json())) if len(paths) <= at_most else None
+        names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        if len(names) > at_most:
+            return None
+        return PlainFiles(tuple(f"{path}/{name}" for name in names), json.loads(table.schema().to_json()))
 
 
 def _commit(path: str, version: int) -> Path:

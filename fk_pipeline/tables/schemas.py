@@ -135,7 +135,10 @@ def _skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
 
 
 def left_changelog(spec: PipelineSpec, sequence: str) -> Table:
-    """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
+    """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
+
+    The newest truncate of a batch is one more row, without a key: a tombstone of every key.
+    """
     return _changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec))
 
 

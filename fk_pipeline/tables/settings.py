@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 
 from pyspark.sql import SparkSession
@@ -18,6 +18,7 @@ SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
 }
 """Interpret the plan as it is: compiling it takes longer than running it over a few thousand rows."""
 
@@ -32,22 +33,29 @@ _held: dict[tuple[int, str], tuple[int, str | None]] = {}
 @contextmanager
 def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Sets them, and puts them back when the last piece of work of this session that holds them is done."""
-    with _lock:
+    with ExitStack() as stack:
         for name, value in wanted.items():
-            holders, before = _held.get((id(session), name), (0, None))
-            if not holders:
-                before = session.conf.get(name, None)
-                session.conf.set(name, value)
-            _held[id(session), name] = holders + 1, before
+            stack.enter_context(_setting(session, name, value))
+        yield
+
+
+@contextmanager
+def _setting(session: SparkSession, name: str, value: str) -> Iterator[None]:
+    place = id(session), name
+    with _lock:
+        holders, before = _held.get(place, (0, None))
+        if not holders:
+            before = session.conf.get(name, None)
+            session.conf.set(name, value)
+        _held[place] = holders + 1, before
     try:
         yield
     finally:
         with _lock:
-            for name in wanted:
-                holders, before = _held.pop((id(session), name))
-                if holders > 1:
-                    _held[id(session), name] = holders - 1, before
-                elif before is None:
-                    session.conf.unset(name)
-                else:
-                    session.conf.set(name, before)
+            holders, before = _held.pop(place)
+            if holders > 1:
+                _held[place] = holders - 1, before
+            elif before is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, before)

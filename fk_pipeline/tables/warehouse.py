@@ -72,7 +72,7 @@ class Warehouse:
         if version is None:
             return empty(self.session, table.columns)
         path = self.path(table.name)
-        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER, "0") or 0)
+        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
         files = self.logs.plain_files(path, version, few)
         if files is not None:
             frame = self.session.read.schema(T.StructType.fromJson(files.schema)).parquet(*files.paths)

@@ -84,20 +84,22 @@ class _Run:
             case.name: {"steps": [{"emits": [], "subscriptions": [], "responses": []} for _ in case.events]}
             for case in self.cases
         }
-        tables: dict[str, Json] = {case.name: {} for case in self.cases}
+        table: dict[tuple[str, str], Json] = {}
         for batch in range(batches):
             if progress is not None:
                 progress(self.join, batch, batches)
             self.pipeline.run(str(batch))
-            for name, step in self._step(batch).items():
+            before, table = table, self._result()
+            for name, step in self._messages(batch).items():
                 out[name]["steps"][batch] |= step
-                for emitted in step["emits"]:
-                    if emitted["value"] is None:
-                        tables[name].pop(emitted["key"], None)
-                    else:
-                        tables[name][emitted["key"]] = emitted["value"]
-        for name, table in tables.items():
-            out[name]["final"] = {"result": [{"key": k, "value": v} for k, v in sorted(table.items())]}
+            for place in sorted(before.keys() | table.keys()):
+                if before.get(place) != table.get(place):
+                    emitted = {"key": place[1], "value": table.get(place)}
+                    out[place[0]]["steps"][batch]["emits"].append(emitted)
+        for traced in out.values():
+            traced["final"] = {"result": []}
+        for (name, key), value in sorted(table.items()):
+            out[name]["final"]["result"].append({"key": key, "value": value})
         return out
 
     def _land(self, side: Side, batch: int) -> None:
@@ -118,9 +120,14 @@ class _Run:
             row["fk"] = f"{number}|{event.value['fk']}"
         return row
 
-    def _step(self, batch: int) -> dict[str, Json]:
-        """What a batch sent, answered and emitted, per case."""
-        steps: dict[str, Json] = defaultdict(lambda: {"emits": [], "subscriptions": [], "responses": []})
+    def _result(self) -> dict[tuple[str, str], Json]:
+        """The result table as it is: by case and key the values of both sides."""
+        rows = self.pipeline.table("resolved_join").collect()
+        return {self._of(row[PK]): {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")} for row in rows}
+
+    def _messages(self, batch: int) -> dict[str, Json]:
+        """What a batch sent and answered, per case."""
+        steps: dict[str, Json] = defaultdict(lambda: {"subscriptions": [], "responses": []})
         table = self.pipeline.table
         sent = table("subscription_store").where((F.col(s.APPLIED_IN) == batch) & F.col(s.INSTRUCTION).isNotNull())
         for row in sent.orderBy(PK).collect():
@@ -128,19 +135,10 @@ class _Run:
             for foreign_key, instruction in messages(row):
                 fk = None if foreign_key is None else self._of(foreign_key)[1]
                 steps[name]["subscriptions"].append({"fk": fk, "instruction": instruction, "pk": key})
-        gone: dict[tuple[str, str], Json | None] = {}
         for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, s.CAUSE).collect():
             name, key = self._of(row[PK])
-            verdict = row[s.VERDICT]
-            decided = {"key": key, "cause": row[s.CAUSE], "instruction": row[s.INSTRUCTION], "verdict": verdict}
-            steps[name]["responses"].append(decided)
-            if verdict == "retracted":
-                gone[name, key] = None
-        there: dict[tuple[str, str], Json | None] = {}
-        for row in table("resolved_join").where(F.col(s.BATCH) == batch).collect():
-            there[self._of(row[PK])] = {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")}
-        for (name, key), value in sorted((gone | there).items()):
-            steps[name]["emits"].append({"key": key, "value": value})
+            decided = {"cause": row[s.CAUSE], "instruction": row[s.INSTRUCTION], "verdict": row[s.VERDICT]}
+            steps[name]["responses"].append({"key": key, **decided})
         return steps
 
     def _of(self, key: str) -> tuple[str, str]:

@@ -25,15 +25,21 @@ SAMPLE = 20
 
 
 def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
-    """The table that a changelog describes: per key the row of the last writer, unless that deleted it."""
+    """The table that a changelog describes: per key the row of the last writer, unless that deleted it.
+
+    A row without a key is a truncate, the last writer of every key that has nothing newer. A row of its own batch and
+    sequence came after it: the changelog keeps no other.
+    """
     view = f"fk_verify_{uuid.uuid4().hex}"
     changelog.createOrReplaceTempView(view)
     keys = ", ".join(c.quoted for c in side.key_columns)
     columns = ", ".join(c.quoted for c in side.columns)
+    order, key = f"STRUCT({s.SEQUENCE}, {s.BATCH})", side.key_columns[0].quoted
     rows: DataFrame = changelog.sparkSession.sql(
         f"SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys} "
-        f"ORDER BY {s.SEQUENCE} DESC, {s.BATCH} DESC) AS _fk_rank FROM {view}) "
-        f"WHERE _fk_rank = 1 AND NOT {s.DELETED}"
+        f"ORDER BY {order} DESC) AS _fk_rank FROM {view} WHERE {key} IS NOT NULL) "
+        f"CROSS JOIN (SELECT MAX({order}) AS _fk_truncated FROM {view} WHERE {key} IS NULL) "
+        f"WHERE _fk_rank = 1 AND NOT {s.DELETED} AND ({order} >= _fk_truncated OR _fk_truncated IS NULL)"
     )
     return rows
 
@@ -106,6 +112,11 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[i
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
     store = tables["subscription_store"]
 
+    def truncated(changelog: str, side: SideSpec, batches: list[int]) -> DataFrame:
+        """One row without columns if a truncate is due, else none."""
+        log = tables[changelog].where(F.col(s.BATCH).isin(batches))
+        return log.where(F.col(quote(side.key_columns[0].name)).isNull()).limit(1).select()
+
     def left_keys(frame: DataFrame) -> DataFrame:
         return frame.select(*[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns])
 
@@ -121,6 +132,8 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[i
         store.where(F.col(s.APPLIED_IN).isin(answers)).select(*map(quote, pks)),
         subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin(answers))),
         tables["responses"].where(F.col(s.BATCH).isin(resolve)).select(*map(quote, pks)),
+        store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
+        store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),
     ]
     union = parts[0]
     for part in parts[1:]:

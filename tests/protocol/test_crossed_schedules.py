@@ -72,3 +72,18 @@ def test_without_an_answer_for_every_change_the_inner_join_goes_stale() -> None:
 @pytest.mark.parametrize("inner", [True, False], ids=["inner", "left"])
 def test_without_the_check_of_the_right_side_overtaking_answers_go_stale(inner: bool) -> None:
     assert wrong(SHORT, inner, replace(ENGINE, check_right=False), overtaking=True) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inner", "rules", "overtaking", "number"),
+    [
+        (True, KAFKA, False, 3229),
+        (False, KAFKA, False, 0),
+        (True, replace(ENGINE, always_answer=False), False, 3026),
+        (True, replace(ENGINE, check_right=False), True, 1978),
+        (False, replace(ENGINE, check_right=False), True, 2115),
+    ],
+)
+def test_the_figures_in_the_documentation(inner: bool, rules: Rules, overtaking: bool, number: int) -> None:
+    assert wrong(LONG, inner, rules, overtaking) == number

@@ -260,6 +260,13 @@ def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, 
         made.pipeline.remove_batch(1)
     with pytest.raises(UsageError, match="no batch 9"):
         made.pipeline.remove_batch(9)
+    file = made.folder / "landing" / "left" / "00000001.jsonl"
+    content = file.read_text()
+    file.unlink()
+    with pytest.raises(UsageError, match="cannot be brought back"):
+        made.pipeline.run("1")
+    file.write_text(content)
+    assert made.pipeline.ledger().removed == {1}
     made.pipeline.run("1")
     made.pipeline.run()
     assert made.result() == whole

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from expectations.violations import violations
 from fk_pipeline.errors import BadRecordError, StageError, UnsupportedEventError
+from fk_pipeline.identity import Stage
 
 pytestmark = pytest.mark.spark
 
@@ -49,17 +51,12 @@ def test_on_bad_record_fail_applies_nothing_and_names_the_line(rows_pipeline: An
     assert made.result() == {1: ("v", "A")}
 
 
-def test_a_truncate_is_refused_loudly(rows_pipeline: Any) -> None:
-    made = rows_pipeline("left")
-    text = made.file.read_text().replace("format: rows", "format: debezium").replace("  op_column: op\n", "")
-    made.file.write_text(text)
-    from fk_pipeline.pipeline import Pipeline
-    from fk_pipeline.spec import load_spec
-
-    pipeline = Pipeline(load_spec(made.file), made.pipeline.session)
-    made.land(0, ['{"op": "t", "before": null, "after": null, "source": {}}'])
-    with pytest.raises(UnsupportedEventError, match="the left source was truncated"):
-        pipeline.run()
+def test_a_truncate_without_a_sequence_is_refused_loudly(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", left_extra="  sequence_by: note\n")
+    made.land(0, ['{"op": "u", "id": 1, "note": "5"}', '{"op": "truncate"}'])
+    with pytest.raises(UnsupportedEventError, match="the left source was truncated, and sequence_by is null"):
+        made.pipeline.run()
+    assert made.pipeline.table("left_changelog").isEmpty()
 
 
 def test_a_row_on_which_the_foreign_key_fails_is_quarantined_and_the_others_go_on(rows_pipeline: Any) -> None:
@@ -104,6 +101,7 @@ def test_a_joined_row_that_cannot_be_computed_leaves_the_result_until_one_side_c
     assert row["_fk_reason"].startswith("select cast(10 / cast(right.name AS INT) AS STRING) AS name fails")
     assert json.loads(row["_fk_raw"])["right"] == {"k": "a", "name": "0"}
     assert made.pipeline.verify().ok
+    assert not any(violations(made.pipeline, Stage.RESOLVED_JOIN).counts.values())
     made.land(2, (), [("a", "10")])
     made.pipeline.run()
     assert made.result() == without | {1: ("v", "1.0")}
@@ -118,6 +116,7 @@ def test_on_bad_record_fail_counts_rows_that_cannot_be_computed(rows_pipeline: A
     with pytest.raises(BadRecordError, match="select string"):
         made.pipeline.run()
     assert made.result() == {}
+    assert made.pipeline.table("verdicts").isEmpty(), "nothing was applied"
     assert made.pipeline.ledger().due("resolved_join") == [0]
 
 
@@ -131,3 +130,13 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
         made.pipeline.run()
     assert len(caught.value.what.splitlines()) == 1
     assert made.pipeline.ledger().due("left_changelog") == [0]
+
+
+def test_bad_lines_of_a_withdrawn_batch_leave_with_it(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    made.land(0, ["{bad", "{worse"])
+    made.pipeline.run()
+    assert len(quarantined(made)) == 2
+    made.pipeline.remove_batch(0)
+    made.pipeline.run()
+    assert quarantined(made) == []

@@ -196,3 +196,20 @@ def test_files_of_a_discovery_that_crashed_before_it_recorded_the_lists_are_foun
     again.record_files(again.unlisted())
     assert (again.batches, again.unlisted()) == ([0, 1], [])
     assert [f.path for f in again.files_of(0, Side.LEFT)] == ["left/f0", "left/second0"]
+
+
+def test_a_run_with_another_input_that_did_not_end_is_remembered_until_a_success(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    assert not ledger.state(LEFT, 0).uncertain
+    ledger.remove(0)
+    ledger.start(LEFT, [0], "killed")
+    again = open_ledger(home)
+    again.restore(0)
+    again.start(LEFT, [0], "run")
+    state = again.state(LEFT, 0)
+    assert state.input == state.started_input
+    assert state.uncertain, "the killed run may have emptied the partition"
+    again.succeed({0: {"rows": 1}}, {}, 0.1)
+    assert not open_ledger(home).state(LEFT, 0).uncertain

@@ -56,6 +56,16 @@ def test_the_files_of_the_current_version(tmp_path: Path) -> None:
     assert len(remaining.paths) == 2
 
 
+@pytest.mark.parametrize("folder", ["a b", "ü", "x'y&z+1"])
+def test_the_files_of_a_table_in_any_folder_are_there(tmp_path: Path, folder: str) -> None:
+    logs, path = DeltaLogs(), tmp_path / folder / "t"
+    path.parent.mkdir()
+    write(path, 1)
+    found = logs.plain_files(str(path), 0, at_most=9)
+    assert found is not None
+    assert [Path(file).exists() for file in found.paths] == [True]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"partition_by": ["b"]}, {"configuration": {"delta.enableDeletionVectors": "true"}}],

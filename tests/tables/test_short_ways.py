@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from fk_pipeline.stages import work
-from fk_pipeline.tables import warehouse
+from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.settings import GUARDED, SMALL, settings
 
 pytestmark = pytest.mark.spark
@@ -33,12 +34,22 @@ def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
     assert spark.conf.get(INTERPRETED) == before
 
 
+def test_a_setting_that_is_refused_leaves_none_behind(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name, None) for name in SMALL}
+    with pytest.raises(AnalysisException), settings(spark, SMALL | {"spark.sql.warehouse.dir": "elsewhere"}):
+        pytest.fail("a static setting cannot be set")
+    assert {name: spark.conf.get(name, None) for name in SMALL} == before
+    with settings(spark, SMALL):
+        assert spark.conf.get(INTERPRETED) == "false"
+    assert {name: spark.conf.get(name, None) for name in SMALL} == before
+
+
 def test_the_join_is_right_on_the_long_ways(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     seen = []
     monkeypatch.setattr(work, "SMALL_ROWS", -1)
-    monkeypatch.setattr(warehouse, "LISTED_IN_THE_DRIVER", "spark.no_such_setting")
+    monkeypatch.setattr(DeltaLogs, "plain_files", lambda *_: None)
     decide = work.resolver.decide
     monkeypatch.setattr(work.resolver, "decide", lambda *a: (seen.append(spark.conf.get(INTERPRETED)), decide(*a))[1])
     made = rows_pipeline("left")

@@ -72,6 +72,8 @@ def compare(cases: list[Case], session: SparkSession) -> int:
     for case in cases:
         recorded, steps = case.expected["steps"], computed[case.name]["steps"]
         assert tables(steps) == tables(recorded), case.name
+        final = {row["key"]: row["value"] for row in computed[case.name]["final"]["result"]}
+        assert final == {row["key"]: row["value"] for row in case.expected["final"]["result"]}, case.name
         kafka = [[(m["fk"], m["instruction"]) for m in step["subscriptions"]] for step in recorded]
         sent = [[(m["fk"], m["instruction"]) for m in step["subscriptions"]] for step in steps]
         assert sent == designed(case, kafka), case.name
