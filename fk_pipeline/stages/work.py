@@ -107,7 +107,9 @@ class StageWork:
         self.vanished: list[int] = []
         self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
         try:
-            with settings(self.warehouse.session, (GUARDED if self.careful else {}) | (SMALL if self._small() else {})):
+            small, guarded = SMALL if self._small() else {}, GUARDED if self.careful else {}
+            session = self.warehouse.session
+            with settings(session, small, optional=True), settings(session, guarded):
                 return steps[self.stage]()
         finally:
             for kept in self._frames:

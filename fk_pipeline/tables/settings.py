@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 SMALL_ROWS = 200_000
@@ -31,11 +32,18 @@ _held: dict[tuple[int, str], tuple[int, str | None]] = {}
 
 
 @contextmanager
-def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Sets them, and puts them back when the last piece of work of this session that holds them is done."""
+def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool = False) -> Iterator[None]:
+    """Sets them, and puts them back when the last piece of work of this session that holds them is done.
+
+    One that the session refuses is an error, or left out if they are optional.
+    """
     with ExitStack() as stack:
         for name, value in wanted.items():
-            stack.enter_context(_setting(session, name, value))
+            try:
+                stack.enter_context(_setting(session, name, value))
+            except PySparkException:
+                if not optional:
+                    raise
         yield
 
 
