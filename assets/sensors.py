@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from dagster import (
+    DagsterRun,
     DefaultSensorStatus,
     RunRequest,
     SensorDefinition,
@@ -22,6 +23,11 @@ MAX_FAILURES = 3
 """A stage that failed this often is not asked for again."""
 
 ACTIVE = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+
+
+def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
+    """A backfill or a materialisation by hand of assets of the pipeline."""
+    return any(key.path[0] == spec.name for key in run.asset_selection or ())
 
 
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
@@ -52,9 +58,8 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         ]
         if failed:
             return SkipReason(f"{failed[0]}. Mend it and start 'fk-pipeline run' once; the sensor then goes on")
-        active = context.instance.get_runs(
-            RunsFilter(job_name=job.name, statuses=[DagsterRunStatus(status) for status in ACTIVE]), limit=1
-        )
+        runs = context.instance.get_runs(RunsFilter(statuses=[DagsterRunStatus(status) for status in ACTIVE]))
+        active = [run for run in runs if run.job_name == job.name or _touches(run, spec)]
         if active:
             return SkipReason(f"run {active[0].run_id} is active; {len(due)} batches wait for it")
         first = next(contiguous(due, ledger.batches))

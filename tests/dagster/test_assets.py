@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, Definitions, SensorResult, SkipReason, build_sensor_context
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    DagsterRunStatus,
+    Definitions,
+    SensorResult,
+    SkipReason,
+    build_sensor_context,
+)
+from dagster._core.test_utils import create_run_for_test
 
 from assets.partitions import add_partitions
 from fk_pipeline.definitions import definitions
@@ -133,6 +142,15 @@ def test_the_sensor_adds_partitions_and_asks_for_one_run_over_what_is_due(
     changed = tick()
     assert isinstance(changed, SensorResult)
     assert (changed.run_requests or [])[0].run_key != request.run_key
+    backfill = create_run_for_test(
+        instance,
+        job_name="__ASSET_JOB",
+        status=DagsterRunStatus.STARTED,
+        asset_selection=frozenset({AssetKey(["tested", "responses"])}),
+    )
+    waiting = tick()
+    assert isinstance(waiting, SkipReason)
+    assert waiting.skip_message == f"run {backfill.run_id} is active; 2 batches wait for it"
 
 
 def test_definitions_are_the_module_and_the_function() -> None:
