@@ -365,12 +365,12 @@ class StageWork:
         kept = self._materialise(decided, due)
         writing = self._tally(kept, counts)
         changed: Materialised | None = None
-        if self.careful and writing:
-            changed = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec, careful=True), writing)
+        if writing:
+            rows = resolver.changes(kept.frame, left_log, right, self.spec, self.careful)
+            changed = self._materialise(rows, writing)
+        if self.careful and changed is not None:
             kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), due)
             self._tally(kept, counts)
-        elif writing:
-            changed = self._materialise(resolver.changes(kept.frame, left_log, right, self.spec), writing)
         if self.may_meet_bad_rows:
             if changed is not None:
                 changed.compute()  # an expression that fails must fail before anything is committed

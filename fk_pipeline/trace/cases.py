@@ -26,28 +26,30 @@ class _Record(_Strict):
     """Milliseconds."""
 
 
+def _left_rows_have_a_foreign_key(record: Any) -> Any:
+    foreign_key = record.value.get("fk", 0) if record.side == "left" and record.value is not None else None
+    if foreign_key is not None and not isinstance(foreign_key, str):
+        raise ValueError("a left value has a field fk, a text or null")
+    return record
+
+
 class Event(_Record):
     """A row that arrives at a side, with everything that follows from it before the next."""
 
     side: Literal["left", "right"]
-
-    @model_validator(mode="after")
-    def _left_rows_have_a_foreign_key(self) -> Event:
-        if self.side == "left":
-            _check_left_value(self.value)
-        return self
+    _checked = model_validator(mode="after")(_left_rows_have_a_foreign_key)
 
 
 class Arrival(_Record):
     """A row that arrives at a side; the messages that it causes wait."""
 
     op: Literal["left", "right"]
+    _checked = model_validator(mode="after")(_left_rows_have_a_foreign_key)
 
-    @model_validator(mode="after")
-    def _left_rows_have_a_foreign_key(self) -> Arrival:
-        if self.op == "left":
-            _check_left_value(self.value)
-        return self
+    @property
+    def side(self) -> Literal["left", "right"]:
+        """The side that it arrives at."""
+        return self.op
 
 
 class Delivery(_Strict):
@@ -55,12 +57,6 @@ class Delivery(_Strict):
 
     op: Literal["deliver"]
     from_: Literal["subscription", "response"] = Field(alias="from")
-
-
-def _check_left_value(value: dict[str, Any] | None) -> None:
-    foreign_key = value.get("fk", 0) if value is not None else None
-    if foreign_key is not None and not isinstance(foreign_key, str):
-        raise ValueError("a left value has a field fk, a text or null")
 
 
 class _Join(_Strict):

@@ -49,7 +49,7 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
     if isinstance(case, Case):
         rows = [(e.side, e.value) for e in case.events]
     else:
-        rows = [(op.op, op.value) for op in case.ops if isinstance(op, Arrival)]
+        rows = [(op.side, op.value) for op in case.ops if isinstance(op, Arrival)]
     texts = {serialise(value) for side, value in rows if side == "left"} - {None}
     as_json = _AsJson({row_hash(_bytes(text)): text for text in texts}, case.wire)
     if isinstance(case, Case):
@@ -66,7 +66,7 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
 def _operate(join: ForeignKeyJoin, op: Arrival | Delivery) -> Step:
     if isinstance(op, Delivery):
         return join.deliver(op.from_) if (op.from_, 0) in join.waiting() else Step()
-    arrive = join.left if op.op == "left" else join.right
+    arrive = join.left if op.side == "left" else join.right
     return arrive(_bytes(op.key), _bytes(serialise(op.value)), op.ts)
 
 

@@ -31,8 +31,7 @@ def rows(case: AnyCase, computed: Json) -> list[list[str]]:
 def _event(event: Event | Arrival | Delivery) -> str:
     if isinstance(event, Delivery):
         return f"(deliver a {event.from_})"
-    side = event.side if isinstance(event, Event) else event.op
-    return f"{side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
+    return f"{event.side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
 
 
 def _key(key: str | None) -> str:
