@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all lint format lock clean
+.PHONY: help setup demo test test-fast test-all fuzz lint format lock clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -33,6 +33,9 @@ test: $(STAMP) ## every test that is not slow
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(BIN)/pytest -m "not spark and not slow"
+
+fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes
+	$(BIN)/python -m tests.any_order.fuzz $(FUZZ)
 
 test-all: $(STAMP) ## every test
 	$(BIN)/pytest

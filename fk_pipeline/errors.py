@@ -76,3 +76,7 @@ class StateError(FkPipelineError):
 
 class LeaseTakenError(FkPipelineError):
     """Another run holds the stage: one run of a stage of a pipeline at a time (architecture, rule 8)."""
+
+
+class LeaseLostError(FkPipelineError):
+    """A run was not heard of for so long that another may have taken its stage over; it committed nothing more."""

@@ -7,10 +7,12 @@ A crash anywhere leaves the stage due; running it again repairs it (architecture
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from dataclasses import dataclass, field
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
@@ -20,7 +22,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.work import Counts, StageWork
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.lease import Check, lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
@@ -63,10 +65,10 @@ class Runner:
             StageError: the stage failed; its batches stay due.
             LeaseTakenError: another run of the stage goes on.
         """
-        with lease(self.spec.home, stage):
-            return self._run_leased(stage, batches)
+        with lease(self.spec.home, stage) as held:
+            return self._run_leased(stage, batches, held)
 
-    def _run_leased(self, stage: Stage, batches: BatchRange) -> StageRun:
+    def _run_leased(self, stage: Stage, batches: BatchRange, held: Check) -> StageRun:
         started = time.monotonic()
         run_id = uuid.uuid4().hex[:12]
         self.ledger.refresh()
@@ -76,41 +78,50 @@ class Runner:
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
-        info = CommitInfo(self.spec.name, stage, batches, run_id)
+        info = CommitInfo(self.spec.name, stage, batches, run_id, held)
         work = StageWork(self.warehouse, self.ledger, self.layout, self.spec, self.zone, stage, known, info)
-        attempts = 1
+        try:
+            counts = self._with_second_tries(work)
+            seconds = time.monotonic() - started
+            self.ledger.succeed(counts, work.versions, seconds)
+        except Exception as error:
+            what = error.what if isinstance(error, FkPipelineError) else _root_message(error)
+            with contextlib.suppress(
+                OSError, DeltaError
+            ):  # where nothing can be written: the start is all that is known
+                self.ledger.fail(time.monotonic() - started, what)
+            if not isinstance(error, (OSError, DeltaError)) and not _is_from_spark(error):
+                raise
+            raise StageError(
+                what,
+                where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
+                why="the batches stay due; whatever the stage had committed is repaired by running it again",
+                fix=f"fk-pipeline run {self.spec.file}",
+            ) from error
+        return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes))
+
+    @staticmethod
+    def _with_second_tries(work: StageWork) -> Counts:
+        """The work; all of it again after a conflict, and with care after a row that an expression fails on."""
+        conflicts = 0
         while True:
             try:
-                counts = work.run()
-                break
-            except FkPipelineError as error:
-                self.ledger.fail(time.monotonic() - started, error.what)
-                raise
+                return work.run()
             except Exception as error:
-                if _is_conflict(error) and attempts < ATTEMPTS_ON_CONFLICT:
-                    attempts += 1
-                    continue
-                from_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
-                if from_spark and work.may_meet_bad_rows and not work.careful:
+                if _is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
+                    conflicts += 1
+                elif _is_from_spark(error) and work.may_meet_bad_rows and not work.careful:
                     work.careful = True
-                    continue
-                what = _root_message(error)
-                self.ledger.fail(time.monotonic() - started, what)
-                if not from_spark:
+                else:
                     raise
-                raise StageError(
-                    what,
-                    where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
-                    why="the batches stay due; whatever the stage had committed is repaired by running it again",
-                    fix=f"fk-pipeline run {self.spec.file}",
-                ) from error
-        seconds = time.monotonic() - started
-        self.ledger.succeed(counts, work.versions, seconds)
-        return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes))
 
 
 def _is_conflict(error: Exception) -> bool:
     return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
+
+
+def _is_from_spark(error: Exception) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
 def _root_message(error: Exception) -> str:
@@ -118,4 +129,4 @@ def _root_message(error: Exception) -> str:
     for line in text.splitlines():
         if line.startswith("Caused by:"):
             text = line.removeprefix("Caused by:").strip()
-    return text.splitlines()[0]
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,43 +1,71 @@
 """One run of a stage of a pipeline at a time (architecture, rule 8), for the command and Dagster alike.
 
-On a local warehouse the lease is an operating-system file lock: it ends with its process, however that dies, so a
-killed run can be started again at once. On an object store there is no lease yet: let one scheduler do all runs.
+The lease is a file below the pipeline's tables. It names its holder, who refreshes it at work. A waiting run takes it
+over at once when the holder is a dead process of its own host, and otherwise when it has not been refreshed for
+`EXPIRES_AFTER_SECONDS`. A holder that lost it (a machine that slept) finds that out before its next commit. In an
+object store there is no lease yet: let one scheduler do all runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import SoftFileLease, Timeout
 
-from fk_pipeline.errors import LeaseTakenError
+from fk_pipeline.errors import LeaseLostError, LeaseTakenError
+
+EXPIRES_AFTER_SECONDS = 60.0
+"""Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
+
+Check = Callable[[], None]
+"""Raises LeaseLostError when the lease that it belongs to is not held any more."""
 
 
 @contextmanager
-def lease(home: str, what: str, *, wait_seconds: float = 600.0) -> Iterator[None]:
-    """Holds the lease on `what` under a pipeline's folder while the block runs.
+def lease(
+    home: str, what: str, *, wait_seconds: float = 600.0, expires_after: float = EXPIRES_AFTER_SECONDS
+) -> Iterator[Check]:
+    """Holds the lease on `what` under a pipeline's folder while the block runs; yields a check that it is still held.
 
     Raises:
         LeaseTakenError: another process holds it for longer than `wait_seconds`.
     """
     if "://" in home:
-        yield
+        yield lambda: None
         return
-    folder = Path(home) / "leases"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{what}.lock")
+    file = Path(home) / "leases" / f"{what}.lease"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
     try:
-        lock.acquire(timeout=wait_seconds)
+        held.acquire(timeout=wait_seconds)
     except Timeout:
         raise LeaseTakenError(
             f"another run has held {what} for more than {wait_seconds:.0f} s",
-            where=home,
+            where=str(file),
             why="two runs of one stage at a time could bring back an old row",
-            fix="wait for the other run, or end it, and run again",
+            fix="wait for the other run, or end it, and run again; the file names the process that holds it",
         ) from None
+    token = held.token
+
+    def check() -> None:
+        if token is None or held.compromise is not None or token not in _content(file):
+            raise LeaseLostError(
+                f"this run lost its lease on {what}: it was not heard of for {expires_after:.0f} s",
+                where=str(file),
+                why="another run may have gone on since; committing now could bring back an old row",
+                fix="run again: the batches stay due",
+            )
+
     try:
-        yield
+        yield check
     finally:
-        lock.release()
+        held.release()
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""

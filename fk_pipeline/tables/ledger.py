@@ -26,6 +26,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -207,7 +208,8 @@ class Ledger:
         if full:
             path = f"{self.home}/{table}"
             stored = self.logs.table(path)
-            write_deltalake(stored or path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
+            with faults.around(f"entry in {table}"):
+                write_deltalake(stored or path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
             if stored is not None:
                 self.logs.keep(path, stored)
             before, after = self._versions.get(table), self.logs.version(path)

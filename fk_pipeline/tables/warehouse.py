@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql import types as T
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
 
@@ -27,12 +29,14 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True)
 class CommitInfo:
-    """What a commit is for; stored in the Delta history."""
+    """What a commit is for, stored in the Delta history; and whether it may be made."""
 
     pipeline: str
     stage: str
     batches: BatchRange
     run_id: str
+    check: Callable[[], None] = lambda: None
+    """Called right before the commit; raises when it must not be made."""
 
     def as_json(self) -> str:
         """The user metadata of the commit."""
@@ -86,7 +90,8 @@ class Warehouse:
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
-        self._writer(frame, table, info).mode("append").save(self.path(table.name))
+        with _commit(table, info):
+            self._writer(frame, table, info).mode("append").save(self.path(table.name))
 
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
         """Replaces the rows that match a predicate by others that match it, in one commit."""
@@ -94,7 +99,8 @@ class Warehouse:
             self.append(frame, table, info)
             return
         writer = self._writer(frame, table, info).mode("overwrite").option("replaceWhere", predicate)
-        writer.save(self.path(table.name))
+        with _commit(table, info):
+            writer.save(self.path(table.name))
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
@@ -128,10 +134,18 @@ class Warehouse:
         guard = f" AND NOT s.{delete_when}" if delete_when else ""
         self.session.conf.set(USER_METADATA, info.as_json())
         try:
-            self.session.sql(
-                f"MERGE INTO delta.`{target}` t USING {view} s ON {on} "
-                f"{delete}WHEN MATCHED THEN UPDATE SET {update} WHEN NOT MATCHED{guard} THEN {insert}"
-            )
+            with _commit(table, info):
+                self.session.sql(
+                    f"MERGE INTO delta.`{target}` t USING {view} s ON {on} "
+                    f"{delete}WHEN MATCHED THEN UPDATE SET {update} WHEN NOT MATCHED{guard} THEN {insert}"
+                )
         finally:
             self.session.conf.unset(USER_METADATA)
             self.session.catalog.dropTempView(view)
+
+
+@contextmanager
+def _commit(table: Table, info: CommitInfo) -> Iterator[None]:
+    info.check()
+    with faults.around(f"commit of {table.name}"):
+        yield

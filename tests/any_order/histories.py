@@ -1,0 +1,160 @@
+"""Random change histories of many independent keys, and what their join must be: last writer wins, in plain Python.
+
+A *world* is two left keys and three right keys that refer to nothing outside it. Every batch holds events of many
+worlds, so that one pass of Spark tests many histories at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+LEFT, RIGHT = "left", "right"
+SCHEMAS = {LEFT: "id INT, fk STRING, v STRING, unused STRING, seq BIGINT", RIGHT: "k STRING, name STRING, seq BIGINT"}
+KEYS = {LEFT: "id", RIGHT: "k"}
+
+Place = tuple[int, str]
+"""A batch and a side."""
+
+Key = int | str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a landing file: a new row of a key, a delete (no row), or a truncate (no key)."""
+
+    key: Key | None
+    seq: int
+    row: Mapping[str, str | None] | None
+
+    def line(self, side: str) -> str:
+        """The event as `format: rows` has it."""
+        op = "t" if self.key is None else "d" if self.row is None else "u"
+        names = {"seq": self.seq} | ({} if self.key is None else {KEYS[side]: self.key})
+        return json.dumps({"op": op, **names, **(self.row or {})})
+
+    def __str__(self) -> str:
+        return f"seq {self.seq}: " + ("truncate" if self.key is None else str(dict(self.row)) if self.row else "delete")
+
+
+@dataclass
+class Content:
+    """What a batch holds of a side: events in file order, and lines that cannot be used."""
+
+    events: list[Event] = field(default_factory=list)
+    bad_lines: list[str] = field(default_factory=list)
+
+    def text(self, side: str) -> str:
+        """The landing file."""
+        lines = [event.line(side) for event in self.events]
+        for i, line in enumerate(self.bad_lines):
+            lines.insert(i * 7 % (len(lines) + 1), line)
+        return "".join(line + "\n" for line in lines)
+
+
+class Histories:
+    """Draws the content of batches, and knows what the tables are when all of some batches have been applied.
+
+    Args:
+        random: where every choice comes from.
+        worlds: how many worlds there are.
+        sequenced: events carry a sequence of their source, and may come late; otherwise they count as they arrive.
+    """
+
+    def __init__(self, random: Random, worlds: int, sequenced: bool) -> None:
+        self.random, self.worlds, self.sequenced = random, worlds, sequenced
+        self.clock = 0
+        self.late = self.events = self.truncates = 0
+        self._newest: dict[tuple[str, Key | None], int] = {}
+
+    @property
+    def left_keys(self) -> int:
+        """How many left keys there are."""
+        return 2 * self.worlds
+
+    def content(self, side: str, share: float) -> Content:
+        """New content of a batch: a share of the worlds change."""
+        drawn = Content()
+        for world in range(self.worlds):
+            if self.random.random() < share:
+                drawn.events += [self._event(side, world) for _ in range(self.random.choice((1, 1, 2)))]
+        self.random.shuffle(drawn.events)
+        if self.random.random() < 0.08:
+            drawn.events.insert(
+                self.random.randint(0, len(drawn.events)), Event(None, self._next(side, None, 40), None)
+            )
+            self.truncates += 1
+        if self.random.random() < 0.2:
+            drawn.bad_lines = ['{"op": "u", "seq": ' + str(self.clock), '{"op": "u", "seq": 5, "v": "x"}']
+        self.events += len(drawn.events)
+        return drawn
+
+    def _event(self, side: str, world: int) -> Event:
+        choose = self.random.choice
+        if side == LEFT:
+            key: Key = 2 * world + choose((0, 1))
+            foreign_keys = (f"{world}a", f"{world}a", f"{world}b", f"{world}c", f"{world}never", None)
+            row = {"fk": choose(foreign_keys), "v": choose("xy"), "unused": choose("pq")}
+        else:
+            key = f"{world}{choose('aabc')}"
+            row = {"name": choose("NM")}
+        gone = self.random.random() < 0.22
+        return Event(key, self._next(side, key, choose((0, 0, 0, 0, 3, 60))), None if gone else row)
+
+    def _next(self, side: str, key: Key | None, lateness: int) -> int:
+        """A sequence, now and then the newest of its key again; that of a truncate is odd, and never that of a row."""
+        self.clock += 1
+        newest = self._newest.get((side, key), 0)
+        seq = max(0, 2 * (self.clock - (self.random.randint(0, lateness) if lateness else 0))) + (key is None)
+        if key is not None and self.random.random() < 0.05:
+            seq = newest
+        if self.sequenced:
+            self.late += seq < newest
+            self._newest[side, key] = max(seq, newest)
+        return seq
+
+    def table(self, landed: Mapping[Place, Content], side: str) -> dict[Key, Mapping[str, str | None]]:
+        """The rows of the last writers: by sequence, ties by batch, then by the place in the file."""
+        newest: dict[Key | None, tuple[tuple[int, int, int], Event]] = {}
+        for (batch, of), content in landed.items():
+            for position, event in enumerate(content.events if of == side else ()):
+                order = (event.seq if self.sequenced else batch, batch, position)
+                if event.key not in newest or order > newest[event.key][0]:
+                    newest[event.key] = order, event
+        truncated = newest.pop(None, ((-1, -1, -1), None))[0]
+        return {
+            key: event.row
+            for key, (order, event) in newest.items()
+            if key is not None and event.row is not None and order > truncated
+        }
+
+    def join(self, landed: Mapping[Place, Content], inner: bool) -> dict[int, tuple[str | None, ...]]:
+        """left key -> (v, fk, name of the right row)"""
+        right = self.table(landed, RIGHT)
+        out = {}
+        for key, row in self.table(landed, LEFT).items():
+            match = right.get(row["fk"]) if row["fk"] is not None else None
+            if match is not None or not inner:
+                out[int(key)] = (row["v"], row["fk"], match["name"] if match else None)
+        return out
+
+
+def story(key: int, landings: Iterable[tuple[str, Place, Content]]) -> tuple[int, str]:
+    """Every event that concerns a left key: its own, and those of the right keys of its world.
+
+    Args:
+        key: the left key.
+        landings: what was done with a landing file, for which batch and side, and its content from then on.
+
+    Returns:
+        How many events that are, and the story in words.
+    """
+    world, number, lines = key // 2, 0, []
+    concerned = {None, key, *(f"{world}{letter}" for letter in "abc")}
+    for what, (batch, side), content in landings:
+        mine = [event for event in content.events if event.key in concerned]
+        number += len(mine)
+        lines.append(f"{what} batch {batch} {side}: " + ("; ".join(f"{e.key} {e}" for e in mine) or "nothing of it"))
+    return number, "\n".join(lines)

@@ -1,0 +1,361 @@
+"""A machine that does to a pipeline whatever may happen to one, and compares the outcome with the plain join.
+
+One example is one *schedule*: batches land, are rewritten, withdrawn and brought back, files vanish; single stages run
+for any batches in any order, also before their upstream; runs die at a commit. In the end all that is due runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from hypothesis import assume, note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from pyspark.sql import SparkSession
+
+from fk_pipeline.errors import FkPipelineError
+from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.tables import faults
+from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, Place, story
+
+BATCHES = range(7)
+DIE = Path(__file__).parent / "die.py"
+
+batches = st.sampled_from(BATCHES)
+sides = st.sampled_from([LEFT, RIGHT])
+stages = st.sampled_from(list(Stage))
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Killed(BaseException):
+    """The run dies here: nothing after this point happens, as after a `kill -9`."""
+
+
+class Broken(RuntimeError):
+    """A stage fails here with an error of its own."""
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """The machine; `session` and `worlds` are set by who runs it, `totals` counts over all schedules."""
+
+    session: SparkSession
+    worlds = 100
+    kills = 0
+    """How many real `kill -9` are left to be done."""
+    least_steps = 0
+    """Shorter schedules are done, but not counted."""
+    faults_in = staticmethod(lambda schedule: schedule % 2 == 0)
+    """The schedules in which runs die."""
+    totals: ClassVar[Counter[str]] = Counter()
+    progress: Callable[[str], None] = staticmethod(lambda _: None)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="any-order-"))
+        self.landed: dict[Place, Content] = {}
+        self.withdrawn: dict[Place, Content] = {}
+        self.landings: list[tuple[str, Place, Content]] = []
+        self.log: list[str] = []
+        self.may_be_due = True
+        self.faulty, self.died = self.faults_in(self.totals["schedules"]), False
+
+    # ---- how a schedule begins and ends
+
+    @initialize(join=st.sampled_from(["left", "inner"]), sequenced=st.sampled_from([True, True, False]), seed=seeds)
+    def begin(self, join: str, sequenced: bool, seed: int) -> None:
+        self.random = Random(seed)
+        self.join, self.histories = join, Histories(self.random, self.worlds, sequenced)
+        order = "    sequence_by: seq\n" if sequenced else ""
+        self.file = self.folder / "pipeline.yaml"
+        self.file.write_text(
+            f"name: any_order\njoin: {join}\n"
+            f'left:\n    path: landing/left\n    format: rows\n    schema: "{SCHEMAS[LEFT]}"\n    key: id\n'
+            f"    op_column: op\n    foreign_key: fk\n{order}"
+            f'right:\n    path: landing/right\n    format: rows\n    schema: "{SCHEMAS[RIGHT]}"\n    key: k\n'
+            f"    op_column: op\n{order}select: [id, v, fk, name]\n"
+        )
+        for side in (LEFT, RIGHT):
+            (self.folder / "landing" / side).mkdir(parents=True)
+        self.inner = join == "inner"
+        self.pipeline = self._open(self.file)
+        self._say(f"{join} join, {'by sequence' if sequenced else 'by arrival'}, seed {seed}")
+        for batch in self.random.sample(BATCHES, 3):
+            for side in (LEFT, RIGHT):
+                self._write("landed:", (batch, side), self.histories.content(side, 0.6))
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "pipeline"):
+                self._end()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        steps = len(self.log) - 1
+        while self.faulty and not self.died:
+            self._kill(self.random.randint(3, 25)) if self.kills else self._die(self.random.randint(1, 25), killed=True)
+        self._say("everything due runs")
+        self.pipeline.run()
+        assert not any(self.pipeline.due().values()), "run without arguments left work due"
+        expected = self.histories.join(self.landed, self.inner)
+        self._compare(self._result(self.pipeline), expected)
+        report = self.pipeline.verify()
+        assert (report.ok, report.due, report.pending, report.rows) == (True, 0, 0, len(expected)), report
+        if self.random.random() < 0.3 and self.landed:
+            self._another_way(expected)
+        mine = self.totals
+        if steps < self.least_steps:
+            mine["schedules too short to count"] += 1
+            return
+        mine["schedules"] += 1
+        mine["schedules with crashes"] += self.died
+        mine["left keys"] += self.histories.left_keys
+        mine["events"] += self.histories.events
+        mine["late events"] += self.histories.late
+        mine["truncates"] += self.histories.truncates
+        mine["result rows compared"] += len(expected)
+        self.progress(f"{mine['schedules']:4} right: {'; '.join(self.log)}")
+
+    def _another_way(self, expected: dict[int, tuple[str | None, ...]]) -> None:
+        """The landing files as they are now, in a new warehouse: in one range, one by one, or in a random split."""
+        other = self.folder / "other.yaml"
+        other.write_text(self.file.read_text() + "warehouse: other\n")
+        here = sorted({batch for batch, _ in self.landed})
+        cuts = self.random.choice([[], here[1:], sorted(self.random.sample(here, self.random.randint(0, len(here))))])
+        starts = sorted({here[0], *cuts})
+        ends = [start - 1 for start in starts[1:]] + [here[-1]]
+        passes = [BatchRange.of(first, last) for first, last in zip(starts, ends, strict=True)]
+        self.random.shuffle(passes)
+        for (batch, side), content in self.landed.items():  # a file that vanished was read before, and here it was not
+            self._put(batch, side, content)
+        for batch, side in self.withdrawn:
+            for path in self._paths(batch, side):
+                path.unlink(missing_ok=True)
+        self._say(f"the same files anew, in passes {', '.join(map(str, passes))}")
+        pipeline = self._open(other)
+        pipeline.run(passes)
+        assert not any(pipeline.due().values())
+        self._compare(self._result(pipeline), expected)
+        self.totals["compared with another split"] += 1
+
+    # ---- what may happen to the landing files
+
+    @rule(batch=batches, side=sides, both=st.booleans(), share=st.sampled_from([0.1, 0.5, 0.9]))
+    def lands_or_is_rewritten(self, batch: int, side: str, both: bool, share: float) -> None:
+        assume((batch, side) not in self.withdrawn)
+        for of in (LEFT, RIGHT) if both else (side,):
+            if (batch, of) not in self.withdrawn:
+                self._rewrite((batch, of), self.histories.content(of, share))
+
+    @precondition(lambda self: len(self.landings) > 3)
+    @rule(side=sides, data=st.data(), how=st.sampled_from(["back to an older content", "cut", "emptied"]))
+    def is_rewritten_by_what_was_there(self, side: str, data: st.DataObject, how: str) -> None:
+        known = sorted({place for _, place, _ in self.landings if place[1] == side and place not in self.withdrawn})
+        assume(known)
+        place = data.draw(st.sampled_from(known))
+        older = [content for _, of, content in self.landings if of == place]
+        content = data.draw(st.sampled_from(older))
+        if how == "cut":
+            content = Content(content.events[: len(content.events) // 3])
+        self._rewrite(place, Content() if how == "emptied" else content)
+
+    @rule(data=st.data())
+    def vanishes(self, data: st.DataObject) -> None:
+        """Changes nothing, if the file was read before."""
+        ledger = self.pipeline.ledger()
+        self.pipeline.discover()
+        stage_of = {LEFT: Stage.LEFT_CHANGELOG, RIGHT: Stage.RIGHT_TABLE}
+        read = [p for p in sorted(self.landed) if not ledger.is_due(stage_of[p[1]], p[0])]
+        assume(read)
+        batch, side = data.draw(st.sampled_from(read))
+        self._say(f"files of batch {batch} {side} vanish")
+        for path in self._paths(batch, side):
+            path.unlink(missing_ok=True)
+
+    @precondition(lambda self: not self.withdrawn and len(self.landed) > 2)
+    @rule(data=st.data())
+    def is_withdrawn(self, data: st.DataObject) -> None:
+        self.pipeline.discover()
+        batch = data.draw(st.sampled_from(sorted({batch for batch, _ in self.landed})))
+        self._say(f"batch {batch} is withdrawn")
+        self.pipeline.remove_batch(batch)
+        self.may_be_due = True
+        self.withdrawn = {place: self.landed.pop(place) for place in list(self.landed) if place[0] == batch}
+        self.landings += [("withdrawn:", place, Content()) for place in self.withdrawn]
+        self.totals["batches withdrawn"] += 1
+
+    @precondition(lambda self: self.withdrawn)
+    @rule()
+    def is_brought_back(self) -> None:
+        batch = next(iter(self.withdrawn))[0]
+        for (_, side), content in self.withdrawn.items():
+            self._put(batch, side, content)
+        self._say(f"batch {batch} is brought back")
+        self.landed |= self.withdrawn
+        self.landings += [("brought back:", place, content) for place, content in self.withdrawn.items()]
+        self.withdrawn = {}
+        self.pipeline.run(str(batch))
+
+    # ---- what may run
+
+    @rule(stage=stages, first=batches, more=st.sampled_from([0, 0, 1, 6]))
+    def a_stage_runs(self, stage: Stage, first: int, more: int) -> None:
+        """Of any batches, whether they are due or not, whatever has run before it."""
+        self._run(f"{stage} of {first}..{first + more}", f"{first}..{first + more}", [stage])
+
+    @rule(some=st.lists(batches, min_size=1, max_size=3, unique=True))
+    def batches_run(self, some: list[int]) -> None:
+        known = [batch for batch in some if batch not in {b for b, _ in self.withdrawn}]
+        assume(known)
+        self._run(f"batches {known}", ",".join(map(str, known)))
+
+    @precondition(lambda self: self.may_be_due)
+    @rule()
+    def all_that_is_due_runs(self) -> None:
+        self._run("all that is due")
+        self.may_be_due = False
+
+    @precondition(lambda self: self.faulty)
+    @rule(after=st.integers(1, 36), killed=st.booleans())
+    def a_run_dies(self, after: int, killed: bool) -> None:
+        """With something to do, at a point around one of its commits; then another process goes on."""
+        self._die(after, killed)
+
+    @precondition(lambda self: self.faulty and self.kills > 0)
+    @rule(after=st.integers(3, 36))
+    def a_process_is_killed(self, after: int) -> None:
+        """`kill -9` of a whole process group, Spark included, at a point around one of its commits."""
+        self._kill(after)
+
+    @precondition(lambda self: self.may_be_due)
+    @rule()
+    def is_verified_on_the_way(self) -> None:
+        """Whatever differs now, work that is due explains it."""
+        self._say("is verified")
+        self.pipeline.discover()
+        report = self.pipeline.verify()
+        self.totals["verified on the way"] += 1
+        assert report.ok, f"{self._story()}\nverify calls legal differences wrong: {report}"
+
+    # ---- helpers
+
+    def _something_to_do(self) -> None:
+        place = self.random.choice([p for p in sorted(self.landed) if p not in self.withdrawn])
+        self._rewrite(place, self.histories.content(place[1], 0.5))
+
+    def _die(self, after: int, killed: bool) -> None:
+        self._something_to_do()
+        count = 0
+
+        def die(point: str) -> None:
+            nonlocal count
+            count += 1
+            if count == after:
+                self._say(f"{'dies' if killed else 'fails'} {point}")
+                self.totals["crashes"] += killed
+                self.totals["failed stages"] += not killed
+                self.died = True
+                raise Killed if killed else Broken
+
+        with faults.listening(die), contextlib.suppress(Killed, Broken):
+            self._run("all that is due, and")
+            self._say("nothing happens")
+        self.pipeline = self._open(self.file)
+
+    def _kill(self, after: int) -> None:
+        self._something_to_do()
+        done = subprocess.run([sys.executable, DIE, str(self.file), str(after)], check=False, start_new_session=True)
+        assert done.returncode in (0, -signal.SIGKILL), f"the process ended with {done.returncode}"
+        if done.returncode:
+            type(self).kills -= 1
+            self.died = True
+            self.totals["processes killed with kill -9"] += 1
+        self._say("a process is killed" if done.returncode else "a process runs all that is due")
+        self.pipeline = self._open(self.file)
+
+    def _open(self, file: Path) -> Pipeline:
+        return Pipeline(load_spec(file), self.session)
+
+    def _say(self, what: str) -> None:
+        self.log.append(what)
+        note(what)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except FkPipelineError as error:
+            raise AssertionError(f"{self._story()}\n{type(error).__name__}: {error}") from error
+
+    def _run(self, what: str, some: str | None = None, only: list[Stage] | None = None) -> None:
+        self._say(f"run {what}")
+        self.may_be_due = True
+        with self._explained():
+            done = self.pipeline.run(some, only)
+        self.totals["stage runs"] += len(done)
+
+    def _paths(self, batch: int, side: str) -> list[Path]:
+        folder = self.folder / "landing" / side
+        return [folder / f"{batch:08d}.jsonl", folder / f"rest-{batch:08d}.jsonl"]
+
+    def _put(self, batch: int, side: str, content: Content) -> None:
+        """Writes a batch as one file, or as two that are read in name order."""
+        one, two = self._paths(batch, side)
+        lines = content.text(side).splitlines(keepends=True)
+        two_files = two.exists() or self.random.random() < 0.15
+        cut = self.random.randint(0, len(lines)) if two_files else len(lines)
+        for path, part in ((one, lines[:cut]), (two, lines[cut:])):
+            if path == one or two_files:
+                path.with_suffix(".writing").write_text("".join(part))
+                path.with_suffix(".writing").rename(path)
+
+    def _write(self, what: str, place: Place, content: Content) -> None:
+        self._put(*place, content)
+        self.may_be_due = True
+        self.landed[place] = content
+        self.landings.append((what, place, content))
+
+    def _rewrite(self, place: Place, content: Content) -> None:
+        known = any(of == place for _, of, _ in self.landings)
+        self.totals["rewrites"] += known
+        self._say(f"batch {place[0]} {place[1]} {'is rewritten' if known else 'lands'}")
+        self._write("rewritten:" if known else "landed:", place, content)
+
+    def _result(self, pipeline: Pipeline) -> dict[int, tuple[str | None, ...]]:
+        rows = pipeline.table("resolved_join").select("id", "v", "fk", "name").collect()
+        found: dict[int, tuple[str | None, ...]] = {row[0]: tuple(row[1:]) for row in rows}
+        assert len(found) == len(rows), f"{self._story()}\na left key has two rows"
+        return found
+
+    def _compare(self, found: dict[int, Any], expected: dict[int, Any]) -> None:
+        wrong = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
+        if not wrong:
+            return
+        (_, told), key = min((story(key, self.landings), key) for key in wrong)
+        rows = [
+            f"{name}: {row}" for name in ("subscription_store", "responses", "verdicts") for row in self._of(name, key)
+        ]
+        raise AssertionError(
+            f"{self._story()}\n{len(wrong)} of {self.histories.left_keys} left keys are wrong. The one with the "
+            f"shortest history is {key}:\n{told}\nexpected {expected.get(key)}, found {found.get(key)}\n"
+            + "\n".join(rows)
+        )
+
+    def _of(self, name: str, key: int) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.pipeline.table(name).where(f"_fk_pk_id = {key}").collect()]
+
+    def _story(self) -> str:
+        return "The schedule:\n  " + "\n  ".join(self.log)
