@@ -91,6 +91,18 @@ def parse_batches(text: str) -> list[BatchRange]:
     return ranges
 
 
+def cut(wanted: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
+    """A range as ranges of at most `size` known batches.
+
+    >>> [str(r) for r in cut(BatchRange.of(0, 9), [1, 2, 3, 7, 9], 2)]
+    ['1..2', '3..7', '9']
+    """
+    inside = sorted(batch for batch in known if batch in wanted)
+    if len(inside) <= size:
+        return [wanted]
+    return [BatchRange.of(inside[i], inside[i : i + size][-1]) for i in range(0, len(inside), size)]
+
+
 def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
     """The fewest ranges that cover `wanted` and no other *known* batch.
 
@@ -137,3 +149,16 @@ UPSTREAM: dict[Stage, tuple[Stage, ...]] = {
 
 SIDE_OF = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
 """The stages that read landing files, and whose."""
+
+
+def downstream(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    """The stages and all that read what they write, in running order.
+
+    >>> [str(stage) for stage in downstream([Stage.RIGHT_TABLE])]
+    ['right_table', 'responses', 'resolved_join']
+    """
+    found = set(stages)
+    for stage, upstream in UPSTREAM.items():
+        if found & set(upstream):
+            found.add(stage)
+    return tuple(stage for stage in Stage if stage in found)

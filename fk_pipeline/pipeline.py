@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
-from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, contiguous, parse_batches
+from fk_pipeline.errors import StateError, UsageError
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, contiguous, cut, parse_batches
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.tables.lease import lease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fk_pipeline.plan import Plan
+    from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.stages.runner import Runner, StageRun
     from fk_pipeline.tables.ledger import Ledger
     from fk_pipeline.verify.report import VerifyReport
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints")
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds")
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,14 @@ class Pipeline:
 
     @cached_property
     def runner(self) -> Runner:
-        """Runs single stages."""
+        """Runs single stages.
+
+        Raises:
+            StateError: the stored tables were made with another pipeline file.
+        """
         from fk_pipeline.stages.runner import Runner
 
+        self._check_fingerprints()
         return Runner(self.session, self.spec, self._ledger, self.zone)
 
     @cached_property
@@ -97,9 +104,7 @@ class Pipeline:
         Raises:
             UsageError: there is no such batch, or it is withdrawn already.
         """
-        from fk_pipeline.stages.fingerprints import check_fingerprints
-
-        check_fingerprints(self.spec, self.ledger())
+        self._check_fingerprints()
         self.discover()
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
@@ -112,6 +117,42 @@ class Pipeline:
                 )
             ledger.remove(batch)
         return self.due()
+
+    def _check_fingerprints(self) -> None:
+        """Before Spark starts; a rebuild that died while it was swapped in is finished by the first stage that runs."""
+        from fk_pipeline.stages.fingerprints import check_fingerprints
+
+        ledger = self.ledger()
+        if ledger.open_rebuild is None:
+            check_fingerprints(self.spec, ledger)
+
+    def rebuild(
+        self, source: str = "changelog", stages: Iterable[str] | None = None, progress: Progress | None = None
+    ) -> list[StageRebuild]:
+        """Makes state and result anew and swaps them in atomically (`docs/reference/command.md`, rebuild).
+
+        Args:
+            source: `changelog` or `landing`: what to read.
+            stages: make only these anew, and everything downstream; default: state and result, with `landing` also the
+                changelogs, and whatever an edited pipeline file makes necessary.
+            progress: called before and after every pass.
+
+        Returns:
+            Per stage the rows of its tables and the seconds.
+        """
+        from fk_pipeline.rebuild import Rebuild
+        from fk_pipeline.stages.fingerprints import Source
+
+        if source not in list(Source):
+            raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
+        chosen = None if stages is None else self._stages(stages)
+        self.discover()
+
+        def report(stage: Stage, batches: BatchRange, result: StageRun | None) -> None:
+            if progress is not None:
+                progress(Pass(stage, batches), result)
+
+        return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
 
     def _restore(self, batch: BatchId) -> None:
         """Brings a withdrawn batch back.
@@ -140,6 +181,13 @@ class Pipeline:
         ledger = self.ledger()
         return {stage: ledger.due(stage) for stage in Stage}
 
+    def plan(self) -> Plan:
+        """What `run` without arguments would do, and why; an edited pipeline file is explained. Needs no Spark."""
+        from fk_pipeline.plan import make_plan
+
+        found = self.look()
+        return make_plan(self.spec, self._ledger, found)
+
     def run(
         self,
         batches: str | Sequence[BatchRange] | None = None,
@@ -162,9 +210,7 @@ class Pipeline:
             ranges = parse_batches(batches) if isinstance(batches, str) else batches
         except ValueError as error:
             raise UsageError(f"--batches: {error}", fix="for example --batches 3,7,9..12") from None
-        from fk_pipeline.stages.fingerprints import check_fingerprints
-
-        check_fingerprints(self.spec, self.ledger())
+        self._check_fingerprints()
         self.discover()
         done: list[StageRun] = []
         for wanted in ranges or ():
@@ -192,11 +238,7 @@ class Pipeline:
 
     def _cut(self, wanted: BatchRange) -> list[BatchRange]:
         """A range as passes of at most `max_batches_per_pass` known batches."""
-        known = [b for b in self.ledger().batches if b in wanted]
-        size = self.spec.settings.max_batches_per_pass
-        if len(known) <= size:
-            return [wanted]
-        return [BatchRange(known[i], known[i : i + size][-1]) for i in range(0, len(known), size)]
+        return cut(wanted, self.ledger().batches, self.spec.settings.max_batches_per_pass)
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:
         if progress is not None:
@@ -229,18 +271,22 @@ class Pipeline:
         return runner.warehouse.read(table)
 
     def verify(self) -> VerifyReport:
-        """Compares the result with the join of the last writers of both changelogs."""
-        from fk_pipeline.verify.rejoin import verify
+        """Compares the result with the join of the last writers of both changelogs.
 
-        names = (
-            "left_changelog",
-            "right_changelog",
-            "right_table",
-            "subscription_store",
-            "responses",
-            "resolved_join",
-        )
-        return verify({name: self.table(name) for name in names}, self.due(), self.spec)
+        Raises:
+            StateError: a rebuild died while its tables were swapped in.
+        """
+        from fk_pipeline.verify.rejoin import TABLES, verify
+
+        if self.ledger().open_rebuild is not None:
+            raise StateError(
+                "a rebuild died while its tables were swapped in",
+                where=self.spec.home,
+                why="some of the stored tables are from before it, some from after",
+                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
+            )
+
+        return verify({name: self.table(name) for name in TABLES}, self.due(), self.spec)
 
     def export(self, file: str | Path) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""

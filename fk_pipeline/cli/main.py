@@ -74,6 +74,20 @@ def _run_as_json(result: Any) -> dict[str, Any]:
     }
 
 
+@app.command(epilog="Example: fk-pipeline plan pipeline.yaml")
+def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+    """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
+    from fk_pipeline.cli.plan import as_json, print_plan
+    from fk_pipeline.pipeline import load
+
+    loaded = load(pipeline)
+    made = loaded.plan()
+    if format_ is OutputFormat.JSON:
+        print_json(as_json(loaded.spec.name, made))
+    else:
+        print_plan(made)
+
+
 @app.command(epilog="Example: fk-pipeline verify pipeline.yaml --format json")
 def verify(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Joins the last writers of both changelogs anew and compares that with the result, row by row."""
@@ -155,6 +169,27 @@ def remove_batch(
     else:
         print(f"Batch {batch} is withdrawn. Due now:")
         print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
+
+
+@app.command(epilog="Example: fk-pipeline rebuild pipeline.yaml --from landing")
+def rebuild(
+    pipeline: PipelineFile,
+    source: Annotated[str, typer.Option("--from", help="what to read: changelog or landing")] = "changelog",
+    stages: Annotated[
+        str | None, typer.Option(help="only these and all after them; default: state and result, or what is needed")
+    ] = None,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Makes state and result anew and swaps them in at once: to repair them, or after an edit of the pipeline file."""
+    from fk_pipeline.pipeline import load
+
+    done = load(pipeline).rebuild(source, stages.split(",") if stages else None, Progress())
+    if format_ is OutputFormat.JSON:
+        print_json([{"stage": d.stage.value, "rows": d.rows, "seconds": d.seconds} for d in done])
+    else:
+        tables = [[d.stage, name, f"{rows:,}", f"{d.seconds:.1f}"] for d in done for name, rows in d.rows.items()]
+        print_table(["stage", "table", "rows", "seconds of the stage"], tables)
 
 
 @app.command(epilog="Example: fk-pipeline doctor")

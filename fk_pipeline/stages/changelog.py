@@ -61,11 +61,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     if foreign_key:
-        names = [f"_fk_ref_{i}" for i in range(len(foreign_key))]
-        whole = " AND ".join(f"{name} IS NOT NULL" for name in names)
-        parts = [
-            f"IF({whole}, {name}, NULL) AS {quote(fk)}" for name, (fk, _) in zip(names, s.fk_columns(spec), strict=True)
-        ]
+        parts = [f"{sql} AS {quote(name)}" for name, sql in _whole_foreign_key(spec).items()]
         out["foreign_key"] = f"STRUCT({', '.join(parts)})"
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
@@ -125,6 +121,34 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             *values,
         )
     )
+    return _with_hash(rows, spec, side)
+
+
+def anew(log: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    """The rows of a stored changelog with foreign key and hash as the pipeline file has them now.
+
+    Args:
+        log: the changelog of a side, whole rows.
+        spec: the pipeline.
+        side: whose changelog it is.
+    """
+    if side is Side.LEFT:
+        evaluated = [f"IF({s.DELETED}, NULL, ({sql})) AS _fk_ref_{i}" for i, sql in enumerate(spec.left.foreign_key)]
+        log = log.selectExpr("*", *evaluated).withColumns(
+            {name: F.expr(sql) for name, sql in _whole_foreign_key(spec).items()}
+        )
+    return _with_hash(log, spec, side)
+
+
+def _whole_foreign_key(spec: PipelineSpec) -> dict[str, str]:
+    """`_fk_fk_*` from `_fk_ref_<i>`, as SQL: all null when one is (KIP-213 has no partial foreign key)."""
+    refs = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))]
+    whole = " AND ".join(f"{ref} IS NOT NULL" for ref in refs)
+    return {name: f"IF({whole}, {ref}, NULL)" for ref, (name, _) in zip(refs, s.fk_columns(spec), strict=True)}
+
+
+def _with_hash(rows: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     types = {f.name: f.dataType for f in rows.schema.fields}
+    fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
     content = row_hash((name, types[name]) for name in [*fk_names, *[c.name for c in spec.selected[side]]])
     return rows.withColumn(s.HASH, F.expr(f"IF({s.DELETED}, NULL, {content})"))

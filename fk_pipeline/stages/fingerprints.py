@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import Side, Stage, downstream
 from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.ledger import Ledger
@@ -11,6 +15,20 @@ from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
 STATE_VERSION = 2
 """Raise it when tables of an older version cannot be read any more."""
+
+
+class Source(StrEnum):
+    """What a rebuild reads."""
+
+    CHANGELOG = "changelog"
+    LANDING = "landing"
+
+
+DEFAULT_STAGES = {
+    Source.CHANGELOG: (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES, Stage.RESOLVED_JOIN),
+    Source.LANDING: tuple(Stage),
+}
+"""What a rebuild makes anew when nobody says what: state and result, and with the landing files the changelogs too."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, str]:
@@ -31,28 +49,71 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
     return parts
 
 
+def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
+    """The parts of the pipeline file that are not what the stored tables were made with: (was, is)."""
+    wanted, stored = fingerprints(spec), ledger.fingerprints
+    return {part: (stored[part], wanted[part]) for part in wanted if part in stored and stored[part] != wanted[part]}
+
+
+@dataclass(frozen=True)
+class Cure:
+    """The rebuild that makes the stored tables fit the pipeline file: where from, and from which stages on."""
+
+    source: Source
+    stages: tuple[Stage, ...]
+
+    def command(self, spec: PipelineSpec) -> str:
+        """The command to type."""
+        some = f" --stages {','.join(self.stages)}" if set(self.stages) != set(DEFAULT_STAGES[self.source]) else ""
+        return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
+
+
+def cure(parts: Iterable[str]) -> Cure:
+    """What a rebuild must at least do when these parts are stale.
+
+    The changelogs hold whole rows: a new foreign key, selection or hash can be computed from them. What the landing
+    files are read as (schema, key, order, format) cannot, and tables of another state version are not read at all.
+    """
+    parts = set(parts)
+    if parts - _FROM_CHANGELOG.keys():
+        return Cure(Source.LANDING, tuple(Stage))
+    return Cure(Source.CHANGELOG, downstream(stage for part in parts for stage in _FROM_CHANGELOG[part]))
+
+
+_FROM_CHANGELOG = {
+    "join": (Stage.SUBSCRIPTION_STORE,),
+    "left.foreign_key": (Stage.LEFT_CHANGELOG,),
+    "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
+    "hash version": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
+}
+
+
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     """Refuses tables that were made with another pipeline file, and tables without a ledger. Needs no Spark.
 
     Raises:
-        StateError: naming the parts that differ.
+        StateError: naming the parts that differ, and the rebuild that mends it.
     """
-    wanted, stored = fingerprints(spec), ledger.fingerprints
-    stale = [part for part in wanted if part in stored and stored[part] != wanted[part]]
+    stale = stale_parts(spec, ledger)
     if stale:
-        changes = "; ".join(f"{part} was {stored[part]!r}, is {wanted[part]!r}" for part in stale)
+        changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())
         raise StateError(
             f"the stored tables were made with another pipeline file: {changes}",
             where=str(spec.file),
             why="mixing both would give a wrong join; nothing was changed",
-            fix=f"undo the edit, or remove {spec.home} and run again: every batch is then read anew",
+            fix=f"undo the edit, or: {cure(stale).command(spec)}",
         )
-    if not stored and any(
-        ledger.logs.version(f"{spec.home}/{t}") is not None for t in (SUBSCRIPTION_STORE, RIGHT_TABLE)
-    ):
+    if tables_without_ledger(spec, ledger):
         raise StateError(
             "there are tables but no ledger",
             where=spec.home,
             why="which batches they hold is not known",
-            fix=f"restore the ledger tables (files, batches, runs, fingerprints), or remove {spec.home}",
+            fix="restore the ledger tables (files, batches, runs, fingerprints), or: "
+            + Cure(Source.LANDING, tuple(Stage)).command(spec),
         )
+
+
+def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
+    """The ledger was lost: nobody knows what the tables hold."""
+    tables = (SUBSCRIPTION_STORE, RIGHT_TABLE)
+    return not ledger.fingerprints and any(ledger.logs.version(f"{spec.home}/{t}") is not None for t in tables)

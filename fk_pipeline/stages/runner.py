@@ -19,8 +19,10 @@ from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import FkPipelineError, StageError
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.failures import is_conflict, is_from_spark, root_message
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
+from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import Counts, StageWork
 from fk_pipeline.tables.lease import Check, lease
 from fk_pipeline.tables.ledger import Ledger
@@ -47,16 +49,19 @@ class Runner:
     """Runs the stages of one pipeline in one Spark session."""
 
     def __init__(
-        self, session: SparkSession, spec: PipelineSpec, ledger: Ledger, zone: LandingZone | None = None
+        self,
+        session: SparkSession,
+        spec: PipelineSpec,
+        ledger: Ledger,
+        zone: LandingZone | None = None,
+        warehouse: Warehouse | None = None,
     ) -> None:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
         self.layout: Layout = layout_of(session, spec)
-        self.warehouse = Warehouse(session, spec.home)
+        self.warehouse = warehouse or Warehouse(session, spec.home)
         self.ledger = ledger
-        self.ledger.refresh()
-        check_fingerprints(spec, ledger)
 
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
@@ -64,14 +69,19 @@ class Runner:
         Raises:
             StageError: the stage failed; its batches stay due.
             LeaseTakenError: another run of the stage goes on.
+            StateError: the stored tables do not fit the pipeline file.
         """
-        with lease(self.spec.home, stage) as held:
-            return self._run_leased(stage, batches, held)
+        while True:
+            with lease(self.ledger.home, stage) as held:
+                self.ledger.refresh()
+                if self.ledger.open_rebuild is None:
+                    check_fingerprints(self.spec, self.ledger)
+                    return self._run_leased(stage, batches, held)
+            finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
     def _run_leased(self, stage: Stage, batches: BatchRange, held: Check) -> StageRun:
         started = time.monotonic()
         run_id = uuid.uuid4().hex[:12]
-        self.ledger.refresh()
         known = [b for b in self.ledger.batches if b in batches]
         if not known:
             note = f"batch {batches} has no files: an empty batch"
@@ -85,12 +95,10 @@ class Runner:
             seconds = time.monotonic() - started
             self.ledger.succeed(counts, work.versions, seconds)
         except Exception as error:
-            what = error.what if isinstance(error, FkPipelineError) else _root_message(error)
-            with contextlib.suppress(
-                OSError, DeltaError
-            ):  # where nothing can be written: the start is all that is known
+            what = error.what if isinstance(error, FkPipelineError) else root_message(error)
+            with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
                 self.ledger.fail(time.monotonic() - started, what)
-            if not isinstance(error, (OSError, DeltaError)) and not _is_from_spark(error):
+            if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
             raise StageError(
                 what,
@@ -108,25 +116,9 @@ class Runner:
             try:
                 return work.run()
             except Exception as error:
-                if _is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
+                if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1
-                elif _is_from_spark(error) and work.may_meet_bad_rows and not work.careful:
+                elif is_from_spark(error) and work.may_meet_bad_rows and not work.careful:
                     work.careful = True
                 else:
                     raise
-
-
-def _is_conflict(error: Exception) -> bool:
-    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
-
-
-def _is_from_spark(error: Exception) -> bool:
-    return type(error).__module__.startswith(("pyspark.", "py4j."))
-
-
-def _root_message(error: Exception) -> str:
-    text = str(error).strip()
-    for line in text.splitlines():
-        if line.startswith("Caused by:"):
-            text = line.removeprefix("Caused by:").strip()
-    return text.splitlines()[0] if text else type(error).__name__

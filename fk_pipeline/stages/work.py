@@ -23,7 +23,7 @@ from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.responses import responses
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.subscription_store import subscription_store
-from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME
+from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
@@ -164,6 +164,12 @@ class StageWork:
     # ---- the stages
 
     def _changelog(self, side: Side) -> Counts:
+        if not self.ledger.reads_landing:
+            outcomes = (INSERTED, APPLIED, SILENT, LATE)
+            stored = {int(b): self.ledger.state(self.stage, b).counts for b in self.known}
+            return {
+                b: {"rows": 0} | {k: n for k, n in found.items() if k not in outcomes} for b, found in stored.items()
+            }
         counts: Counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
         table = self.layout.changelog(side)
         self._keep_vanished(side, counts)

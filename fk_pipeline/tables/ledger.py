@@ -5,9 +5,10 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 * `files`: one row per file and event (discovered, changed);
 * `batches`: one row per batch, side and version of its list of files (listed; removed: the batch was withdrawn);
 * `runs`: one row per stage, batch and event (started, succeeded, failed);
-* `fingerprints`: one row per part of the pipeline file that the stored state depends on.
+* `fingerprints`: one row per part of the pipeline file that the stored state depends on;
+* `rebuilds`: one row per rebuild and event (ready, finished).
 
-The newest row wins. `entry` orders the rows: the clock in nanoseconds, but always past every entry seen.
+The newest row wins.
 
 `started` is written before a stage commits data and `succeeded` after, so a crash between the two leaves the stage due;
 and a batch without any `started` was never committed, so that its first commit may be a plain append.
@@ -16,68 +17,14 @@ and a batch without any `started` was never committed, so that its first commit 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-from deltalake import write_deltalake
-
 from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.tables import faults
+from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
-
-_TIME = pa.timestamp("us", tz="UTC")
-_COUNTS = pa.map_(pa.string(), pa.int64())
-
-FILES = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("side", pa.string()),
-        ("batch", pa.int32()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modified", pa.string()),
-        ("digest", pa.string()),
-    ]
-)
-BATCHES = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("batch", pa.int32()),
-        ("side", pa.string()),
-        ("version", pa.int32()),
-        ("files", pa.list_(pa.string())),
-        ("input", pa.string()),
-    ]
-)
-RUNS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("run_id", pa.string()),
-        ("stage", pa.string()),
-        ("batch", pa.int32()),
-        ("first", pa.int32()),
-        ("last", pa.int32()),
-        ("generation", pa.int32()),
-        ("input", pa.string()),
-        ("upstream", _COUNTS),
-        ("counts", _COUNTS),
-        ("versions", _COUNTS),
-        ("seconds", pa.float64()),
-        ("error", pa.string()),
-    ]
-)
-FINGERPRINTS = pa.schema([("entry", pa.int64()), ("recorded_at", _TIME), ("part", pa.string()), ("value", pa.string())])
-_SCHEMAS = {"files": FILES, "batches": BATCHES, "runs": RUNS, "fingerprints": FINGERPRINTS}
 
 
 @dataclass(frozen=True)
@@ -138,45 +85,66 @@ class Ledger:
         self.upstream = upstream
         self.inputs = inputs
         self.reader = reader
-        self.logs = DeltaLogs()
+        self.entries = Entries(home)
+        self.reads_landing = True
+        """False: changelog stages read what they had read before, not what has landed since (a rebuild)."""
         self._started: dict[int, dict[str, Any]] = {}
-        self._versions: dict[str, int | None] = {}
         self.refresh()
+
+    @property
+    def logs(self) -> DeltaLogs:
+        """The logs of the ledger's own and of other tables."""
+        return self.entries.logs
 
     def refresh(self) -> None:
         """Reads what other processes have written, if they have."""
-        versions = {name: self.logs.version(f"{self.home}/{name}") for name in _SCHEMAS}
-        if versions == self._versions:
+        if not self.entries.changed():
             return
-        self._versions = versions
-        self._last_entry = 0
         self.files: dict[tuple[Side, str], LandedFile] = {}
         self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
         self.stages: dict[tuple[str, int], StageState] = {}
-        for row in self._rows("batches"):  # before the files: whoever discovers writes the files of a list first
+        rows = self.entries.rows
+        for row in rows("batches"):  # before the files: whoever discovers writes the files of a list first
             self.lists[row["batch"], Side(row["side"])] = row
-        for row in self._rows("files"):
+        for row in rows("files"):
             side = Side(row["side"])
             self.files[side, row["path"]] = LandedFile(
                 row["path"], side, BatchId(row["batch"]), row["size"], row["modified"], row["digest"]
             )
-        for row in self._rows("runs"):
+        for row in rows("runs"):
             self._fold(row)
-        self.fingerprints = {row["part"]: row["value"] for row in self._rows("fingerprints")}
+        self.fingerprints = {row["part"]: row["value"] for row in rows("fingerprints")}
+        self.rebuilds = rows("rebuilds")
+
+    def copy(self, home: str, without: Iterable[str]) -> Ledger:
+        """A ledger elsewhere that knows what this one knows, but no run of some stages."""
+        dropped = set(without)
+        entries = Entries(home)
+        for table in ("files", "batches", "runs"):
+            entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
+        return Ledger(home, self.upstream, self.inputs, self.reader)
+
+    def adopt(self, other: Ledger, stages: Iterable[str]) -> None:
+        """Takes over what a copy has recorded of some stages since it was made. Idempotent."""
+        wanted, known = set(stages), {row["entry"] for row in self.entries.rows("runs")}
+        rows = [r for r in other.entries.rows("runs") if r["stage"] in wanted and r["entry"] not in known]
+        self.entries.add("runs", rows)
+        for row in rows:
+            self._fold(row)
+
+    def record_rebuild(self, event: str, **what: Any) -> None:
+        """Records that a rebuild is ready to be swapped in, or is finished."""
+        self.rebuilds += self.entries.append("rebuilds", [{"event": event, **what}])
+
+    @property
+    def open_rebuild(self) -> dict[str, Any] | None:
+        """The rebuild whose tables were being swapped in when its process died, as its row says."""
+        return self.rebuilds[-1] if self.rebuilds and self.rebuilds[-1]["event"] == "ready" else None
 
     def record_fingerprints(self, parts: Mapping[str, str]) -> None:
         """Records what the state that is about to be written depends on."""
-        self._append("fingerprints", ({"part": part, "value": value} for part, value in parts.items()))
+        self.entries.append("fingerprints", ({"part": part, "value": value} for part, value in parts.items()))
         self.fingerprints |= parts
-
-    def _rows(self, table: str) -> list[dict[str, Any]]:
-        stored = self.logs.table(f"{self.home}/{table}")
-        if stored is None:
-            return []
-        rows: list[dict[str, Any]] = stored.to_pyarrow_table().to_pylist()
-        rows.sort(key=lambda row: row["entry"])
-        self._last_entry = max(self._last_entry, rows[-1]["entry"] if rows else 0)
-        return rows
 
     def _fold(self, row: dict[str, Any]) -> None:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
@@ -197,25 +165,6 @@ class Ledger:
             state.failures = 0
             for name, value in state.counts.items():
                 state.totals[name] = state.totals.get(name, 0) + value
-
-    def _append(self, table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        self._last_entry = entry = max(time.time_ns(), self._last_entry + 1)
-        now = datetime.now(UTC)
-        full = []
-        for row in rows:
-            full.append({"entry": entry, "recorded_at": now, **row})
-            self._last_entry = entry = entry + 1
-        if full:
-            path = f"{self.home}/{table}"
-            stored = self.logs.table(path)
-            with faults.around(f"entry in {table}"):
-                write_deltalake(stored or path, pa.Table.from_pylist(full, schema=_SCHEMAS[table]), mode="append")
-            if stored is not None:
-                self.logs.keep(path, stored)
-            before, after = self._versions.get(table), self.logs.version(path)
-            if after == (0 if before is None else before + 1):  # nobody else wrote: what is in memory is all
-                self._versions[table] = after
-        return full
 
     # ---- batches and files
 
@@ -245,7 +194,7 @@ class Ledger:
         """
         if not files:
             return []
-        self._append(
+        self.entries.append(
             "files",
             (
                 {
@@ -298,7 +247,7 @@ class Ledger:
             content = listed.get((batch, side)) or {"files": [], "input": ""}
             version = old["version"] + 1 if old else 1
             rows.append({"event": event, "batch": batch, "side": side.value, "version": version, **content})
-        for row in self._append("batches", rows):
+        for row in self.entries.append("batches", rows):
             self.lists[row["batch"], Side(row["side"])] = row
 
     def _lists_of_all_files(self) -> dict[tuple[int, Side], dict[str, Any]]:
@@ -320,14 +269,24 @@ class Ledger:
         """What is known of a stage and batch."""
         return self.stages.get((stage, batch)) or StageState()
 
+    def why_due(self, stage: str, batch: int) -> str | None:
+        """Why the stage must run (again) for a batch of the ledger; None when it need not."""
+        state = self.state(stage, batch)
+        if not state.last_event:
+            return "never ran"
+        if state.last_event == "failed":
+            return f"failed: {state.error}"
+        if state.last_event == "started":
+            return "a run was killed, or goes on"
+        if state.input != self._reading(stage, batch):
+            return "withdrawn" if batch in self.removed else "its files changed"
+        now = self._upstream_now(stage, batch)
+        again = [up for up, entry in now.items() if state.upstream.get(up) != entry]
+        return f"{' and '.join(again)} ran again" if again else None
+
     def is_due(self, stage: str, batch: int) -> bool:
         """Whether the stage must run (again) for a batch of the ledger."""
-        state = self.state(stage, batch)
-        if state.last_event != "succeeded":
-            return True
-        if (side := self.inputs.get(stage)) is not None and state.input != self._reading(batch, side):
-            return True
-        return dict(state.upstream) != self._upstream_now(stage, batch)
+        return self.why_due(stage, batch) is not None
 
     def due(self, stage: str) -> list[BatchId]:
         """The batches that a stage must run for, in order."""
@@ -337,8 +296,13 @@ class Ledger:
         states = ((up, self.state(up, batch).succeeded) for up in self.upstream[stage])
         return {up: entry for up, entry in states if entry is not None}
 
-    def _reading(self, batch: int, side: Side) -> str:
+    def _reading(self, stage: str, batch: int) -> str:
         """The input of a changelog partition: its files, and the version of the reader of the format."""
+        side = self.inputs.get(stage)
+        if side is None:
+            return ""
+        if not self.reads_landing:
+            return self.state(stage, batch).started_input or ""
         files = self.input_of(batch, side)
         return f"{files}:{self.reader}" if files else ""
 
@@ -364,8 +328,7 @@ class Ledger:
         rows: list[dict[str, Any]] = []
         for batch in batches:
             state = self.state(stage, batch)
-            side = self.inputs.get(stage)
-            reading = self._reading(batch, side) if side else ""
+            reading = self._reading(stage, batch)
             changed = state.attempts > 0 and state.started_input != reading
             rows.append(
                 {
@@ -380,7 +343,7 @@ class Ledger:
                     "upstream": list(self._upstream_now(stage, batch).items()),
                 }
             )
-        for row in self._append("runs", rows):
+        for row in self.entries.append("runs", rows):
             self._fold({**row, "error": None})
         self._started = {row["batch"]: row for row in rows}
         return {row["batch"]: row["generation"] for row in rows}
@@ -417,7 +380,7 @@ class Ledger:
             }
             for batch, started in self._started.items()
         ]
-        for row in self._append("runs", rows):
+        for row in self.entries.append("runs", rows):
             self._fold(row)
         self._started = {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -51,16 +51,17 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
 
 class Warehouse:
-    """Reads and commits the tables under one folder or URI."""
+    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table)."""
 
-    def __init__(self, session: SparkSession, home: str) -> None:
+    def __init__(self, session: SparkSession, home: str, elsewhere: Mapping[str, str] | None = None) -> None:
         self.session = session
         self.home = home.rstrip("/")
         self.logs = DeltaLogs()
+        self._elsewhere = elsewhere or {}
 
     def path(self, name: str) -> str:
         """Where a table lies."""
-        return f"{self.home}/{name}"
+        return f"{self._elsewhere.get(name, self.home)}/{name}"
 
     def version(self, name: str) -> int | None:
         """The current Delta version of a table; None when it does not exist."""
@@ -84,6 +85,12 @@ class Warehouse:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
         return frame.select(*[quote(n) for n in table.names])
 
+    def fits(self, table: Table) -> bool:
+        """Whether the stored table has these columns."""
+        stored = self.session.read.format("delta").load(self.path(table.name)).schema
+        wanted = empty(self.session, table.columns).schema
+        return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in wanted.fields]
+
     def rows(self, tables: Iterable[Table]) -> int:
         """How many rows some tables have together."""
         return sum(self.logs.rows(self.path(table.name)) for table in tables)
@@ -101,6 +108,28 @@ class Warehouse:
         writer = self._writer(frame, table, info).mode("overwrite").option("replaceWhere", predicate)
         with _commit(table, info):
             writer.save(self.path(table.name))
+
+    def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
+        """Replaces rows, columns and properties of a table in one commit; its history stays."""
+        columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
+        target = self.path(table.name).replace("`", "``")
+        writer = frame.select(*columns).writeTo(f"delta.`{target}`").using("delta")
+        for name, value in table.delta_properties.items():
+            writer = writer.tableProperty(name, value)
+        if table.partition_by:
+            writer = writer.partitionedBy(*[F.col(name) for name in table.partition_by])
+        with self._commit_by_sql(table, info):
+            writer.createOrReplace()
+
+    @contextmanager
+    def _commit_by_sql(self, table: Table, info: CommitInfo) -> Iterator[None]:
+        """A commit whose user metadata can only be set in the session."""
+        self.session.conf.set(USER_METADATA, info.as_json())
+        try:
+            with _commit(table, info):
+                yield
+        finally:
+            self.session.conf.unset(USER_METADATA)
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
@@ -132,15 +161,13 @@ class Warehouse:
         insert = f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
         delete = f"WHEN MATCHED AND s.{delete_when} THEN DELETE " if delete_when else ""
         guard = f" AND NOT s.{delete_when}" if delete_when else ""
-        self.session.conf.set(USER_METADATA, info.as_json())
         try:
-            with _commit(table, info):
+            with self._commit_by_sql(table, info):
                 self.session.sql(
                     f"MERGE INTO delta.`{target}` t USING {view} s ON {on} "
                     f"{delete}WHEN MATCHED THEN UPDATE SET {update} WHEN NOT MATCHED{guard} THEN {insert}"
                 )
         finally:
-            self.session.conf.unset(USER_METADATA)
             self.session.catalog.dropTempView(view)
 
 

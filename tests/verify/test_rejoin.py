@@ -40,6 +40,52 @@ def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     assert made.pipeline.verify().ok
 
 
+MUTATIONS: dict[str, tuple[str, dict[str, int]]] = {
+    "left values of an older version": ("UPDATE {t} SET v = 'older' WHERE id = 1", {"stale": 1}),
+    "right values of an older version": ("UPDATE {t} SET name = 'older' WHERE id IN (1, 2)", {"stale": 2}),
+    "half-joined although there is a match": ("UPDATE {t} SET name = NULL WHERE id = 3", {"stale": 1}),
+    "joined although the row was deleted": ("UPDATE {t} SET name = 'B' WHERE id = 4", {"stale": 1}),
+    "an empty text for a null": ("UPDATE {t} SET name = '' WHERE id = 4", {"stale": 1}),
+    "a row is missing": ("DELETE FROM {t} WHERE id = 1", {"missing": 1}),
+    "all rows are missing": ("DELETE FROM {t}", {"missing": 4}),
+    "a row of a deleted key": ("INSERT INTO {t} SELECT {as_5} FROM {t} WHERE id = 1", {"unexpected": 1}),
+    "a second row of a key": ("INSERT INTO {t} SELECT * FROM {t} WHERE id = 1", {"unexpected": 1}),
+    "the key of a row and its value differ": ("UPDATE {t} SET id = 7 WHERE _fk_pk_id = 1", {"stale": 1}),
+    "two rows have swapped their keys": (
+        "UPDATE {t} SET _fk_pk_id = CASE id WHEN 1 THEN 3 ELSE 1 END WHERE id IN (1, 3)",
+        {"stale": 2},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def mutable(rows_pipeline: Any) -> Any:
+    mutable = rows_pipeline("left")
+    rows = [(1, "a", "v"), (2, "a", "v"), (3, "b", "v"), (4, "gone", "v"), (5, "a", "v")]
+    mutable.land(0, rows, [("a", "A"), ("b", "B"), ("gone", "G")])
+    mutable.land(1, [(5,)], [("gone",)])
+    mutable.pipeline.run()
+    return mutable
+
+
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: str) -> None:
+    pipeline = mutable.pipeline
+    table = f"delta.`{pipeline.runner.warehouse.path('resolved_join')}`"
+    version = pipeline.runner.warehouse.version("resolved_join")
+    names = pipeline.session.table(table).columns
+    as_5 = ", ".join(f"5 AS {c}" if c in ("_fk_pk_id", "id") else f"`{c}`" for c in names)
+    statement, counts = MUTATIONS[kind]
+    pipeline.session.sql(statement.format(t=table, as_5=as_5))
+    report = pipeline.verify()
+    found = {name: number for name, number in report.counts().items() if number and name != "rows"}
+    assert found == counts
+    assert not report.ok
+    assert len(report.sample) == sum(counts.values())
+    pipeline.session.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
+    assert pipeline.verify().counts()["rows"] == 4
+
+
 def test_work_still_due_explains_its_own_keys_and_no_others(made: Any) -> None:
     made.land(1, [(1, "b", "w")], [])
     made.pipeline.run("1", ["left_changelog"])

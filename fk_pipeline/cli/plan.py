@@ -1,0 +1,75 @@
+"""What a run would do, as JSON and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fk_pipeline.console import print_table
+from fk_pipeline.plan import Plan
+from fk_pipeline.tables.ledger import LandedFile
+
+REASONS_SHOWN = 12
+"""Batches whose reasons are shown to people; the JSON has all."""
+
+
+def as_json(name: str, plan: Plan) -> dict[str, Any]:
+    """The plan as the command prints it (`docs/reference/command.md`, plan)."""
+
+    def files(found: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
+        return [{"side": f.side.value, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
+
+    return {
+        "pipeline": name,
+        "stale": {part: {"was": was, "is": now} for part, (was, now) in plan.stale.items()},
+        "fix": plan.fix,
+        "new_files": files(plan.found.discovered),
+        "changed_files": files(plan.found.changed),
+        "vanished_files": files(plan.found.vanished),
+        "due": plan.due,
+        "stages": [
+            {
+                "stage": stage.stage.value,
+                "batches": [int(batch) for batch in stage.why],
+                "passes": [str(part) for part in stage.passes],
+                "why": {str(int(batch)): why for batch, why in stage.why.items()},
+                "files": len(stage.files),
+                "bytes": sum(f.size for f in stage.files),
+                "estimated_rows": stage.estimated_rows,
+                "strategy": stage.strategy,
+                "reason": stage.reason,
+            }
+            for stage in plan.stages
+        ],
+    }
+
+
+def print_plan(plan: Plan) -> None:
+    """The plan for people."""
+    if plan.stale:
+        print("A run is refused: the stored tables were made with another pipeline file.")
+        print_table(["part", "was", "is"], [[part, was, now] for part, (was, now) in plan.stale.items()])
+        print(f"Undo the edit, or: {plan.fix}")
+    elif plan.fix:
+        print(plan.fix)
+    found = plan.found
+    for what, files in (("new", found.discovered), ("changed", found.changed), ("vanished", found.vanished)):
+        if files:
+            print(
+                f"{len(files):,} {what} landing files, {sum(f.size for f in files):,} bytes; the first: {files[0].path}"
+            )
+    if not plan.due:
+        print("Nothing is due.")
+        return
+    rows = []
+    for stage in plan.stages:
+        estimate = "not known yet" if stage.estimated_rows is None else f"about {stage.estimated_rows:,}"
+        passes = ", ".join(map(str, stage.passes)) or "-"
+        rows.append([stage.stage, len(stage.why), passes, *((estimate, stage.strategy) if stage.why else ("", ""))])
+    print_table(["stage", "batches", "passes", "rows", "strategy"], rows)
+    for strategy, reason in sorted({(stage.strategy, stage.reason) for stage in plan.stages if stage.why}):
+        print(f"{strategy}: {reason}")
+    reasons = [[int(batch), stage.stage, why] for stage in plan.stages for batch, why in stage.why.items()]
+    first = sorted(reasons)[:REASONS_SHOWN]
+    print_table(
+        ["batch", "stage", "why"], first, "Why" if len(first) == len(reasons) else f"Why (the first {len(first)})"
+    )

@@ -1,0 +1,237 @@
+"""Makes state and result anew, from the changelogs or the landing files, beside the tables that are in use.
+
+Rebuilt stages run over all batches as they would in an empty warehouse, so the result starts empty: after an edit from
+a left to an inner join no row stays behind. What was built is proved, and only then swapped in (`stages/swap.py`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.landing import LandingZone, look
+from fk_pipeline.errors import FkPipelineError, StateError, UsageError
+from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, contiguous, cut, downstream
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.changelog import anew
+from fk_pipeline.stages.failures import is_from_spark, root_message
+from fk_pipeline.stages.fingerprints import (
+    DEFAULT_STAGES,
+    Cure,
+    Source,
+    cure,
+    fingerprints,
+    stale_parts,
+    tables_without_ledger,
+)
+from fk_pipeline.stages.layout import Layout, layout_of
+from fk_pipeline.stages.runner import Runner, StageRun
+from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, shadow_home, swap_in
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.verify.rejoin import TABLES, verify
+
+Progress = Callable[[Stage, BatchRange, StageRun | None], None]
+"""Called before a pass of a stage (without a result) and after it."""
+
+
+@dataclass(frozen=True)
+class StageRebuild:
+    """One rebuilt stage: rows of each of its tables, and seconds."""
+
+    stage: Stage
+    rows: dict[str, int]
+    seconds: float
+
+
+class Rebuild:
+    """One rebuild of one pipeline.
+
+    Args:
+        session: the Spark session.
+        spec: the pipeline as it is now.
+        ledger: its ledger, after a discovery.
+        zone: the landing zone.
+        source: what to read.
+        stages: what to make anew, with everything downstream; default: state and result, and what a stale part of the
+            pipeline file makes necessary.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: PipelineSpec,
+        ledger: Ledger,
+        zone: LandingZone,
+        source: Source,
+        stages: Iterable[Stage] | None,
+    ) -> None:
+        self.session, self.spec, self.ledger, self.zone, self.source = session, spec, ledger, zone, source
+        self.asked = None if stages is None else tuple(stages)
+
+    def run(self, progress: Progress) -> list[StageRebuild]:
+        """Builds and swaps in; whatever fails before, the tables stay as they were.
+
+        Raises:
+            UsageError: this rebuild would not make the tables fit the pipeline file.
+            StateError: it cannot be done; nothing was changed.
+        """
+        with ExitStack() as stack:
+            held = [stack.enter_context(lease(self.spec.home, stage)) for stage in Stage]
+            self.ledger.refresh()
+            stages = self._stages()
+            if not self.ledger.batches:
+                return []
+            self._refuse_what_is_gone()
+            layout = layout_of(self.session, self.spec)
+            discard_shadow(self.spec)
+            try:
+                done = self._build(stages, layout, progress)
+            except Exception as error:
+                discard_shadow(self.spec)
+                if not isinstance(error, FkPipelineError) and not is_from_spark(error):
+                    raise
+                raise self._given_up(error) from error
+            self.ledger.record_rebuild(
+                "ready",
+                rebuild_id=uuid.uuid4().hex[:12],
+                source=self.source,
+                stages=[*stages],
+                fingerprints=list(fingerprints(self.spec).items()),
+                rows=[item for stage in done for item in stage.rows.items()],
+                seconds=[(stage.stage, stage.seconds) for stage in done],
+            )
+            swap_in(self.session, self.spec, self.ledger, layout, held)
+            return done
+
+    def _stages(self) -> tuple[Stage, ...]:
+        stale = stale_parts(self.spec, self.ledger)
+        needed = cure(stale) if stale else None
+        if tables_without_ledger(self.spec, self.ledger):
+            needed = Cure(Source.LANDING, tuple(Stage))
+        left_open = self.ledger.open_rebuild
+        begun = [Stage(name) for name in left_open["stages"]] if left_open else []
+        chosen = downstream([*(self.asked if self.asked is not None else DEFAULT_STAGES[self.source]), *begun])
+        if needed is not None:
+            if needed.source is Source.LANDING and self.source is not Source.LANDING:
+                self._refuse(needed, f"changelogs cannot tell what {self._names(stale)} would have made of the files")
+            if self.asked is not None and not set(needed.stages) <= set(chosen):
+                self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
+            chosen = downstream([*chosen, *needed.stages])
+        if "left.foreign_key" in stale and self.source is Source.CHANGELOG:
+            self._refuse_lost_lines()
+        return chosen
+
+    @staticmethod
+    def _names(stale: Iterable[str]) -> str:
+        return " and ".join(stale) or "the pipeline file"
+
+    def _refuse(self, needed: Cure, why: str) -> None:
+        raise UsageError(
+            "this rebuild would not be enough", where=str(self.spec.file), why=why, fix=needed.command(self.spec)
+        )
+
+    def _refuse_lost_lines(self) -> None:
+        """Lines on which the old foreign key failed are in no changelog; with the new one they may be good."""
+        warehouse = Warehouse(self.session, self.spec.home)
+        if warehouse.version(s.QUARANTINE) is None:
+            return
+        rows = self.session.read.format("delta").load(warehouse.path(s.QUARANTINE))
+        lost = rows.where(F.col(s.SIDE) == Side.LEFT.value).where(F.col(s.REASON).startswith("foreign_key "))
+        if not lost.isEmpty():
+            self._refuse(
+                Cure(Source.LANDING, tuple(Stage)),
+                "there are lines in the quarantine on which the old foreign_key failed: the changelog has not got them",
+            )
+
+    def _refuse_what_is_gone(self) -> None:
+        if self.source is not Source.LANDING:
+            return
+        removed = self.ledger.removed
+        gone = [f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed]
+        if gone:
+            raise StateError(
+                f"{len(gone)} landing file(s) are gone, the first: {gone[0].path}",
+                where=str(self.spec.file),
+                why="a rebuild from the landing files needs them all; nothing was changed",
+                fix="restore them; if the schema, keys, formats and order in the pipeline file are what they were, "
+                f"fk-pipeline rebuild {self.spec.file} --from {Source.CHANGELOG} does without",
+            )
+
+    def _build(self, stages: tuple[Stage, ...], layout: Layout, progress: Progress) -> list[StageRebuild]:
+        shadow = shadow_home(self.spec)
+        from_log = self.source is Source.CHANGELOG
+        forgotten = [stage for stage in stages if not (from_log and stage in SIDE_OF)]
+        copy = self.ledger.copy(shadow, forgotten)
+        copy.record_fingerprints(fingerprints(self.spec))
+        copy.reads_landing = not from_log
+        tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
+        warehouse = Warehouse(self.session, self.spec.home, tables)
+        runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
+        done = []
+        for stage in stages:
+            started = time.monotonic()
+            if from_log and stage in SIDE_OF:
+                self._write_log(warehouse, layout, SIDE_OF[stage])
+            if not (from_log and stage is Stage.LEFT_CHANGELOG):
+                for part in self._passes(stage, from_log):
+                    progress(stage, part, None)
+                    progress(stage, part, runner.run(stage, part))
+            done.append(self._built(stage, warehouse, layout, time.monotonic() - started))
+        self._prove(warehouse, layout, copy)
+        return done
+
+    def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
+        """What was built is compared with the join of the changelogs before anybody sees it."""
+        tables = {name: warehouse.read(table) for name in TABLES if (table := layout.table(name)) is not None}
+        report = verify(tables, {stage: copy.due(stage) for stage in Stage}, self.spec)
+        if not report.ok:
+            raise StateError(
+                f"what was built is not the join of the changelogs: {report.counts()}", where=self.spec.home
+            )
+
+    def _passes(self, stage: Stage, from_log: bool) -> list[BatchRange]:
+        """Ranges of all batches; of a log that is read again, those that it holds completely."""
+        known = self.ledger.batches
+        chosen = known
+        if from_log and stage in SIDE_OF:
+            chosen = [batch for batch in known if self.ledger.state(stage, batch).last_event == "succeeded"]
+        size = self.spec.settings.max_batches_per_pass
+        return [part for whole in contiguous(chosen, known) for part in cut(whole, known, size)]
+
+    def _write_log(self, warehouse: Warehouse, layout: Layout, side: Side) -> None:
+        table = layout.changelog(side)
+        known = self.ledger.batches
+        info = CommitInfo(self.spec.name, "rebuild", BatchRange(known[0], known[-1]), "")
+        stored = Warehouse(self.session, self.spec.home)
+        if stored.version(table.name) is not None:
+            warehouse.append(anew(stored.read(table), self.spec, side), table, info)
+
+    @staticmethod
+    def _built(stage: Stage, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:
+        found = [
+            table for name in TABLES_OF[stage] if (table := layout.table(name)) and warehouse.version(name) is not None
+        ]
+        if stage is Stage.RESOLVED_JOIN and warehouse.version(s.QUARANTINE) is not None:
+            found.append(layout.quarantine)
+        return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))
+
+    def _given_up(self, error: Exception) -> StateError:
+        what, where = root_message(error), str(self.spec.file)
+        if isinstance(error, FkPipelineError):
+            what, where = error.what, error.where
+        return StateError(
+            f"the rebuild failed: {what}",
+            where=where,
+            why="it was given up; the tables are as they were",
+            fix="mend that and rebuild again"
+            + ("" if self.source is Source.LANDING else f"; or rebuild --from {Source.LANDING}"),
+        )

@@ -1,0 +1,22 @@
+"""What went wrong in Spark, said in one sentence."""
+
+from __future__ import annotations
+
+
+def is_from_spark(error: Exception) -> bool:
+    """Spark, or the gateway to it, raised the error."""
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def is_conflict(error: Exception) -> bool:
+    """Somebody else committed to the table in the meantime."""
+    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
+
+
+def root_message(error: Exception) -> str:
+    """The first line of the innermost cause."""
+    text = str(error).strip()
+    for line in text.splitlines():
+        if line.startswith("Caused by:"):
+            text = line.removeprefix("Caused by:").strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,128 @@
+"""Swaps the tables of a complete rebuild in: one commit per table, the history of each stays.
+
+The commits are atomic together because nothing else runs before all are made: the ledger says that a rebuild is ready,
+and whoever runs a stage next makes the missing ones first. Making one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import fsspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.errors import StateError
+from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.fingerprints import Source, fingerprints
+from fk_pipeline.stages.layout import Layout
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+
+TABLES_OF: dict[Stage, tuple[str, ...]] = {
+    Stage.LEFT_CHANGELOG: (s.LEFT_CHANGELOG,),
+    Stage.RIGHT_TABLE: (s.RIGHT_CHANGELOG, s.RIGHT_TABLE),
+    Stage.SUBSCRIPTION_STORE: (s.SUBSCRIPTION_STORE,),
+    Stage.RESPONSES: (s.RESPONSES,),
+    Stage.RESOLVED_JOIN: (s.VERDICTS, s.RESOLVED_JOIN),
+}
+"""The tables that a stage writes, but for the quarantine, which three stages share."""
+
+
+def shadow_home(spec: PipelineSpec) -> str:
+    """Where a rebuild puts its tables until they are complete."""
+    return f"{spec.home}/rebuilding"
+
+
+def discard_shadow(spec: PipelineSpec) -> None:
+    """Removes the tables of a rebuild that was given up, or is done."""
+    fs, root = fsspec.core.url_to_fs(shadow_home(spec))
+    if fs.exists(root):
+        fs.rm(root, recursive=True)
+
+
+def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
+    """Makes the commits that a rebuild died before, if there is one."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(lease(spec.home, stage)) for stage in Stage]
+        ledger.refresh()
+        if ledger.open_rebuild is not None:
+            swap_in(session, spec, ledger, layout, held)
+
+
+def swap_in(
+    session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, held: Sequence[Callable[[], None]]
+) -> None:
+    """Swaps in the rebuild that the ledger says is ready. The caller holds the leases of all stages.
+
+    Raises:
+        StateError: its tables are gone, or the pipeline file was edited since.
+    """
+    ready = ledger.open_rebuild
+    assert ready is not None
+    built = Warehouse(session, shadow_home(spec))
+    rows = dict(ready["rows"])
+    same_file = dict(ready["fingerprints"]) == fingerprints(spec)
+    if not same_file or any(built.version(name) is None for name in rows):
+        raise StateError(
+            "a rebuild died while its tables were swapped in, and "
+            + ("they are gone" if same_file else "the pipeline file was edited since"),
+            where=spec.home,
+            why="some of the stored tables are from before the rebuild, some from after",
+            fix=f"fk-pipeline rebuild {spec.file} --from {ready['source']}",
+        )
+
+    def check() -> None:
+        for still_held in held:
+            still_held()
+
+    stages, source = [Stage(name) for name in ready["stages"]], Source(ready["source"])
+    first, last = (ledger.batches[i] for i in (0, -1))
+    info = CommitInfo(spec.name, "rebuild", BatchRange(first, last), ready["rebuild_id"], check)
+    real = Warehouse(session, spec.home)
+    for name in (name for stage in stages for name in TABLES_OF[stage]):
+        table = layout.table(name)
+        assert table is not None
+        if name in rows or real.version(name) is not None:
+            _swap(built.read(table), table, real, spec, info)
+    for origin in origins(stages, source):
+        rejected = built.read(layout.quarantine).where(F.col(s.SIDE) == origin)
+        if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
+            real.replace(rejected, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
+    ledger.adopt(Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader), stages)
+    ledger.record_fingerprints(fingerprints(spec))
+    ledger.record_rebuild("finished", **{k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")})
+    discard_shadow(spec)
+
+
+def origins(stages: Sequence[Stage], source: Source) -> list[str]:
+    """Whose rows of the quarantine a rebuild makes anew."""
+    sides = [SIDE_OF[stage].value for stage in stages if stage in SIDE_OF] if source is Source.LANDING else []
+    return [*sides, "join"] if Stage.RESOLVED_JOIN in stages else sides
+
+
+def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
+    """Replaces a table; of the result only the rows that differ, so that its change feed has nothing else."""
+    version = real.version(table.name)
+    if table.name != s.RESOLVED_JOIN or version is None or not real.fits(table) or "map<" in table.ddl.lower():
+        real.replace_all(rows, table, info)
+        return
+    keys = [name for name, _ in s.pk_columns(spec)]
+    content = [quote(name) for name in table.names if name not in (*keys, s.BATCH, s.CHANGED_AT)]
+    old = real.read(table, version)
+    both = rows.select(
+        *map(quote, keys), F.struct(*map(quote, table.names)).alias("new"), F.struct(*content).alias("n")
+    )
+    both = both.join(old.select(*map(quote, keys), F.struct(*content).alias("o")), keys, "full")
+    differ = both.where(~F.col("n").eqNullSafe(F.col("o")))
+    changes = differ.select(
+        *map(quote, keys),
+        *[F.col("new")[name].alias(name) for name in table.names if name not in keys],
+        F.col("n").isNull().alias(s.DELETED),
+    )
+    real.merge(changes, table, keys, info, delete_when=s.DELETED)

@@ -1,0 +1,146 @@
+"""Whatever breaks in the middle of a stage: nothing wrong is left, the error says what to do, the next run mends it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from fk_pipeline.errors import LeaseLostError, StageError
+from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.tables import faults
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(BaseException):
+    """Nothing after this happens, as after a `kill -9`."""
+
+
+@pytest.fixture(scope="module")
+def made(rows_pipeline: Any) -> Any:
+    made = rows_pipeline("inner")
+    made.land(0, [(i, "ab"[i % 2], "v") for i in range(10)], [("a", "A"), ("b", "B")])
+    made.pipeline.run()
+    return made
+
+
+def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(made: Any) -> None:
+    met = []
+
+    def fail(point: str) -> None:
+        if point in ("before entry in runs", "before commit of subscription_store"):
+            met.append(point)
+            if len(met) > 4:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    made.land(1, [(0, "b", "w")], [("b", "B1")])
+    with faults.listening(fail), pytest.raises(StageError) as refused:
+        made.pipeline.run()
+    assert "No space left on device" in refused.value.what
+    assert "the batches stay due" in refused.value.why
+    assert made.pipeline.due()[Stage.RESOLVED_JOIN] == [1]
+    made.pipeline.run()
+    assert made.result()[0] == ("w", "B1")
+    report = made.pipeline.verify()
+    assert (report.ok, report.due) == (True, 0)
+
+
+def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_now(made: Any) -> None:
+    """Somebody else rewrites files of the table for as long as the first attempt goes on."""
+    path = made.pipeline.runner.warehouse.path("subscription_store")
+    attempts: list[str] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        until = time.monotonic() + 60
+        while not stop.wait(0.02) and time.monotonic() < until:
+            DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
+
+    writer = threading.Thread(target=write)
+
+    def listen(point: str) -> None:
+        if point == "before commit of subscription_store":
+            attempts.append(point)
+            if len(attempts) == 1:
+                writer.start()
+            else:
+                stop.set()
+                writer.join()
+
+    made.land(2, [(1, "a", "w")], [])
+    before = made.pipeline.ledger().state(Stage.SUBSCRIPTION_STORE, 2).attempts
+    with faults.listening(listen):
+        made.pipeline.run()
+    stop.set()
+    writer.join()
+    assert len(attempts) == 2
+    state = made.pipeline.ledger().state(Stage.SUBSCRIPTION_STORE, 2)
+    assert (state.attempts - before, state.successes, state.failures) == (2, 1, 0)
+    assert made.result()[1] == ("w", "A")
+    assert made.pipeline.verify().ok
+
+
+def test_a_run_that_lost_its_lease_commits_nothing_more(made: Any) -> None:
+    file = Path(made.pipeline.spec.home, "leases", "resolved_join.lease")
+
+    def steal(point: str) -> None:
+        if point == "after commit of verdicts":
+            file.unlink()
+
+    made.land(3, [(2, "b", "w")], [])
+    version = made.pipeline.runner.warehouse.version("resolved_join")
+    with faults.listening(steal), pytest.raises(LeaseLostError):
+        made.pipeline.run()
+    assert made.pipeline.runner.warehouse.version("resolved_join") == version
+    made.pipeline.run()
+    assert made.result()[2] == ("w", "B1")
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("join", ["inner", "left"])
+def test_a_death_at_every_point_around_every_commit(rows_pipeline: Any, join: str) -> None:
+    """A batch is restated, and the run dies at the first point; then another time, at the second; and so on."""
+    made = rows_pipeline(join)
+    made.land(0, [(i, "abc"[i % 3], "v") for i in range(9)], [("a", "A"), ("b", "B")])
+    made.land(1, [(0, "b", "w"), (1,), (2, "a", "w"), (20, "c", "w")], [("c", "C"), ("b",)])
+    made.pipeline.run()
+    points: set[str] = set()
+    for number in range(1, 200):
+        if number % 2:
+            made.land(
+                1, [(0, "c", "x"), (1, "a", "x"), '{"op": "t"}', (3, "a", f"x{number}")], [("b", "B1"), "no json"]
+            )
+        else:
+            made.land(1, [(0, "b", f"w{number}"), (1,), (21, "c", "w")], [("c", "C"), ("b",)])
+        met: list[str] = []
+
+        def die(point: str, met: list[str] = met, number: int = number) -> None:
+            met.append(point)
+            if len(met) == number:
+                raise Killed
+
+        try:
+            with faults.listening(die):
+                made.pipeline.run()
+        except Killed:
+            points.add(f"{len(met)} {met[-1]}")
+        else:
+            break
+        finally:
+            made.pipeline = Pipeline(made.pipeline.spec, made.pipeline.session)
+    assert len(points) > 30
+    made.pipeline.run()
+    report = made.pipeline.verify()
+    assert (report.ok, report.due, report.pending) == (True, 0, 0)
+    made.land(1, [(0, "b", "last")], [("b", "B2"), ("a", "A2")])
+    made.pipeline.run()
+    everything = {i: ("v", {"a": "A2", "b": "B2"}.get("abc"[i % 3])) for i in range(9)} | {0: ("last", "B2")}
+    assert made.result() == {k: row for k, row in everything.items() if row[1] is not None or join == "left"}
