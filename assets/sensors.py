@@ -14,6 +14,7 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.partitions import add_partitions
+from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -44,6 +45,10 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         from dagster import DagsterRunStatus, RunsFilter
 
         pipeline = Pipeline(spec, zone=landing_zone.zone())
+        try:
+            pipeline.check_fingerprints()
+        except StateError as error:
+            return SkipReason(str(error))
         pipeline.discover()
         ledger = pipeline.ledger()
         add_partitions(context.instance, spec, ledger.batches)

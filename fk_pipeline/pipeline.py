@@ -74,7 +74,7 @@ class Pipeline:
         """
         from fk_pipeline.stages.runner import Runner
 
-        self._check_fingerprints()
+        self.check_fingerprints()
         return Runner(self.session, self.spec, self._ledger, self.zone)
 
     @cached_property
@@ -99,17 +99,15 @@ class Pipeline:
         Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
 
         Returns:
-            What is due now.
+            What is due now; a number without files is an empty batch, and there is nothing to withdraw.
 
         Raises:
-            UsageError: there is no such batch, or it is withdrawn already.
+            UsageError: the batch is withdrawn already.
         """
-        self._check_fingerprints()
+        self.check_fingerprints()
         self.discover()
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
-            if batch not in ledger.batches:
-                raise UsageError(f"there is no batch {batch}", fix=f"fk-pipeline status {self.spec.file} lists them")
             if batch in ledger.removed:
                 raise UsageError(
                     f"batch {batch} is withdrawn already",
@@ -118,8 +116,18 @@ class Pipeline:
             ledger.remove(batch)
         return self.due()
 
-    def _check_fingerprints(self) -> None:
-        """Before Spark starts; a rebuild that died while it was swapped in is finished by the first stage that runs."""
+    def has_files(self, batch: int) -> bool:
+        """Whether any landing file was ever known for a batch; needs no Spark."""
+        return batch in self.ledger().batches
+
+    def check_fingerprints(self) -> None:
+        """Refuses an edited pipeline file before Spark starts.
+
+        A rebuild that died while it was swapped in is no reason: the first stage that runs finishes it.
+
+        Raises:
+            StateError: the stored tables were made with another pipeline file, or have no ledger.
+        """
         from fk_pipeline.stages.fingerprints import check_fingerprints
 
         ledger = self.ledger()
@@ -210,7 +218,7 @@ class Pipeline:
             ranges = parse_batches(batches) if isinstance(batches, str) else batches
         except ValueError as error:
             raise UsageError(f"--batches: {error}", fix="for example --batches 3,7,9..12") from None
-        self._check_fingerprints()
+        self.check_fingerprints()
         self.discover()
         done: list[StageRun] = []
         for wanted in ranges or ():

@@ -60,7 +60,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
             jars = [str(jar) for jar in jar_paths()]
         except RuntimeError as error:
             raise EnvironmentNotFit(str(error)) from None
-        if master.startswith("local"):
+        if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:
             conf["spark.jars"] = ",".join(jars)

@@ -13,6 +13,7 @@ import typer
 
 from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
 from fk_pipeline.errors import FkPipelineError, UsageError
+from fk_pipeline.identity import MAX_BATCH
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -156,17 +157,21 @@ def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: D
 @app.command("remove-batch", epilog="Example: fk-pipeline remove-batch pipeline.yaml 7")
 def remove_batch(
     pipeline: PipelineFile,
-    batch: Annotated[int, typer.Argument(metavar="N", help="the batch")],
+    batch: Annotated[int, typer.Argument(metavar="N", min=0, max=MAX_BATCH, help="the batch")],
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
     from fk_pipeline.pipeline import load
 
-    due = {stage.value: list(map(int, batches)) for stage, batches in load(pipeline).remove_batch(batch).items()}
+    loaded = load(pipeline)
+    due = {stage.value: list(map(int, batches)) for stage, batches in loaded.remove_batch(batch).items()}
+    known = loaded.has_files(batch)
+    if not known:
+        say(f"note: batch {batch} has no files: an empty batch, nothing to withdraw")
     if format_ is OutputFormat.JSON:
-        print_json({"removed": batch, "due": due})
-    else:
+        print_json({"removed": batch if known else None, "due": due})
+    elif known:
         print(f"Batch {batch} is withdrawn. Due now:")
         print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=40)
     parser.add_argument("--worlds", type=int, default=100, help="two left keys each")
     parser.add_argument("--kills", type=int, default=5, help="processes that are killed with kill -9")
-    parser.add_argument("--steps", type=int, default=12, help="of a schedule, at most")
+    parser.add_argument("--steps", type=int, default=7, help="of a schedule, at most")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
     started = time.monotonic()
@@ -42,7 +42,12 @@ def main() -> int:
 
     try:
         for more in itertools.count():
-            if (missing := wanted.schedules - Long.totals["schedules"]) <= 0:
+            missing = max(
+                wanted.schedules - Long.totals["schedules"],
+                wanted.schedules // 2 - Long.totals["schedules with crashes"],
+                Long.kills,
+            )
+            if missing <= 0:
                 break
             run_state_machine_as_test(
                 seed(wanted.seed + more)(Long),

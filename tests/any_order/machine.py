@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyspark.sql import SparkSession
 
 from fk_pipeline.errors import FkPipelineError
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import UPSTREAM, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.tables import faults
@@ -54,11 +54,9 @@ class AnyOrder(RuleBasedStateMachine):
     session: SparkSession
     worlds = 100
     kills = 0
-    """How many real `kill -9` are left to be done."""
+    """How many real `kill -9` are left to be done, one in the end of every schedule in which runs die."""
     least_steps = 0
     """Shorter schedules are done, but not counted."""
-    faults_in = staticmethod(lambda schedule: schedule % 2 == 0)
-    """The schedules in which runs die."""
     totals: ClassVar[Counter[str]] = Counter()
     progress: Callable[[str], None] = staticmethod(lambda _: None)
 
@@ -70,13 +68,18 @@ class AnyOrder(RuleBasedStateMachine):
         self.landings: list[tuple[str, Place, Content]] = []
         self.log: list[str] = []
         self.may_be_due = True
-        self.faulty, self.died = self.faults_in(self.totals["schedules"]), False
+        self.died = False
 
     # ---- how a schedule begins and ends
 
-    @initialize(join=st.sampled_from(["left", "inner"]), sequenced=st.sampled_from([True, True, False]), seed=seeds)
-    def begin(self, join: str, sequenced: bool, seed: int) -> None:
-        self.random = Random(seed)
+    @initialize(
+        join=st.sampled_from(["left", "inner"]),
+        sequenced=st.sampled_from([True, True, False]),
+        faulty=st.booleans(),
+        seed=seeds,
+    )
+    def begin(self, join: str, sequenced: bool, faulty: bool, seed: int) -> None:
+        self.random, self.faulty = Random(seed), faulty
         self.join, self.histories = join, Histories(self.random, self.worlds, sequenced)
         order = "    sequence_by: seq\n" if sequenced else ""
         self.file = self.folder / "pipeline.yaml"
@@ -105,8 +108,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _end(self) -> None:
         steps = len(self.log) - 1
+        if self.faulty and self.kills:
+            self._kill(self.random.randint(3, 25))
         while self.faulty and not self.died:
-            self._kill(self.random.randint(3, 25)) if self.kills else self._die(self.random.randint(1, 25), killed=True)
+            self._die(self.random.randint(1, 25), killed=True)
         self._say("everything due runs")
         self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
@@ -211,10 +216,40 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ---- what may run
 
+    @precondition(lambda self: self.may_be_due)
+    @rule(seed=seeds, hasty=st.sampled_from([0.0, 0.2]))
+    def some_due_work_runs(self, seed: int, hasty: float) -> None:
+        """Single stages of single batches in a random order, each after its upstream; the hasty ones before it."""
+        random = Random(seed)
+        self.pipeline.discover()
+        for _ in range(random.randint(4, 8)):
+            due = self.pipeline.due()
+            work = [(stage, batch) for stage, these in due.items() for batch in these]
+            ready = [(stage, b) for stage, b in work if not any(b in due[up] for up in UPSTREAM[stage])]
+            if not work:
+                self.may_be_due = False
+                return
+            stage, batch = random.choice(work if random.random() < hasty else ready)
+            self._run_stage(stage, BatchRange.of(int(batch)))
+
+    @rule(stage=st.sampled_from(list(Stage)[:-1]), side=sides, seed=seeds)
+    def a_batch_lags(self, stage: Stage, side: str, seed: int) -> None:
+        """One batch runs up to a stage; then another one, with new content, overtakes it."""
+        random = Random(seed)
+        self.pipeline.discover()
+        here = sorted({batch for batch, _ in self.landed})
+        assume(len(here) > 1)
+        slow, fast = random.sample(here, 2)
+        for step in list(Stage)[: list(Stage).index(stage) + 1]:
+            self._run_stage(step, BatchRange.of(slow))
+        self._rewrite((fast, side), self.histories.content(side, 0.6))
+        self._run(f"batches [{fast}]", str(fast))
+
     @rule(stage=stages, first=batches, more=st.sampled_from([0, 0, 1, 6]))
     def a_stage_runs(self, stage: Stage, first: int, more: int) -> None:
         """Of any batches, whether they are due or not, whatever has run before it."""
-        self._run(f"{stage} of {first}..{first + more}", f"{first}..{first + more}", [stage])
+        self.pipeline.discover()
+        self._run_stage(stage, BatchRange.of(first, first + more))
 
     @rule(some=st.lists(batches, min_size=1, max_size=3, unique=True))
     def batches_run(self, some: list[int]) -> None:
@@ -233,12 +268,6 @@ class AnyOrder(RuleBasedStateMachine):
     def a_run_dies(self, after: int, killed: bool) -> None:
         """With something to do, at a point around one of its commits; then another process goes on."""
         self._die(after, killed)
-
-    @precondition(lambda self: self.faulty and self.kills > 0)
-    @rule(after=st.integers(3, 36))
-    def a_process_is_killed(self, after: int) -> None:
-        """`kill -9` of a whole process group, Spark included, at a point around one of its commits."""
-        self._kill(after)
 
     @precondition(lambda self: self.may_be_due)
     @rule()
@@ -306,6 +335,14 @@ class AnyOrder(RuleBasedStateMachine):
         with self._explained():
             done = self.pipeline.run(some, only)
         self.totals["stage runs"] += len(done)
+
+    def _run_stage(self, stage: Stage, some: BatchRange) -> None:
+        """As an asset does it: a withdrawn batch stays withdrawn."""
+        self._say(f"run {stage} of {some}")
+        self.may_be_due = True
+        with self._explained():
+            self.pipeline.runner.run(stage, some)
+        self.totals["stage runs"] += 1
 
     def _paths(self, batch: int, side: str) -> list[Path]:
         folder = self.folder / "landing" / side

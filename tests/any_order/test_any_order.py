@@ -21,7 +21,7 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
         Short,
         settings=settings(
             max_examples=4,
-            stateful_step_count=9,
+            stateful_step_count=5,
             deadline=None,
             derandomize=True,
             database=None,

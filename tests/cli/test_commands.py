@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
 
-COMMANDS = ("run", "verify", "export", "show", "status", "remove-batch", "trace", "doctor", "demo")
+COMMANDS = ("plan", "run", "rebuild", "verify", "export", "show", "status", "remove-batch", "trace", "doctor", "demo")
 
 
 def command(*args: Any) -> subprocess.CompletedProcess[str]:

@@ -114,6 +114,44 @@ def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: D
     assert made.pipeline.verify().counts()["due"] == 0
 
 
+@pytest.mark.spark
+def test_a_lost_dagster_home_loses_nothing(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    sensor = definitions([made.pipeline]).resolve_sensor_def("tested_new_batches")
+    resources = {"landing_zone": LandingZoneResource()}
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    with DagsterInstance.ephemeral() as first:
+        sensor(build_sensor_context(instance=first, resources=resources))
+        assert job_of(made).execute_in_process(instance=first, partition_key="b00000000").success
+    made.land(1, [(2, "a", "w")], [("a", "A1")])
+    with DagsterInstance.ephemeral() as second:
+        found = sensor(build_sensor_context(instance=second, resources=resources))
+        assert isinstance(found, SensorResult)
+        (request,) = found.run_requests or []
+        assert request.tags["dagster/asset_partition_range_start"] == "b00000001"
+        assert second.get_dynamic_partitions("tested_batches") == ["b00000000", "b00000001"]
+        assert job_of(made).execute_in_process(instance=second, tags=request.tags).success
+        nothing = sensor(build_sensor_context(instance=second, resources=resources))
+        assert isinstance(nothing, SkipReason)
+    assert made.result() == {1: ("v", "A1"), 2: ("w", "A1")}
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.spark
+def test_the_sensor_says_which_rebuild_an_edited_pipeline_file_needs(
+    rows_pipeline: Any, instance: DagsterInstance
+) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    made.file.write_text(made.file.read_text().replace("join: left", "join: inner"))
+    sensor = definitions([made.file]).resolve_sensor_def("tested_new_batches")
+    context = build_sensor_context(instance=instance, resources={"landing_zone": LandingZoneResource()})
+    refused = sensor(context)
+    assert isinstance(refused, SkipReason)
+    assert f"fk-pipeline rebuild {made.file} --from changelog" in (refused.skip_message or "")
+
+
 def test_the_sensor_adds_partitions_and_asks_for_one_run_over_what_is_due(
     rows_pipeline: Any, instance: DagsterInstance
 ) -> None:

@@ -1,0 +1,88 @@
+"""`plan` says what a run then does, and why; and what an edited pipeline file needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fk_pipeline.cli.plan import as_json, print_plan
+from fk_pipeline.identity import Side, Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+
+pytestmark = pytest.mark.spark
+
+
+def passes(made: Any) -> list[tuple[Stage, str]]:
+    return [(stage.stage, str(part)) for stage in made.pipeline.plan().stages for part in stage.passes]
+
+
+def run(made: Any) -> list[tuple[Stage, str]]:
+    return [(done.stage, str(done.batches)) for done in made.pipeline.run()]
+
+
+def test_a_plan_is_what_the_run_does(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left")
+    assert made.pipeline.plan().due == 0
+    made.land(0, [(i, "a", "v") for i in range(6)], [("a", "A"), ("b", "B")])
+    made.land(3, [(1, "b", "v")])
+    plan = made.pipeline.plan()
+    assert {(stage.strategy, stage.estimated_rows) for stage in plan.stages} == {("full", None)}
+    assert plan.stages[0].why == {0: "a new batch", 3: "a new batch"}
+    assert passes(made) == run(made)
+    assert made.pipeline.plan().due == 0
+    made.land(0, [(i, "a", "w") for i in range(6)], [("a", "A"), ("b", "B")])
+    made.land(5, [], [("a", "A5")])
+    plan = made.pipeline.plan()
+    why = {stage.stage: {int(batch): reason for batch, reason in stage.why.items()} for stage in plan.stages}
+    assert why == {
+        Stage.LEFT_CHANGELOG: {0: "its files changed", 5: "a new batch"},
+        Stage.RIGHT_TABLE: {5: "a new batch"},
+        Stage.SUBSCRIPTION_STORE: {0: "left_changelog will have run", 5: "a new batch"},
+        Stage.RESPONSES: {0: "subscription_store will have run", 5: "a new batch"},
+        Stage.RESOLVED_JOIN: {0: "responses will have run", 5: "a new batch"},
+    }
+    (log, table, *_) = plan.stages
+    assert [(f.side, f.batch) for f in log.files] == [(Side.LEFT, 0)]
+    assert (log.estimated_rows, log.strategy) == (6, "incremental")
+    assert table.estimated_rows == 1
+    print_plan(plan)
+    printed = as_json("tested", plan)
+    assert printed["due"] == 9
+    assert printed["changed_files"][0]["batch"] == 0
+    assert printed["stages"][0]["why"] == {"0": "its files changed", "5": "a new batch"}
+    assert passes(made) == run(made)
+
+
+def test_what_ran_again_or_was_withdrawn_makes_the_stages_after_it_due(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("inner")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.land(1, [(2, "a", "v")], [])
+    made.pipeline.run()
+    made.pipeline.run("0", ["right_table"])
+    plan = made.pipeline.plan()
+    assert [(s.stage, dict(s.why)) for s in plan.stages if s.why] == [
+        (Stage.RESPONSES, {0: "right_table ran again"}),
+        (Stage.RESOLVED_JOIN, {0: "responses will have run"}),
+    ]
+    made.pipeline.remove_batch(1)
+    assert made.pipeline.plan().stages[0].why == {1: "withdrawn"}
+    assert passes(made) == run(made)
+    assert made.result() == {1: ("v", "A")}
+
+
+def test_an_edited_file_is_explained_with_the_rebuild_that_mends_it(
+    rows_pipeline: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    made.file.write_text(made.file.read_text().replace("join: left", "join: inner"))
+    plan = Pipeline(load_spec(made.file)).plan()
+    assert plan.stale == {"join": ("left", "inner")}
+    stages = "subscription_store,responses,resolved_join"
+    assert plan.fix == f"fk-pipeline rebuild {made.file} --from changelog --stages {stages}"
+    print_plan(plan)
+    assert plan.fix in capsys.readouterr().out.replace("\n", "")
