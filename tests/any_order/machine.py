@@ -67,6 +67,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.withdrawn: dict[Place, Content] = {}
         self.landings: list[tuple[str, Place, Content]] = []
         self.log: list[str] = []
+        self.split: set[Place] = set()
         self.may_be_due = True
         self.died = False
 
@@ -113,7 +114,8 @@ class AnyOrder(RuleBasedStateMachine):
         while self.faulty and not self.died:
             self._die(self.random.randint(1, 25), killed=True)
         self._say("everything due runs")
-        self.pipeline.run()
+        with self._explained():
+            self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
         expected = self.histories.join(self.landed, self.inner)
         self._compare(self._result(self.pipeline), expected)
@@ -352,7 +354,8 @@ class AnyOrder(RuleBasedStateMachine):
         """Writes a batch as one file, or as two that are read in name order."""
         one, two = self._paths(batch, side)
         lines = content.text(side).splitlines(keepends=True)
-        two_files = two.exists() or self.random.random() < 0.15
+        two_files = (batch, side) in self.split or self.random.random() < 0.15
+        self.split |= {(batch, side)} if two_files else set()
         cut = self.random.randint(0, len(lines)) if two_files else len(lines)
         for path, part in ((one, lines[:cut]), (two, lines[cut:])):
             if path == one or two_files:
