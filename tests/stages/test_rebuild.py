@@ -65,7 +65,7 @@ def is_whole(pipeline: Pipeline) -> bool:
     return report.ok and report.due == 0 and not Path(pipeline.spec.home, "rebuilding").exists()
 
 
-@pytest.mark.parametrize("source", ["changelog", "landing"])
+@pytest.mark.parametrize("source", ["changelog", pytest.param("landing", marks=pytest.mark.slow)])
 def test_damaged_state_and_result_are_made_anew_and_their_history_stays(made: Any, source: str) -> None:
     assert made.result() == RESULT
     home = made.pipeline.spec.home
@@ -158,6 +158,7 @@ def test_an_edited_schema_needs_the_landing_files(made: Any) -> None:
     assert is_whole(pipeline)
 
 
+@pytest.mark.slow
 def test_a_foreign_key_that_fails_on_a_stored_row_changes_nothing(made: Any) -> None:
     pipeline = edited(made, ("foreign_key: fk", "foreign_key: CAST(CAST(fk AS INT) AS STRING)"))
     with pytest.raises(StateError, match="the rebuild failed"):
@@ -177,6 +178,7 @@ def test_an_unknown_state_version_is_refused_and_names_the_rebuild(made: Any, mo
     assert made.pipeline.run() == []
 
 
+@pytest.mark.slow
 def test_a_lost_ledger_is_mended_from_the_landing_files(made: Any) -> None:
     for table in ("files", "batches", "runs", "fingerprints"):
         shutil.rmtree(Path(made.pipeline.spec.home, table))
@@ -208,14 +210,16 @@ def rebuild_and_die(made: Any, wanted: Callable[[list[str]], bool]) -> list[str]
 
 INNER = {key: row for key, row in RESULT.items() if row[1] is not None}
 
-DEATHS = {
+DEATHS: dict[str, tuple[str, int]] = {
     "before it is ready": ("before entry in rebuilds", 1),
     "before the result is swapped": ("before commit of resolved_join", 2),
     "before it is finished": ("before entry in rebuilds", 2),
 }
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize(
+    "death", [pytest.param(d, marks=[pytest.mark.slow] if d == "before it is finished" else []) for d in DEATHS]
+)
 def test_a_rebuild_that_dies_is_swapped_in_whole_or_not_at_all(made: Any, death: str) -> None:
     edited(made, ("join: left", "join: inner"))
     point, number = DEATHS[death]

@@ -83,7 +83,6 @@ def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: 
     assert not report.ok
     assert len(report.sample) == sum(counts.values())
     pipeline.session.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
-    assert pipeline.verify().counts()["rows"] == 4
 
 
 def test_work_still_due_explains_its_own_keys_and_no_others(made: Any) -> None:
