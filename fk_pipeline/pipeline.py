@@ -224,6 +224,8 @@ class Pipeline:
         for wanted in ranges or ():
             if wanted.first == wanted.last and wanted.first in self.ledger().removed:
                 self._restore(wanted.first)
+        if self.ledger().open_rebuild is not None:
+            self.runner.finish_rebuild()
         if ranges is not None:
             for wanted in ranges:
                 for part in self._cut(wanted):
@@ -261,6 +263,7 @@ class Pipeline:
 
         Raises:
             UsageError: no such table.
+            StateError: a rebuild died while its tables were swapped in.
         """
         from fk_pipeline.tables.warehouse import empty
 
@@ -270,6 +273,13 @@ class Pipeline:
             if runner.warehouse.version(name) is None:
                 return empty(self.session, [("entry", "BIGINT")])
             return self.session.read.format("delta").load(path)
+        if self.ledger().open_rebuild is not None:
+            raise StateError(
+                "a rebuild died while its tables were swapped in",
+                where=self.spec.home,
+                why="some of the stored tables are from before it, some from after",
+                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
+            )
         table = runner.layout.table(name)
         if table is None:
             from dataclasses import fields
@@ -279,20 +289,8 @@ class Pipeline:
         return runner.warehouse.read(table)
 
     def verify(self) -> VerifyReport:
-        """Compares the result with the join of the last writers of both changelogs.
-
-        Raises:
-            StateError: a rebuild died while its tables were swapped in.
-        """
+        """Compares the result with the join of the last writers of both changelogs."""
         from fk_pipeline.verify.rejoin import TABLES, verify
-
-        if self.ledger().open_rebuild is not None:
-            raise StateError(
-                "a rebuild died while its tables were swapped in",
-                where=self.spec.home,
-                why="some of the stored tables are from before it, some from after",
-                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
-            )
 
         return verify({name: self.table(name) for name in TABLES}, self.due(), self.spec)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, contiguous, cut
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import cure, stale_parts
+from fk_pipeline.stages.fingerprints import can_be_finished, cure, stale_parts
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 INCREMENTAL, FULL = "incremental", "full"
@@ -57,8 +57,10 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
     """
     stale = stale_parts(spec, ledger)
     fix = cure(stale).command(spec) if stale else ""
-    if ledger.open_rebuild is not None and not stale:
-        fix = f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
+    if can_be_finished(spec, ledger):
+        stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
+    elif ledger.open_rebuild is not None:
+        fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
     due = _due(ledger, found)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
@@ -107,7 +109,8 @@ class _Estimate:
 
     def __init__(self, ledger: Ledger, found: Discovery, due: dict[Stage, dict[BatchId, str]]) -> None:
         self.ledger, self.due = ledger, due
-        self.new = {(f.side, f.path): f for f in (*found.discovered, *found.changed)}
+        new = [f for f in (*found.discovered, *found.changed) if f.batch not in ledger.removed]
+        self.new = {(f.side, f.path): f for f in new}
 
     def files(self, batch: int, side: Side) -> list[LandedFile]:
         """The files of a batch as they are now."""

@@ -25,16 +25,18 @@ from fk_pipeline.stages.fingerprints import (
     DEFAULT_STAGES,
     Cure,
     Source,
+    can_be_finished,
     cure,
     fingerprints,
+    shadow_home,
     stale_parts,
     tables_without_ledger,
 )
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
-from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, shadow_home, swap_in
+from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.lease import Check, lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 from fk_pipeline.verify.rejoin import TABLES, verify
@@ -87,6 +89,8 @@ class Rebuild:
         with ExitStack() as stack:
             held = [stack.enter_context(lease(self.spec.home, stage)) for stage in Stage]
             self.ledger.refresh()
+            if can_be_finished(self.spec, self.ledger):
+                swap_in(self.session, self.spec, self.ledger, layout_of(self.session, self.spec), held)
             stages = self._stages()
             if not self.ledger.batches:
                 return []
@@ -96,10 +100,12 @@ class Rebuild:
             try:
                 done = self._build(stages, layout, progress)
             except Exception as error:
+                self._check(held)
                 discard_shadow(self.spec)
                 if not isinstance(error, FkPipelineError) and not is_from_spark(error):
                     raise
                 raise self._given_up(error) from error
+            self._check(held)
             self.ledger.record_rebuild(
                 "ready",
                 rebuild_id=uuid.uuid4().hex[:12],
@@ -112,6 +118,12 @@ class Rebuild:
             swap_in(self.session, self.spec, self.ledger, layout, held)
             return done
 
+    @staticmethod
+    def _check(held: Iterable[Check]) -> None:
+        """Nothing is done on behalf of a lease that was lost: others may have gone on since."""
+        for still_held in held:
+            still_held()
+
     def _stages(self) -> tuple[Stage, ...]:
         stale = stale_parts(self.spec, self.ledger)
         needed = cure(stale) if stale else None
@@ -119,6 +131,9 @@ class Rebuild:
             needed = Cure(Source.LANDING, tuple(Stage))
         left_open = self.ledger.open_rebuild
         begun = [Stage(name) for name in left_open["stages"]] if left_open else []
+        if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
+            why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
+            self._refuse(Cure(Source.LANDING, tuple(Stage)), why)
         chosen = downstream([*(self.asked if self.asked is not None else DEFAULT_STAGES[self.source]), *begun])
         if needed is not None:
             if needed.source is Source.LANDING and self.source is not Source.LANDING:
@@ -155,6 +170,8 @@ class Rebuild:
     def _refuse_what_is_gone(self) -> None:
         if self.source is not Source.LANDING:
             return
+        if tables_without_ledger(self.spec, self.ledger):
+            self._refuse_batches_without_files()
         removed = self.ledger.removed
         gone = [f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed]
         if gone:
@@ -165,6 +182,21 @@ class Rebuild:
                 fix="restore them; if the schema, keys, formats and order in the pipeline file are what they were, "
                 f"fk-pipeline rebuild {self.spec.file} --from {Source.CHANGELOG} does without",
             )
+
+    def _refuse_batches_without_files(self) -> None:
+        """The ledger was lost, and with it which files there were: the changelogs say which batches."""
+        warehouse, known = Warehouse(self.session, self.spec.home), set(self.ledger.batches)
+        for name in (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG):
+            if warehouse.version(name) is not None:
+                log = self.session.read.format("delta").load(warehouse.path(name))
+                gone = sorted({row[0] for row in log.select(s.BATCH).distinct().collect()} - known)
+                if gone:
+                    raise StateError(
+                        f"{len(gone)} batch(es) of {name} have no landing files, the first: {gone[0]}",
+                        where=self.spec.home,
+                        why="the ledger is lost, and a rebuild without them would lose these; nothing was changed",
+                        fix="restore the ledger or the files",
+                    )
 
     def _build(self, stages: tuple[Stage, ...], layout: Layout, progress: Progress) -> list[StageRebuild]:
         shadow = shadow_home(self.spec)
@@ -199,11 +231,11 @@ class Rebuild:
             )
 
     def _passes(self, stage: Stage, from_log: bool) -> list[BatchRange]:
-        """Ranges of all batches; of a log that is read again, those that it holds completely."""
+        """Ranges of all batches; of a log that is read again, those that may be in it."""
         known = self.ledger.batches
         chosen = known
         if from_log and stage in SIDE_OF:
-            chosen = [batch for batch in known if self.ledger.state(stage, batch).last_event == "succeeded"]
+            chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts]
         size = self.spec.settings.max_batches_per_pass
         return [part for whole in contiguous(chosen, known) for part in cut(whole, known, size)]
 

@@ -117,3 +117,16 @@ def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
     """The ledger was lost: nobody knows what the tables hold."""
     tables = (SUBSCRIPTION_STORE, RIGHT_TABLE)
     return not ledger.fingerprints and any(ledger.logs.version(f"{spec.home}/{t}") is not None for t in tables)
+
+
+def shadow_home(spec: PipelineSpec) -> str:
+    """Where a rebuild puts its tables until they are complete."""
+    return f"{spec.home}/rebuilding"
+
+
+def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
+    """A rebuild died while it was swapped in, and the next run makes the missing commits."""
+    ready = ledger.open_rebuild
+    if ready is None or dict(ready["fingerprints"]) != fingerprints(spec):
+        return False
+    return all(ledger.logs.version(f"{shadow_home(spec)}/{name}") is not None for name, _ in ready["rows"])

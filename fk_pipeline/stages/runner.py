@@ -63,6 +63,10 @@ class Runner:
         self.warehouse = warehouse or Warehouse(session, spec.home)
         self.ledger = ledger
 
+    def finish_rebuild(self) -> None:
+        """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""
+        finish_rebuild(self.session, self.spec, self.ledger, self.layout)
+
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
 
@@ -77,7 +81,7 @@ class Runner:
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)
                     return self._run_leased(stage, batches, held)
-            finish_rebuild(self.session, self.spec, self.ledger, self.layout)
+            self.finish_rebuild()
 
     def _run_leased(self, stage: Stage, batches: BatchRange, held: Check) -> StageRun:
         started = time.monotonic()

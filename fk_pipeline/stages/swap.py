@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.fingerprints import Source, fingerprints
+from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import lease
@@ -32,11 +32,6 @@ TABLES_OF: dict[Stage, tuple[str, ...]] = {
     Stage.RESOLVED_JOIN: (s.VERDICTS, s.RESOLVED_JOIN),
 }
 """The tables that a stage writes, but for the quarantine, which three stages share."""
-
-
-def shadow_home(spec: PipelineSpec) -> str:
-    """Where a rebuild puts its tables until they are complete."""
-    return f"{spec.home}/rebuilding"
 
 
 def discard_shadow(spec: PipelineSpec) -> None:
@@ -68,7 +63,7 @@ def swap_in(
     built = Warehouse(session, shadow_home(spec))
     rows = dict(ready["rows"])
     same_file = dict(ready["fingerprints"]) == fingerprints(spec)
-    if not same_file or any(built.version(name) is None for name in rows):
+    if not can_be_finished(spec, ledger):
         raise StateError(
             "a rebuild died while its tables were swapped in, and "
             + ("they are gone" if same_file else "the pipeline file was edited since"),
@@ -81,6 +76,7 @@ def swap_in(
         for still_held in held:
             still_held()
 
+    check()
     stages, source = [Stage(name) for name in ready["stages"]], Source(ready["source"])
     first, last = (ledger.batches[i] for i in (0, -1))
     info = CommitInfo(spec.name, "rebuild", BatchRange(first, last), ready["rebuild_id"], check)
@@ -94,7 +90,9 @@ def swap_in(
         rejected = built.read(layout.quarantine).where(F.col(s.SIDE) == origin)
         if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
             real.replace(rejected, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
-    ledger.adopt(Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader), stages)
+    copy = Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader)
+    copy.reads_landing = source is Source.LANDING
+    ledger.adopt(copy, stages)
     ledger.record_fingerprints(fingerprints(spec))
     ledger.record_rebuild("finished", **{k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")})
     discard_shadow(spec)
@@ -113,6 +111,9 @@ def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, in
         real.replace_all(rows, table, info)
         return
     keys = [name for name, _ in s.pk_columns(spec)]
+    if not real.read(table, version).groupBy(*map(quote, keys)).count().where("count > 1").isEmpty():
+        real.replace_all(rows, table, info)  # damage that a MERGE cannot mend
+        return
     content = [quote(name) for name in table.names if name not in (*keys, s.BATCH, s.CHANGED_AT)]
     old = real.read(table, version)
     both = rows.select(

@@ -100,6 +100,10 @@ class Entries:
         known, self._versions = self._versions, versions
         return versions != known
 
+    def forget(self) -> None:
+        """What was read cannot be trusted: the next look finds everything changed."""
+        self._versions = None
+
     def rows(self, table: str) -> list[Row]:
         """All rows, in the order of their entries."""
         stored = self.logs.table(f"{self.home}/{table}")

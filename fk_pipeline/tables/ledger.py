@@ -100,6 +100,13 @@ class Ledger:
         """Reads what other processes have written, if they have."""
         if not self.entries.changed():
             return
+        try:
+            self._load()
+        except BaseException:
+            self.entries.forget()
+            raise
+
+    def _load(self) -> None:
         self.files: dict[tuple[Side, str], LandedFile] = {}
         self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
         self.stages: dict[tuple[str, int], StageState] = {}
@@ -120,17 +127,32 @@ class Ledger:
         """A ledger elsewhere that knows what this one knows, but no run of some stages."""
         dropped = set(without)
         entries = Entries(home)
-        for table in ("files", "batches", "runs"):
+        for table in ("batches", "files", "runs"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
         return Ledger(home, self.upstream, self.inputs, self.reader)
 
     def adopt(self, other: Ledger, stages: Iterable[str]) -> None:
-        """Takes over what a copy has recorded of some stages since it was made. Idempotent."""
+        """Takes over what a copy has recorded of some stages since it was made. Idempotent.
+
+        Not the runs of a changelog stage that had read what was stored only, for a batch that was not done: it is due.
+        Nor the versions of the copy's tables.
+        """
         wanted, known = set(stages), {row["entry"] for row in self.entries.rows("runs")}
-        rows = [r for r in other.entries.rows("runs") if r["stage"] in wanted and r["entry"] not in known]
+        rows = [
+            row | {"versions": []}
+            for row in other.entries.rows("runs")
+            if row["stage"] in wanted and row["entry"] not in known and self._may_adopt(row, other)
+        ]
         self.entries.add("runs", rows)
         for row in rows:
             self._fold(row)
+
+    def _may_adopt(self, row: dict[str, Any], other: Ledger) -> bool:
+        return (
+            row["stage"] not in self.inputs
+            or other.reads_landing
+            or self.state(row["stage"], row["batch"]).last_event == "succeeded"
+        )
 
     def record_rebuild(self, event: str, **what: Any) -> None:
         """Records that a rebuild is ready to be swapped in, or is finished."""

@@ -36,7 +36,7 @@ class CommitInfo:
     batches: BatchRange
     run_id: str
     check: Callable[[], None] = lambda: None
-    """Called right before the commit; raises when it must not be made."""
+    """Called before and after the commit; raises when it must not be made, or came too late: the stage stays due."""
 
     def as_json(self) -> str:
         """The user metadata of the commit."""
@@ -176,3 +176,4 @@ def _commit(table: Table, info: CommitInfo) -> Iterator[None]:
     info.check()
     with faults.around(f"commit of {table.name}"):
         yield
+    info.check()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.errors import StateError, UsageError
+from fk_pipeline.errors import BadRecordError, StateError, UsageError
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -184,6 +184,13 @@ def test_a_lost_ledger_is_mended_from_the_landing_files(made: Any) -> None:
         shutil.rmtree(Path(made.pipeline.spec.home, table))
     with pytest.raises(StateError, match="no ledger"):
         made.pipeline.run()
+    file = made.folder / "landing" / "left" / f"{2:08d}.jsonl"
+    other = made.folder / "landing" / "right" / f"{2:08d}.jsonl"
+    kept = file.rename(made.folder / "kept"), other.rename(made.folder / "kept too")
+    with pytest.raises(StateError, match="have no landing files, the first: 2"):
+        made.pipeline.rebuild("landing")
+    for here, there in zip(kept, (file, other), strict=True):
+        here.rename(there)
     made.pipeline.rebuild("landing")
     assert made.result() == RESULT
     assert is_whole(made.pipeline)
@@ -235,9 +242,62 @@ def test_a_rebuild_that_dies_is_swapped_in_whole_or_not_at_all(made: Any, death:
         return
     with pytest.raises(StateError, match="swapped in"):
         made.pipeline.verify()
-    made.pipeline.run("0", ["right_table"])
-    made.pipeline.run()
+    with pytest.raises(StateError, match="swapped in"):
+        made.pipeline.export(made.folder / "out.jsonl")
+    plan = made.pipeline.plan()
+    assert (plan.stale, plan.due) == ({}, 0)
+    assert "swaps in the rest" in plan.fix
+    assert made.pipeline.run() == []
     assert made.result() == INNER
+    assert is_whole(made.pipeline)
+
+
+def test_a_rebuild_after_one_that_died_finishes_that_one_first(made: Any) -> None:
+    """A new batch that only the first had read is in the changelogs once."""
+    made.land(7, [(8, "a", "v8")], [("z", "Z")])
+    dies = ("before entry in runs", "before commit of right_table")
+    seen: list[str] = []
+
+    def die(point: str) -> None:
+        seen.append(point)
+        if "after entry in rebuilds" in seen and point in dies:
+            raise Killed
+
+    with faults.listening(die), contextlib.suppress(Killed):
+        made.pipeline.rebuild("landing")
+    made.pipeline = Pipeline(made.pipeline.spec, made.pipeline.session)
+    assert made.pipeline.ledger().open_rebuild is not None
+    made.pipeline.rebuild()
+    made.pipeline.run()
+    assert made.result() == RESULT | {8: ("v8", "A")}
+    assert made.pipeline.table("left_changelog").where("_fk_batch = 7").count() == 1
+    assert is_whole(made.pipeline)
+
+
+def test_rows_of_a_batch_that_fails_stay_and_the_batch_stays_due(made: Any) -> None:
+    made.land(2, [(5, "a", "v5")], ["{bad"])
+    edited(made, ("on_bad_record: quarantine", "on_bad_record: fail"), ("join: left", "join: inner"))
+    made.pipeline.discover()
+    with pytest.raises(StateError, match="join was 'left'"):
+        made.pipeline.run()
+    edited(made, ("join: inner", "join: left"))
+    with pytest.raises(BadRecordError):
+        made.pipeline.run()
+    made.pipeline.rebuild()
+    assert made.result() == RESULT
+    assert 2 in made.pipeline.due()[Stage.RIGHT_TABLE]
+    made.land(2, [(5, "a", "v5")], [("b", "B3")])
+    made.pipeline.run()
+    assert made.result() == RESULT | {1: ("v1", "B3"), 2: ("v2", "B3")}
+    assert is_whole(made.pipeline)
+
+
+def test_a_second_row_of_a_key_is_damage_that_a_rebuild_mends(made: Any) -> None:
+    table = f"delta.`{made.pipeline.spec.home}/resolved_join`"
+    made.pipeline.session.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id IN (1, 2)")
+    assert made.pipeline.verify().unexpected == 2
+    made.pipeline.rebuild("changelog", ["resolved_join"])
+    assert made.result() == RESULT
     assert is_whole(made.pipeline)
 
 
