@@ -66,10 +66,11 @@ def main() -> int:
         print(f"\nWRONG\n{error}\nAgain with --seed {wanted.seed}", flush=True)
         wrong = 1
     finally:
+        minutes = (time.monotonic() - started) / 60
+        print("\n" + "\n".join(f"{number:8,} {what}" for what, number in sorted(Long.totals.items())))
+        print(f"{minutes:8.1f} minutes", flush=True)
         Long.session.stop()
-    minutes = (time.monotonic() - started) / 60
-    print("\n" + "\n".join(f"{number:8,} {what}" for what, number in sorted(Long.totals.items())))
-    print(f"{wrong:8,} wrong schedules\n{minutes:8.1f} minutes")
+    print(f"{wrong:8,} wrong schedules")
     return wrong
 
 
