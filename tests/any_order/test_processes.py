@@ -10,8 +10,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 
-from fk_pipeline.pipeline import load
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
 from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -45,16 +47,15 @@ class Landed:
         command = [sys.executable, "-m", "fk_pipeline.cli.main", "run", str(self.file), *options]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def check(self, spark: object) -> None:
-        pipeline = load(self.file)
-        pipeline._session = spark  # type: ignore[assignment]
+    def check(self, spark: SparkSession) -> None:
+        pipeline = Pipeline(load_spec(self.file), spark)
         rows = pipeline.table("resolved_join").select("id", "v", "fk", "name").collect()
         assert {row[0]: tuple(row[1:]) for row in rows} == self.expected
         report = pipeline.verify()
         assert (report.ok, report.due) == (True, 0)
 
 
-def test_two_processes_at_the_same_time(tmp_path: Path, spark: object) -> None:
+def test_two_processes_at_the_same_time(tmp_path: Path, spark: SparkSession) -> None:
     landed = Landed(tmp_path)
     running = [landed.start("--batches", order) for order in ("0,1,2,3", "3,2,0..1,2")]
     ends = [(process.communicate()[1], process.returncode) for process in running]
@@ -77,7 +78,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_full_disk(tmp_path: Path, small_disk: Path, spark: object) -> None:
+def test_a_full_disk(tmp_path: Path, small_disk: Path, spark: SparkSession) -> None:
     landed = Landed(tmp_path, small_disk)
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 850_000)
@@ -94,7 +95,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path, spark: object) -> None:
     landed.check(spark)
 
 
-def test_an_executor_that_is_lost(tmp_path: Path, spark: object) -> None:
+def test_an_executor_that_is_lost(tmp_path: Path, spark: SparkSession) -> None:
     landed = Landed(tmp_path)
     done = subprocess.run(
         [sys.executable, LOSE_EXECUTOR, landed.file],
