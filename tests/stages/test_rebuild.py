@@ -91,6 +91,7 @@ def test_damaged_state_and_result_are_made_anew_and_their_history_stays(made: An
     assert is_whole(made.pipeline)
 
 
+@pytest.mark.slow
 def test_the_change_feed_of_the_result_has_only_the_rows_that_differ(made: Any) -> None:
     home = made.pipeline.spec.home
     made.pipeline.session.sql(f"UPDATE delta.`{home}/resolved_join` SET name = 'wrong' WHERE id = 2")
@@ -137,6 +138,7 @@ def test_an_edited_selection_and_foreign_key_are_computed_from_the_changelogs(ma
     assert is_whole(pipeline)
 
 
+@pytest.mark.slow
 def test_an_edited_schema_needs_the_landing_files(made: Any) -> None:
     pipeline = edited(
         made, ("v STRING, note", "v STRING, extra INT, note"), ("select: [id, v,", "select: [id, v, extra,")
@@ -292,6 +294,7 @@ def test_rows_of_a_batch_that_fails_stay_and_the_batch_stays_due(made: Any) -> N
     assert is_whole(made.pipeline)
 
 
+@pytest.mark.slow
 def test_a_second_row_of_a_key_is_damage_that_a_rebuild_mends(made: Any) -> None:
     table = f"delta.`{made.pipeline.spec.home}/resolved_join`"
     made.pipeline.session.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id IN (1, 2)")
