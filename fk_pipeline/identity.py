@@ -121,6 +121,15 @@ def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRan
         yield BatchRange.of(run[0], run[-1])
 
 
+def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
+    """The fewest ranges that cover `wanted`, no other known batch, and at most `size` known batches each.
+
+    >>> [str(r) for r in passes([1, 2, 3, 9], known=[1, 2, 3, 5, 9], size=2)]
+    ['1..2', '3', '9']
+    """
+    return [part for whole in contiguous(wanted, known) for part in cut(whole, known, size)]
+
+
 class Side(StrEnum):
     """Which input of the join a record belongs to."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, contiguous, cut, parse_batches
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.tables.lease import lease
 
@@ -226,15 +226,16 @@ class Pipeline:
                 self._restore(wanted.first)
         if self.ledger().open_rebuild is not None:
             self.runner.finish_rebuild()
+        size = self.spec.settings.max_batches_per_pass
         if ranges is not None:
             for wanted in ranges:
-                for part in self._cut(wanted):
+                for part in cut(wanted, self.ledger().batches, size):
                     done += [self._pass(Pass(stage, part), progress) for stage in chosen]
             return done
         for stage in chosen:
             ledger = self.ledger()
-            for wanted in contiguous(ledger.due(stage), ledger.batches):
-                done += [self._pass(Pass(stage, part), progress) for part in self._cut(wanted)]
+            for part in passes(ledger.due(stage), ledger.batches, size):
+                done.append(self._pass(Pass(stage, part), progress))
         return done
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
@@ -245,10 +246,6 @@ class Pipeline:
         if unknown:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
-
-    def _cut(self, wanted: BatchRange) -> list[BatchRange]:
-        """A range as passes of at most `max_batches_per_pass` known batches."""
-        return cut(wanted, self.ledger().batches, self.spec.settings.max_batches_per_pass)
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:
         if progress is not None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, contiguous, cut
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import can_be_finished, cure, stale_parts
 from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.tables.schemas import RIGHT_CHANGELOG
 
 INCREMENTAL, FULL = "incremental", "full"
-LOG_OF = {Stage.LEFT_CHANGELOG: "left_changelog", Stage.RIGHT_TABLE: "right_changelog"}
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,16 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
     for stage, why in due.items():
         side = SIDE_OF.get(stage)
         files = tuple(f for batch in why for f in estimate.files(batch, side)) if side else ()
-        passes = [p for r in contiguous(why, known) for p in cut(r, known, spec.settings.max_batches_per_pass)]
-        stored = ledger.logs.version(f"{spec.home}/{LOG_OF.get(stage, stage.value)}") is not None
+        table = RIGHT_CHANGELOG if stage is Stage.RIGHT_TABLE else stage.value
+        stored = ledger.logs.version(f"{spec.home}/{table}") is not None
         strategy = INCREMENTAL if stored else FULL
         reason = (
             "only the rows that these batches bring, own or concern"
             if stored
             else "nothing is stored yet: what these batches bring is the whole table"
         )
-        rows = estimate.of(stage, why)
-        plans.append(StagePlan(stage, why, tuple(passes), files, rows, strategy, reason))
+        ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
+        plans.append(StagePlan(stage, why, ranges, files, estimate.of(stage, why), strategy, reason))
     return Plan(stale, fix, found, tuple(plans))
 
 
@@ -85,16 +86,17 @@ def _due(ledger: Ledger, found: Discovery) -> dict[Stage, dict[BatchId, str]]:
     """Per stage, in running order, the batches that will be due when it comes to it, and why."""
     removed = ledger.removed
     fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.unlisted()]
-    changed = [f for f in found.changed if f.batch not in removed]
-    batches = {*ledger.batches, *(f.batch for f in fresh)}
+    news = {(f.batch, f.side): "it has new files" for f in fresh}
+    news |= {(f.batch, f.side): "its files changed" for f in found.changed if f.batch not in removed}
+    known = set(ledger.batches)
     due: dict[Stage, dict[BatchId, str]] = {}
     for stage in Stage:
         why: dict[BatchId, str] = {}
-        for batch in sorted(batches):
-            reason = ledger.why_due(stage, batch) if batch in ledger.batches else "a new batch"
-            for files, what in ((changed, "its files changed"), (fresh, "it has new files")):
-                if reason is None and any(f.batch == batch and f.side is SIDE_OF.get(stage) for f in files):
-                    reason = what
+        side = SIDE_OF.get(stage)
+        for batch in sorted(known | {f.batch for f in fresh}):
+            reason = ledger.why_due(stage, batch) if batch in known else "a new batch"
+            if reason is None and side is not None:
+                reason = news.get((batch, side))
             upstream = [up for up in UPSTREAM[stage] if batch in due[up]]
             if reason is None and upstream:
                 reason = f"{' and '.join(upstream)} will have run"
@@ -108,15 +110,16 @@ class _Estimate:
     """Rows by rule of three: what earlier batches had per byte of a landing file, and per changed row."""
 
     def __init__(self, ledger: Ledger, found: Discovery, due: dict[Stage, dict[BatchId, str]]) -> None:
-        self.ledger, self.due = ledger, due
-        new = [f for f in (*found.discovered, *found.changed) if f.batch not in ledger.removed]
-        self.new = {(f.side, f.path): f for f in new}
+        self.ledger, self.due, removed = ledger, due, ledger.removed
+        self.new: dict[tuple[int, Side], dict[str, LandedFile]] = {}
+        for file in (*found.discovered, *found.changed):
+            if file.batch not in removed:
+                self.new.setdefault((file.batch, file.side), {})[file.path] = file
 
     def files(self, batch: int, side: Side) -> list[LandedFile]:
         """The files of a batch as they are now."""
-        known = {(f.side, f.path): f for f in self.ledger.files_of(batch, side)}
-        now = known | {place: f for place, f in self.new.items() if place[0] is side and f.batch == batch}
-        return list(now.values())
+        known = {f.path: f for f in self.ledger.files_of(batch, side)}
+        return list((known | self.new.get((batch, side), {})).values())
 
     def of(self, stage: Stage, batches: Iterable[BatchId]) -> int | None:
         rows = [self._rows(stage, batch) for batch in batches]
@@ -128,23 +131,37 @@ class _Estimate:
         if stage is Stage.SUBSCRIPTION_STORE:
             return self._log_rows(Stage.LEFT_CHANGELOG, batch)
         if stage is Stage.RESOLVED_JOIN and batch not in self.due[Stage.RESPONSES]:
-            return sum(self.ledger.state(Stage.RESPONSES, batch).counts.values())
+            return self._answers(batch)
         changed = [self._log_rows(log, batch) for log in SIDE_OF]
-        answers = sum(sum(self.ledger.state(Stage.RESPONSES, b).counts.values()) for b in self.ledger.batches)
-        per_row = self._ratio(answers, sum(self._stored(log, b) for log in SIDE_OF for b in self.ledger.batches))
-        if None in (per_row, *changed):
+        if None in (self._answers_per_row, *changed):
             return None
-        return sum(rows or 0 for rows in changed) * (per_row or 0)
+        return sum(rows or 0 for rows in changed) * (self._answers_per_row or 0)
 
     def _log_rows(self, log: Stage, batch: BatchId) -> float | None:
         if batch not in self.due[log]:
             return self._stored(log, batch)
-        side = SIDE_OF[log]
-        size = sum(f.size for f in self.files(batch, side))
-        done = [b for b in self.ledger.batches if b not in self.due[log]]
-        seen = sum(f.size for b in done for f in self.ledger.files_of(b, side))
-        per_byte = self._ratio(sum(self._stored(log, b) for b in done), seen)
+        size = sum(f.size for f in self.files(batch, SIDE_OF[log]))
+        per_byte = self._rows_per_byte[log]
         return 0 if not size else None if per_byte is None else size * per_byte
+
+    @cached_property
+    def _rows_per_byte(self) -> dict[Stage, float | None]:
+        ratios = {}
+        for log, side in SIDE_OF.items():
+            done = [batch for batch in self.ledger.batches if batch not in self.due[log]]
+            size = sum(f.size for batch in done for f in self.ledger.files_of(batch, side))
+            ratios[log] = self._ratio(sum(self._stored(log, batch) for batch in done), size)
+        return ratios
+
+    @cached_property
+    def _answers_per_row(self) -> float | None:
+        batches = self.ledger.batches
+        return self._ratio(
+            sum(map(self._answers, batches)), sum(self._stored(log, batch) for log in SIDE_OF for batch in batches)
+        )
+
+    def _answers(self, batch: int) -> int:
+        return sum(self.ledger.state(Stage.RESPONSES, batch).counts.values())
 
     def _stored(self, log: Stage, batch: int) -> int:
         return self.ledger.state(log, batch).counts.get("rows", 0)

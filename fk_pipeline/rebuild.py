@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.landing import LandingZone, look
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, contiguous, cut, downstream
+from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.stages.failures import is_from_spark, root_message
@@ -36,7 +35,7 @@ from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.lease import Check, lease
+from fk_pipeline.tables.lease import leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 from fk_pipeline.verify.rejoin import TABLES, verify
@@ -86,26 +85,25 @@ class Rebuild:
             UsageError: this rebuild would not make the tables fit the pipeline file.
             StateError: it cannot be done; nothing was changed.
         """
-        with ExitStack() as stack:
-            held = [stack.enter_context(lease(self.spec.home, stage)) for stage in Stage]
+        with leases(self.spec.home, Stage) as check:  # nothing is done on behalf of one that was lost
             self.ledger.refresh()
+            layout = layout_of(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):
-                swap_in(self.session, self.spec, self.ledger, layout_of(self.session, self.spec), held)
+                swap_in(self.session, self.spec, self.ledger, layout, check)
             stages = self._stages()
             if not self.ledger.batches:
                 return []
             self._refuse_what_is_gone()
-            layout = layout_of(self.session, self.spec)
             discard_shadow(self.spec)
             try:
                 done = self._build(stages, layout, progress)
             except Exception as error:
-                self._check(held)
+                check()
                 discard_shadow(self.spec)
                 if not isinstance(error, FkPipelineError) and not is_from_spark(error):
                     raise
                 raise self._given_up(error) from error
-            self._check(held)
+            check()
             self.ledger.record_rebuild(
                 "ready",
                 rebuild_id=uuid.uuid4().hex[:12],
@@ -115,14 +113,8 @@ class Rebuild:
                 rows=[item for stage in done for item in stage.rows.items()],
                 seconds=[(stage.stage, stage.seconds) for stage in done],
             )
-            swap_in(self.session, self.spec, self.ledger, layout, held)
+            swap_in(self.session, self.spec, self.ledger, layout, check)
             return done
-
-    @staticmethod
-    def _check(held: Iterable[Check]) -> None:
-        """Nothing is done on behalf of a lease that was lost: others may have gone on since."""
-        for still_held in held:
-            still_held()
 
     def _stages(self) -> tuple[Stage, ...]:
         stale = stale_parts(self.spec, self.ledger)
@@ -236,8 +228,7 @@ class Rebuild:
         chosen = known
         if from_log and stage in SIDE_OF:
             chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts]
-        size = self.spec.settings.max_batches_per_pass
-        return [part for whole in contiguous(chosen, known) for part in cut(whole, known, size)]
+        return passes(chosen, known, self.spec.settings.max_batches_per_pass)
 
     def _write_log(self, warehouse: Warehouse, layout: Layout, side: Side) -> None:
         table = layout.changelog(side)

@@ -6,8 +6,7 @@ and whoever runs a stage next makes the missing ones first. Making one twice cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 
 import fsspec
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +18,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -43,17 +42,14 @@ def discard_shadow(spec: PipelineSpec) -> None:
 
 def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
     """Makes the commits that a rebuild died before, if there is one."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(lease(spec.home, stage)) for stage in Stage]
+    with leases(spec.home, Stage) as check:
         ledger.refresh()
         if ledger.open_rebuild is not None:
-            swap_in(session, spec, ledger, layout, held)
+            swap_in(session, spec, ledger, layout, check)
 
 
-def swap_in(
-    session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, held: Sequence[Callable[[], None]]
-) -> None:
-    """Swaps in the rebuild that the ledger says is ready. The caller holds the leases of all stages.
+def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, check: Check) -> None:
+    """Swaps in the rebuild that the ledger says is ready. The caller holds the leases of all stages; `check` is theirs.
 
     Raises:
         StateError: its tables are gone, or the pipeline file was edited since.
@@ -62,8 +58,8 @@ def swap_in(
     assert ready is not None
     built = Warehouse(session, shadow_home(spec))
     rows = dict(ready["rows"])
-    same_file = dict(ready["fingerprints"]) == fingerprints(spec)
     if not can_be_finished(spec, ledger):
+        same_file = dict(ready["fingerprints"]) == fingerprints(spec)
         raise StateError(
             "a rebuild died while its tables were swapped in, and "
             + ("they are gone" if same_file else "the pipeline file was edited since"),
@@ -71,10 +67,6 @@ def swap_in(
             why="some of the stored tables are from before the rebuild, some from after",
             fix=f"fk-pipeline rebuild {spec.file} --from {ready['source']}",
         )
-
-    def check() -> None:
-        for still_held in held:
-            still_held()
 
     check()
     stages, source = [Stage(name) for name in ready["stages"]], Source(ready["source"])
@@ -111,11 +103,11 @@ def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, in
         real.replace_all(rows, table, info)
         return
     keys = [name for name, _ in s.pk_columns(spec)]
-    if not real.read(table, version).groupBy(*map(quote, keys)).count().where("count > 1").isEmpty():
+    old = real.read(table, version)
+    if not old.groupBy(*map(quote, keys)).count().where("count > 1").isEmpty():
         real.replace_all(rows, table, info)  # damage that a MERGE cannot mend
         return
     content = [quote(name) for name in table.names if name not in (*keys, s.BATCH, s.CHANGED_AT)]
-    old = real.read(table, version)
     both = rows.select(
         *map(quote, keys), F.struct(*map(quote, table.names)).alias("new"), F.struct(*content).alias("n")
     )

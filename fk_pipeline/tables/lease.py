@@ -8,8 +8,8 @@ object store there is no lease yet: let one scheduler do all runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
@@ -62,6 +62,19 @@ def lease(
         yield check
     finally:
         held.release()
+
+
+@contextmanager
+def leases(home: str, names: Iterable[str]) -> Iterator[Check]:
+    """Holds several leases, taken in the order given; yields a check that all are still held."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(lease(home, name)) for name in names]
+
+        def check() -> None:
+            for still_held in held:
+                still_held()
+
+        yield check
 
 
 def _content(file: Path) -> str:

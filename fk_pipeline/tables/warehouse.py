@@ -111,9 +111,8 @@ class Warehouse:
 
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
-        columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
         target = self.path(table.name).replace("`", "``")
-        writer = frame.select(*columns).writeTo(f"delta.`{target}`").using("delta")
+        writer = _typed(frame, table).writeTo(f"delta.`{target}`").using("delta")
         for name, value in table.delta_properties.items():
             writer = writer.tableProperty(name, value)
         if table.partition_by:
@@ -132,8 +131,7 @@ class Warehouse:
             self.session.conf.unset(USER_METADATA)
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
-        columns = [F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns]
-        writer = frame.select(*columns).write.format("delta").option("userMetadata", info.as_json())
+        writer = _typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
         for name, value in table.delta_properties.items():
             writer = writer.option(name, value)
         return writer.partitionBy(*table.partition_by) if table.partition_by else writer
@@ -169,6 +167,11 @@ class Warehouse:
                 )
         finally:
             self.session.catalog.dropTempView(view)
+
+
+def _typed(frame: DataFrame, table: Table) -> DataFrame:
+    """The columns of a table, in its order and with its types."""
+    return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from hypothesis import assume, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import UPSTREAM, BatchRange, Stage
@@ -30,6 +30,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.tables import faults
 from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, Place, story
+from tests.deaths import Killed
 
 BATCHES = range(7)
 DIE = Path(__file__).parent / "die.py"
@@ -38,10 +39,6 @@ batches = st.sampled_from(BATCHES)
 sides = st.sampled_from([LEFT, RIGHT])
 stages = st.sampled_from(list(Stage))
 seeds = st.integers(0, 2**32 - 1)
-
-
-class Killed(BaseException):
-    """The run dies here: nothing after this point happens, as after a `kill -9`."""
 
 
 class Broken(RuntimeError):
@@ -68,6 +65,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.landings: list[tuple[str, Place, Content]] = []
         self.log: list[str] = []
         self.split: set[Place] = set()
+        self.vanished: set[Place] = set()
         self.may_be_due = True
         self.died = False
 
@@ -81,7 +79,7 @@ class AnyOrder(RuleBasedStateMachine):
     )
     def begin(self, join: str, sequenced: bool, faulty: bool, seed: int) -> None:
         self.random, self.faulty = Random(seed), faulty
-        self.join, self.histories = join, Histories(self.random, self.worlds, sequenced)
+        self.histories = Histories(self.random, self.worlds, sequenced)
         order = "    sequence_by: seq\n" if sequenced else ""
         self.file = self.folder / "pipeline.yaml"
         self.file.write_text(
@@ -119,6 +117,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
         expected = self.histories.join(self.landed, self.inner)
         self._compare(self._result(self.pipeline), expected)
+        self._compare_hashes()
         report = self.pipeline.verify()
         assert (report.ok, report.due, report.pending, report.rows) == (True, 0, 0, len(expected)), report
         if self.random.random() < 0.3 and self.landed:
@@ -167,7 +166,6 @@ class AnyOrder(RuleBasedStateMachine):
             if (batch, of) not in self.withdrawn:
                 self._rewrite((batch, of), self.histories.content(of, share))
 
-    @precondition(lambda self: len(self.landings) > 3)
     @rule(side=sides, data=st.data(), how=st.sampled_from(["back to an older content", "cut", "emptied"]))
     def is_rewritten_by_what_was_there(self, side: str, data: st.DataObject, how: str) -> None:
         known = sorted({place for _, place, _ in self.landings if place[1] == side and place not in self.withdrawn})
@@ -189,6 +187,7 @@ class AnyOrder(RuleBasedStateMachine):
         assume(read)
         batch, side = data.draw(st.sampled_from(read))
         self._say(f"files of batch {batch} {side} vanish")
+        self.vanished.add((batch, side))
         for path in self._paths(batch, side):
             path.unlink(missing_ok=True)
 
@@ -271,10 +270,30 @@ class AnyOrder(RuleBasedStateMachine):
         """With something to do, at a point around one of its commits; then another process goes on."""
         self._die(after, killed)
 
+    @rule(source=st.sampled_from(["changelog", "landing"]), after=st.integers(1, 60))
+    def is_rebuilt(self, source: str, after: int) -> None:
+        """Beside the tables, and swapped in; where runs may die, it may too, before the swap or in it."""
+        begun = self.pipeline.ledger().open_rebuild
+        assume(source == "landing" or begun is None or begun["source"] == source)
+        assume(source == "changelog" or self.vanished <= set(self.withdrawn))
+        self.totals["rebuilds"] += 1
+        self.may_be_due = True
+
+        def rebuild() -> None:
+            self._say(f"is rebuilt from {source}")
+            with self._explained():
+                self.pipeline.rebuild(source)
+
+        if self.faulty:
+            self._until(after, True, rebuild)
+        else:
+            rebuild()
+
     @precondition(lambda self: self.may_be_due)
     @rule()
     def is_verified_on_the_way(self) -> None:
         """Whatever differs now, work that is due explains it."""
+        assume(self.pipeline.ledger().open_rebuild is None)
         self._say("is verified")
         self.pipeline.discover()
         report = self.pipeline.verify()
@@ -284,11 +303,15 @@ class AnyOrder(RuleBasedStateMachine):
     # ---- helpers
 
     def _something_to_do(self) -> None:
-        place = self.random.choice([p for p in sorted(self.landed) if p not in self.withdrawn])
+        place = self.random.choice(sorted(self.landed))
         self._rewrite(place, self.histories.content(place[1], 0.5))
 
     def _die(self, after: int, killed: bool) -> None:
         self._something_to_do()
+        self._until(after, killed, lambda: self._run("all that is due, and"))
+
+    def _until(self, after: int, killed: bool, work: Callable[[], None]) -> None:
+        """Work that dies at a point, or fails there; then another process goes on."""
         count = 0
 
         def die(point: str) -> None:
@@ -302,7 +325,7 @@ class AnyOrder(RuleBasedStateMachine):
                 raise Killed if killed else Broken
 
         with faults.listening(die), contextlib.suppress(Killed, Broken):
-            self._run("all that is due, and")
+            work()
             self._say("nothing happens")
         self.pipeline = self._open(self.file)
 
@@ -324,18 +347,18 @@ class AnyOrder(RuleBasedStateMachine):
         self.log.append(what)
         note(what)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except FkPipelineError as error:
             raise AssertionError(f"{self._story()}\n{type(error).__name__}: {error}") from error
 
-    def _run(self, what: str, some: str | None = None, only: list[Stage] | None = None) -> None:
+    def _run(self, what: str, some: str | None = None) -> None:
         self._say(f"run {what}")
         self.may_be_due = True
         with self._explained():
-            done = self.pipeline.run(some, only)
+            done = self.pipeline.run(some)
         self.totals["stage runs"] += len(done)
 
     def _run_stage(self, stage: Stage, some: BatchRange) -> None:
@@ -353,6 +376,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _put(self, batch: int, side: str, content: Content) -> None:
         """Writes a batch as one file, or as two that are read in name order."""
         one, two = self._paths(batch, side)
+        self.vanished.discard((batch, side))
         lines = content.text(side).splitlines(keepends=True)
         two_files = (batch, side) in self.split or self.random.random() < 0.15
         self.split |= {(batch, side)} if two_files else set()
@@ -393,6 +417,20 @@ class AnyOrder(RuleBasedStateMachine):
             f"shortest history is {key}:\n{told}\nexpected {expected.get(key)}, found {found.get(key)}\n"
             + "\n".join(rows)
         )
+
+    def _compare_hashes(self) -> None:
+        """A row of the result carries the hashes of the rows that are current now (architecture, rule 3)."""
+        table = self.pipeline.table
+        there, left = table("resolved_join").alias("r"), table("subscription_store").alias("s")
+        right = table("right_table").select("k", "_fk_hash").alias("t")
+        rows = there.join(left, "_fk_pk_id", "left").join(right, F.col("s._fk_fk_k") == F.col("t.k"), "left")
+        wrong = rows.where(
+            "NOT (r._fk_left_hash <=> s._fk_hash AND r._fk_right_hash <=> t._fk_hash AND r._fk_fk_k <=> s._fk_fk_k)"
+        )
+        keys = [row[0] for row in wrong.select("_fk_pk_id").collect()]
+        if keys:
+            _, told = min(story(key, self.landings) for key in keys)
+            raise AssertionError(f"{self._story()}\n{len(keys)} result rows have the hashes of other rows:\n{told}")
 
     def _of(self, name: str, key: int) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.pipeline.table(name).where(f"_fk_pk_id = {key}").collect()]

@@ -15,12 +15,9 @@ from fk_pipeline.errors import LeaseLostError, StageError
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.tables import faults
+from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark
-
-
-class Killed(BaseException):
-    """Nothing after this happens, as after a `kill -9`."""
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.tables import faults
+from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark
 
@@ -198,8 +199,8 @@ def test_a_lost_ledger_is_mended_from_the_landing_files(made: Any) -> None:
     assert is_whole(made.pipeline)
 
 
-class Killed(BaseException):
-    """Nothing after this happens, as after a `kill -9`."""
+FIRST = "after entry in rebuilds"
+"""The point at which the swap begins."""
 
 
 def rebuild_and_die(made: Any, wanted: Callable[[list[str]], bool]) -> list[str]:
@@ -327,7 +328,3 @@ def test_a_rebuild_may_die_at_every_point_of_its_swap(made: Any) -> None:
         swap += 1
     assert swap > 10
     assert made.result() == INNER
-
-
-FIRST = "after entry in rebuilds"
-"""The point at which the swap begins."""
