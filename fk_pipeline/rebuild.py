@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.landing import LandingZone, look
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
+from fk_pipeline.failures import is_from_spark, root_message
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.changelog import anew
-from fk_pipeline.stages.failures import is_from_spark, root_message
 from fk_pipeline.stages.fingerprints import (
     DEFAULT_STAGES,
     Cure,

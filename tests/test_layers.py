@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 LAYERS: dict[str, int] = {
     "fk_pipeline.errors": 0,
+    "fk_pipeline.failures": 0,
     "fk_pipeline.identity": 0,
     "fk_pipeline.environment": 0,
     "fk_pipeline.spec": 1,

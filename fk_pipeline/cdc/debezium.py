@@ -19,6 +19,7 @@ from fk_pipeline.cdc.records import (
     PARSE_OPTIONS,
     TRIMMED,
     TRUNCATE,
+    JsonLines,
     fields_of_texts,
     misfit,
     missing_key,
@@ -32,7 +33,7 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update did not change and PostgreSQL therefore did not send."""
 
 
-class Debezium:
+class Debezium(JsonLines):
     """Reads the envelope shapes (a) and (b)."""
 
     name = "debezium"

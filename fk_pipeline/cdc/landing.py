@@ -23,8 +23,11 @@ from fk_pipeline.tables.ledger import LandedFile, Ledger
 READER_VERSION = "1"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
 
-ENDINGS = (".jsonl", ".json", ".ndjson")
+JSON_LINES = (".jsonl", ".json", ".ndjson")
 """Endings of files with one JSON value per line; each also with `.gz`."""
+
+ENDINGS = {"parquet": (".parquet", ".parq")}
+"""Endings of the files of a format that is not written as JSON lines."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,14 @@ class FsspecLandingZone:
 
 
 def _is_data(path: str) -> bool:
-    name = path.rsplit("/", 1)[-1]
-    return not name.startswith((".", "_")) and name.removesuffix(".gz").endswith(ENDINGS)
+    return not path.rsplit("/", 1)[-1].startswith((".", "_"))
+
+
+def _stem(path: str, side: SideSpec) -> str | None:
+    """The name of a file without its ending; None when the format of the side has no such files."""
+    name, endings = path.rsplit("/", 1)[-1], ENDINGS.get(side.format)
+    bare = name if endings else name.removesuffix(".gz")
+    return next((bare.removesuffix(e) for e in endings or JSON_LINES if bare.endswith(e)), None)
 
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:
@@ -110,10 +119,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
             )
         text = match[1] if match.re.groups else match[0]
     else:
-        stem = name.removesuffix(".gz")
-        for ending in ENDINGS:
-            stem = stem.removesuffix(ending)
-        numbers = re.findall(r"\d+", stem)
+        numbers = re.findall(r"\d+", _stem(path, side) or "")
         if not numbers:
             return None
         text = numbers[-1]
@@ -152,7 +158,7 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
-        found = zone.list(spec.landing(side))
+        found = [f for f in zone.list(spec.landing(side)) if _stem(f.path, spec.side(side)) is not None]
         for file in found:
             path = spec.relative(file.path)
             known = ledger.files.get((side, path))

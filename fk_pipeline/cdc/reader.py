@@ -1,4 +1,4 @@
-"""Landing files as lines with their place, and the formats by name."""
+"""Landing files as lines (of a columnar file: rows) with their place, and the formats by name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.debezium import Debezium
-from fk_pipeline.cdc.records import Format
-from fk_pipeline.cdc.records import text as text_literal
+from fk_pipeline.cdc.parquet import Parquet
+from fk_pipeline.cdc.records import Format, text
 from fk_pipeline.cdc.rows import Rows
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.tables.ledger import LandedFile
 
-_FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Rows())}
+_FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Parquet(), Rows())}
 
 
 def format_of(side: SideSpec) -> Format:
@@ -22,32 +23,32 @@ def format_of(side: SideSpec) -> Format:
     return _FORMATS[side.format]
 
 
-def read_lines(session: SparkSession, files: Mapping[int, Sequence[LandedFile]], spec: PipelineSpec) -> DataFrame:
-    """One row per line of the files, split on the line feed only.
+def read_lines(
+    session: SparkSession, files: Mapping[int, Sequence[LandedFile]], spec: PipelineSpec, side: Side
+) -> DataFrame:
+    """One row per line of the files.
 
     Args:
         session: a Spark session.
         files: per batch its files, in the order in which they count.
         spec: the pipeline; the paths are relative to its file.
+        side: whose files they are.
 
     Returns:
-        `value` (the line) and its place: `batch`, `file`, `file_number`, `block`, `position`.
+        `value` (what the format of the side reads of a line) and its place: `batch`, `file`, `file_number`, `block`,
+        `position`.
     """
     places = [
         (spec.location(f.path), int(batch), number) for batch, group in files.items() for number, f in enumerate(group)
     ]
-    text = session.read.text([path for path, _, _ in places], lineSep="\n").select(
-        "value",
-        _plain_path(F.col("_metadata.file_path")).alias("file"),
-        F.col("_metadata.file_block_start").alias("block"),
-        F.monotonically_increasing_id().alias("position"),
-    )
+    lines = format_of(spec.side(side)).read(session, [path for path, _, _ in places], spec.side(side))
+    lines = lines.withColumn("file", _plain_path(F.col("path"))).drop("path")
     if len(places) == 1:
         _, batch, number = places[0]
-        return text.withColumn("batch", F.lit(batch)).withColumn("file_number", F.lit(number))
-    values = ", ".join(f"({text_literal(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
+        return lines.withColumn("batch", F.lit(batch)).withColumn("file_number", F.lit(number))
+    values = ", ".join(f"({text(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
     index = session.sql(f"SELECT * FROM VALUES {values} AS files(file, batch, file_number)")
-    return text.join(F.broadcast(index), "file")
+    return lines.join(F.broadcast(index), "file")
 
 
 def _without_scheme(path: str) -> str:

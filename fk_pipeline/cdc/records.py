@@ -1,6 +1,6 @@
 """What every format makes of a line: an event, something to ignore, or a record for the quarantine.
 
-A format is one small class (`Format`). It gets lines with their place and returns one row per line:
+A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line:
 
 | column | |
 |---|---|
@@ -11,18 +11,20 @@ A format is one small class (`Format`). It gets lines with their place and retur
 | `sequence` | the source's own order, of the format's `sequence_type` |
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
 
-and, unchanged, `value` (the line) and its place: `batch`, `file`, `file_number` (position in the batch's list), `block`
-(offset of the split in the file) and `position` (order within the split).
+and `value` (the line as text; of a columnar file only that of a bad record) and, unchanged, its place: `batch`, `file`,
+`file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order within the
+split).
 
 Formats are written in SQL text: one call each, where a tree of Column objects costs thousands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.spec import Column, SideSpec, quote
 
@@ -41,9 +43,26 @@ class Format(Protocol):
     sequence_type: str
     """DDL of the order that the source gives its events; a struct, compared field by field."""
 
+    def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
+        """The files as lines: `value`, `path` (the URI of the file), `block` and `position`."""
+        ...
+
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line, as the table above says."""
         ...
+
+
+class JsonLines:
+    """Reads one text per line, split on the line feed only."""
+
+    def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
+        """`value` is the line."""
+        return session.read.text(list(paths), lineSep="\n").select(
+            "value",
+            F.col("_metadata.file_path").alias("path"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.monotonically_increasing_id().alias("position"),
+        )
 
 
 def text(value: str) -> str:
@@ -66,16 +85,34 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
 
     Args:
         side: declares the columns.
-        texts: as in `typed_row`.
+        texts: as in `typed_row`; columns that are left out fit.
         row: SQL of the struct that `typed_row` made.
     """
     found = [
         f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
         f"CONCAT({text(f'column {c.name}: ')}, SUBSTRING({texts[c.name]}, 1, 80), {text(f' is not {c.type}')}), NULL)"
         for c in side.columns
-        if _base(c) != "STRING"
+        if c.name in texts and _base(c) != "STRING"
     ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def operation_problem(side: SideSpec, misfit: str, missing_key: str) -> str:
+    """SQL (STRING): what is wrong with a plain row, whose first letter of the operation is `op`; null when nothing is.
+
+    Args:
+        side: whose row it is.
+        misfit: SQL of the first value that does not fit.
+        missing_key: SQL of the key column that is null.
+    """
+    problem = f"COALESCE(IF(deleted, NULL, {misfit}), {missing_key})"
+    if side.op_column is None:
+        return problem
+    return (
+        f"CASE WHEN op IS NULL THEN {text(f'no operation in {side.op_column}')} "
+        "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN CONCAT('unknown operation ', op) "
+        f"WHEN op = 't' THEN NULL ELSE {problem} END"
+    )
 
 
 def missing_key(side: SideSpec, row: str) -> str:

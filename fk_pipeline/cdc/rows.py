@@ -16,16 +16,18 @@ from fk_pipeline.cdc.records import (
     PARSE_OPTIONS,
     TRIMMED,
     TRUNCATE,
+    JsonLines,
     fields_of_texts,
     misfit,
     missing_key,
+    operation_problem,
     text,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
 
 
-class Rows:
+class Rows(JsonLines):
     """Reads one JSON object per line."""
 
     name = "rows"
@@ -37,13 +39,8 @@ class Rows:
         schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
         op = f"LOWER(SUBSTRING(_record.{quote(side.op_column)}, 1, 1))" if side.op_column else "'u'"
         texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
-        bad = (
-            "CASE WHEN _record._corrupt IS NOT NULL THEN 'not a JSON object' "
-            f"WHEN op IS NULL THEN {text(f'no operation in {side.op_column}')} "
-            "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN CONCAT('unknown operation ', op) "
-            "WHEN op = 't' THEN NULL "
-            f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
-        )
+        problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
+        bad = f"IF(_record._corrupt IS NOT NULL, 'not a JSON object', {problem})"
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")

@@ -59,7 +59,7 @@ class SideSpec(_Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
     path: str = Field(min_length=1)
-    format: Literal["debezium", "rows"] = "debezium"
+    format: Literal["debezium", "parquet", "rows"] = "debezium"
     schema_: str = Field(alias="schema", min_length=1)
     key: StringList
     sequence_by: str | None = None
@@ -108,8 +108,10 @@ class SideSpec(_Frozen):
                 re.compile(self.batch_by)
             except re.error as error:
                 raise _problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
-        if self.op_column is not None and self.format != "rows":
-            raise _problem("op_column goes with 'format: rows'; other formats name the operation", "op_column")
+        if self.op_column is not None and self.format == "debezium":
+            raise _problem(
+                "op_column goes with plain rows (rows, parquet); other formats name the operation", "op_column"
+            )
         return self
 
 

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import FkPipelineError, StageError
+from fk_pipeline.failures import is_conflict, is_from_spark, root_message
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.failures import is_conflict, is_from_spark, root_message
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.swap import finish_rebuild

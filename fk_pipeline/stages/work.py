@@ -181,7 +181,7 @@ class StageWork:
                 self._quarantine(None, 0, side)
             return counts
         side_spec = self.spec.side(side)
-        lines = read_lines(self.warehouse.session, files, self.spec)
+        lines = read_lines(self.warehouse.session, files, self.spec, side)
         records = evaluate(format_of(side_spec).parse(lines, side_spec), self.spec, side, self.careful)
         records = mark_last(records, self.spec, side).withColumn(
             "why", F.when(F.col("kind") == IGNORED, F.col("reason"))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec
 
 pytestmark = pytest.mark.spark
@@ -193,3 +197,65 @@ def test_plain_rows_with_and_without_an_operation(spark: SparkSession) -> None:
     ]
     plain = parsed(spark, [{"id": 1}, {"id": 2, "size": 5.5}], side(format="rows"))
     assert [(r["kind"], r["reason"]) for r in plain] == [("event", None), ("bad", "column size: 5.5 is not INT")]
+
+
+def from_parquet(spark: SparkSession, folder: Path, sql: str, spec: SideSpec) -> list[dict[str, Any]]:
+    """The rows of a Parquet file that a query makes, as `parsed` gives lines."""
+    spark.sql(sql).coalesce(1).write.mode("overwrite").parquet(str(folder))
+    lines = format_of(spec).read(spark, [str(file) for file in folder.glob("*.parquet")], spec)
+    lines = lines.selectExpr("value", "7 AS batch", "path AS file", "0 AS file_number", "block", "position")
+    return [row.asDict(recursive=True) for row in format_of(spec).parse(lines, spec).orderBy("position").collect()]
+
+
+def test_rows_of_a_parquet_file(spark: SparkSession, tmp_path: Path) -> None:
+    spec = side(
+        format="parquet", op_column="op", schema="id BIGINT, name STRING, size INT, born DATE, price DECIMAL(4,1)"
+    )
+    found = from_parquet(
+        spark,
+        tmp_path,
+        "SELECT * FROM VALUES ('insert', 1, 'a', 3L, '2013-01-31', 1.25D, 0), ('D', 1, null, null, null, null, 0), "
+        "('?', 1, null, null, null, null, 0), (null, 1, null, null, null, null, 0), ('u', null, 'a', 3L, null, 1, 0), "
+        "('u', 2, 'b', 99999999999L, null, 1, 0), ('u', 3, 'c', null, 'no date', 1, 0), "
+        "('t', null, null, null, null, null, 0) AS rows(op, ID, name, size, born, price, unused)",
+        spec,
+    )
+    assert [(r["kind"], r["reason"], r["deleted"]) for r in found] == [
+        ("event", None, False),
+        ("event", None, True),
+        ("bad", "unknown operation ?", False),
+        ("bad", "no operation in op", None),
+        ("bad", "key column id is null", False),
+        ("bad", "column size: 99999999999 is not INT", False),
+        ("bad", "column born: no date is not DATE", False),
+        ("truncate", None, True),
+    ]
+    row = {"id": 1, "name": "a", "size": 3, "born": date(2013, 1, 31), "price": Decimal("1.3")}
+    assert (found[0]["row"], found[0]["value"]) == (row, None)
+    assert json.loads(found[6]["value"])["born"] == "no date"
+    assert found[5]["sequence"] == {"arrival": 7}
+    assert [r["position"] for r in found] == [*range(8)]
+
+
+def test_a_parquet_file_may_lack_columns(spark: SparkSession, tmp_path: Path) -> None:
+    spec = side(format="parquet", schema="id BIGINT, name STRING")
+    found = from_parquet(spark, tmp_path, "SELECT 1L AS id, 5 AS other", spec)
+    assert [(r["kind"], r["row"]) for r in found] == [("event", {"id": 1, "name": None})]
+    lost = from_parquet(spark, tmp_path, "SELECT 5 AS other", side(format="parquet", op_column="op"))
+    assert [(r["kind"], r["reason"]) for r in lost] == [("bad", "no operation in op")]
+
+
+def test_parquet_files_of_other_types_are_read_together_and_broken_ones_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, rows in enumerate(["1 AS id, void AS name", "2L AS id, 'b' AS name", "'3' AS id, array(1) AS more"]):
+        spark.sql(f"SELECT {rows.replace('void', 'null')}").coalesce(1).write.parquet(str(tmp_path / str(number)))
+    spec = side(format="parquet", schema="id INT, name STRING")
+    files = sorted(str(file) for file in tmp_path.glob("*/*.parquet"))
+    lines = format_of(spec).read(spark, files, spec).selectExpr("*", "7 AS batch")
+    rows = format_of(spec).parse(lines, spec).collect()
+    assert sorted((*r["row"], r["kind"]) for r in rows) == [(1, None, "event"), (2, "b", "event"), (3, None, "event")]
+    broken = tmp_path / "broken.parquet"
+    broken.write_text("no parquet")
+    with pytest.raises(LandingError, match="cannot be read as Parquet"):
+        format_of(spec).read(spark, [*files, str(broken)], spec)
