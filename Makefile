@@ -6,13 +6,14 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all fuzz lint format lock clean
+.PHONY: help setup demo test test-fast test-all fuzz bench lint format lock clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+BENCH_STAMP := $(VENV)/.bench-done
 UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
@@ -36,6 +37,9 @@ test-fast: $(STAMP) ## the tests without Spark
 
 fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes
 	$(BIN)/python -m tests.any_order.fuzz $(FUZZ)
+
+bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
+	$(BIN)/python benchmarks $(BENCH)
 
 test-all: $(STAMP) ## every test
 	$(BIN)/pytest
@@ -93,5 +97,13 @@ else
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endif
+	@touch $@
+
+$(BENCH_STAMP): benchmarks/requirements.txt $(STAMP)
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --requirement $<
+else
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $<
 endif
 	@touch $@

@@ -6,6 +6,7 @@ they are called and whether they are deterministic.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import sqlglot
@@ -107,13 +108,7 @@ def parse_expression(text: str) -> Expression:
     Raises:
         SqlTextError: not one scalar expression, or one that is not deterministic.
     """
-    try:
-        parsed = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
-    except SqlglotError as error:
-        raise SqlTextError(f"not a SQL expression: {_first_line(error)}") from None
-    if len(parsed) != 1 or isinstance(parsed[0], (exp.Query, exp.Command, exp.DDL, exp.DML)):
-        raise SqlTextError("not one SQL expression over the columns")
-    tree = parsed[0]
+    tree = _one_tree(text)
     for node in tree.walk():
         if isinstance(node, (exp.Query, exp.Subquery)):
             raise SqlTextError("a subquery is not possible here")
@@ -136,6 +131,25 @@ def parse_expression(text: str) -> Expression:
         raise SqlTextError("'*' is not possible here; name the columns, or leave select out for all of them")
     result = tree.alias if isinstance(tree, exp.Alias) else (body.name if isinstance(body, exp.Column) else None)
     return Expression(text, result, tuple(dict.fromkeys(reads)), isinstance(body, exp.Column))
+
+
+def _one_tree(text: str) -> exp.Expr:
+    """Parsed as what a SELECT selects: alone, a column called `comment` or `cache` would begin a statement."""
+    try:
+        parsed = [tree for tree in sqlglot.parse(f"SELECT\n{text}", dialect=DIALECT) if tree is not None]
+    except SqlglotError as error:
+        problem = re.sub(r"Line (\d+)", lambda found: f"Line {int(found[1]) - 1}", _first_line(error))
+        raise SqlTextError(f"not a SQL expression: {problem}") from None
+    selected = parsed[0] if len(parsed) == 1 else None
+    clauses = [name for name, value in selected.args.items() if value and name != "expressions"] if selected else []
+    if not isinstance(selected, exp.Select) or len(selected.expressions) != 1 or clauses:
+        raise SqlTextError("not one SQL expression over the columns")
+    tree: exp.Expr = selected.expressions[0]
+    if isinstance(tree, exp.Query):
+        raise SqlTextError("not one SQL expression over the columns")
+    if text.rstrip().endswith(";") or any(node.comments for node in tree.walk()):
+        raise SqlTextError("leave out comments and semicolons")  # the text is put into other SQL
+    return tree
 
 
 def _function(node: exp.Expr) -> str:

@@ -9,6 +9,7 @@ import pytest
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.sql import Expression, parse_expression
 
 GOOD = """\
 name: flight_planes
@@ -58,6 +59,12 @@ def test_without_a_select_everything_is_selected_and_clashes_get_a_prefix(tmp_pa
     assert [o.name for o in spec.outputs] == [
         "id", "carrier", "tailnum", "dep_delay", "extra", "right_tailnum", "year", "seats",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["comment", "cache", "show", "set", "describe"])
+def test_a_column_may_be_called_as_a_statement_begins(name: str) -> None:
+    assert parse_expression(name) == Expression(name, name, ((name,),), plain=True)
+    assert parse_expression(f"{name} AS other").name == "other"
 
 
 def test_composite_keys_and_foreign_keys_are_lists(tmp_path: Path) -> None:
@@ -115,6 +122,9 @@ MISTAKES = [
     ("- id", "- id AS _fk_id", "p.yaml:14: select: '_fk_id': names that start with _fk_"),
     ("- id", "- '*'", "'*' is not possible here"),
     ("- id", "- (select 1) AS x", "a subquery is not possible here"),
+    ("- id", "- id -- the key", "p.yaml:14: select: 'id -- the key': leave out comments"),
+    ("- id", "- drop table x", "p.yaml:14: select: 'drop table x': not"),
+    ("- id", "- id FROM other", "p.yaml:14: select: 'id FROM other': not one SQL expression"),
     ("- id", "- id id2 id3", "p.yaml:14: select: 'id id2 id3': not a SQL expression"),
     ("join: left", "join: left\njoin: inner", "p.yaml:3: not valid YAML: found duplicate key"),
     ("join: left", "join: left\nfile: x", "p.yaml:3: unknown key 'file'"),

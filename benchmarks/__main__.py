@@ -1,0 +1,224 @@
+"""Measures our batches beside full recomputes and Kafka Streams, in one session on one machine: `make bench`.
+
+Prints ratios; `<out>.json` has every measurement, `<out>.png` a plot. All engines must have the same result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from engines import KafkaStreams, Ours, Recompute, digest
+from pyspark.sql import SparkSession
+from workload import Change, Workload
+
+from fk_pipeline.session import start_session
+from fk_pipeline.spec import Settings
+
+OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
+
+
+@dataclass
+class Measured:
+    """One case: seconds of every repetition by engine, and of our stages; changes per batch."""
+
+    case: str
+    events: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    stages: list[dict[str, float]] = field(default_factory=list)
+
+    def add(self, engine: str, seconds: float) -> None:
+        """One repetition."""
+        self.seconds.setdefault(engine, []).append(seconds)
+
+    def median(self, engine: str) -> float | None:
+        """Of all repetitions; None without any."""
+        return statistics.median(self.seconds[engine]) if self.seconds.get(engine) else None
+
+    def ratio(self, engine: str) -> float | None:
+        """Our seconds by those of an engine."""
+        mine, other = self.median(OURS), self.median(engine)
+        return None if mine is None or other is None else mine / other
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def cases(left: int, wanted: list[str]) -> dict[str, Change]:
+    """The cases by name: `recent`, and `<percent>%` of all left rows, with right rows in proportion."""
+    found = {}
+    for name in wanted:
+        if name == "recent":
+            found[name] = Change(1000, 10, recent=True)
+        else:
+            share = float(name.removesuffix("%")) / 100
+            found[name] = Change(max(1, round(left * share)), max(1, round(left * share / 100)))
+    return found
+
+
+class Bench:
+    """One workload, and what was measured on it."""
+
+    def __init__(self, options: argparse.Namespace, session: SparkSession, folder: Path) -> None:
+        self.options, self.session = options, session
+        self.workload = Workload(folder, options.left, options.right, options.skewed)
+        say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
+        self.workload.generate()
+        self.ours = Ours(self.workload, session, options.join, options.settings)
+        self.measured: list[Measured] = []
+        self.recompute: Recompute | None = None
+
+    def run(self) -> None:
+        """Every case, one after the other; then the results are compared."""
+        load = self._measure("initial load", "0", self.workload.events(0))
+        say("tables for the recomputes")
+        self.recompute = Recompute(self.workload, self.session, self.options.join)
+        self.recompute.spark()  # the first of a JVM is up to four times slower
+        for _ in range(self.options.repeat):
+            self._recompute(load)
+        for _ in range(self.options.warm):
+            batch = self.workload.change(Change(100, 5, recent=True))
+            say(f"warm-up batch {batch}")
+            self.ours.run(str(batch))
+        for name, change in cases(self.options.left, self.options.cases).items():
+            measured = None
+            for _ in range(self.options.repeat):
+                batch = self.workload.change(change)
+                measured = self._measure(name, str(batch), self.workload.events(batch), measured)
+                self._recompute(measured)
+        if self.options.backlog:
+            self._backlog()
+        self.compare()
+
+    def _backlog(self) -> None:
+        size = self.options.backlog // 10
+        batches = [self.workload.change(Change(size, 0)) for _ in range(10)]
+        events = sum(self.workload.events(batch) for batch in batches)
+        measured = self._measure("backlog", f"{batches[0]}..{batches[-1]}", events)
+        self._recompute(measured)
+        if self.options.kafka_limit:
+            self._kafka([("initial load", [0]), ("others", [*range(1, batches[0])]), ("backlog", batches)])
+
+    def _measure(self, case: str, batches: str, events: int, into: Measured | None = None) -> Measured:
+        measured = into or Measured(case, events)
+        if into is None:
+            self.measured.append(measured)
+        taken = self.ours.run(batches)
+        measured.add(OURS, taken)
+        measured.stages.append(dict(self.ours.stages))
+        say(f"{case}: batch {batches}, {events:,} changes: {taken:.2f} s {self.ours.stages}")
+        return measured
+
+    def _recompute(self, measured: Measured) -> None:
+        assert self.recompute is not None
+        measured.add(SPARK, self.recompute.spark())
+        measured.add(DUCKDB, self.recompute.duckdb())
+        say(f"  recompute: Spark {measured.seconds[SPARK][-1]:.2f} s, DuckDB {measured.seconds[DUCKDB][-1]:.2f} s")
+
+    def _kafka(self, phases: list[tuple[str, list[int]]]) -> None:
+        feeds, folder = [], self.workload.folder / "feed"
+        folder.mkdir(exist_ok=True)
+        for name, batches in phases:
+            files = []
+            for batch in batches:
+                for side in ("right", "left"):
+                    if self.workload.landing(side, batch).exists():
+                        files.append(folder / f"{side}-{batch}.tsv")
+                        self.workload.feed(side, batch, files[-1])
+            feeds.append((name, files))
+        self.fed = KafkaStreams(folder).run(self.options.join, feeds, self.options.kafka_limit)
+        shutil.rmtree(folder)
+        for measured in self.measured:
+            if measured.case in self.fed:
+                phase = self.fed[measured.case]
+                measured.add(KAFKA, phase["seconds"] * measured.events / max(1, phase["events"]))
+
+    def compare(self) -> None:
+        """All engines have the same rows."""
+        say("comparing the results")
+        final = Recompute(self.workload, self.session, self.options.join, "final")
+        final.spark()
+        final.duckdb()
+        found = {OURS: digest(self.ours.result()), SPARK: digest(final.result()), DUCKDB: digest(final.duckdb_result())}
+        kafka = getattr(self, "fed", {}).get("result")
+        if kafka:
+            found[KAFKA] = (kafka["rows"], kafka["digest"])
+        if len(set(found.values())) > 1:
+            raise SystemExit(f"the results differ: {found}")
+        say(f"{', '.join(found)}: the same {found[OURS][0]:,} rows")
+
+
+def report(bench: Bench, out: Path) -> None:
+    """Ratios on standard output, everything as JSON, and a plot."""
+    others = (SPARK, DUCKDB, KAFKA)
+    print(f"{'our seconds by those of':24}" + "".join(f"{name:>18}" for name in others))
+    for measured in bench.measured:
+        ratios = [measured.ratio(other) for other in others]
+        print(f"{measured.case:24}" + "".join(f"{'' if r is None else f'{r:.2f}':>18}" for r in ratios))
+    options = {k: v for k, v in vars(bench.options).items() if k not in ("out", "folder")}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    found = {"options": options, "measured": [asdict(m) for m in bench.measured]}
+    out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    plot(bench, out.with_suffix(".png"))
+    say(f"wrote {out}.json and {out}.png")
+
+
+def plot(bench: Bench, file: Path) -> None:
+    """Our seconds by those of a Spark recompute, per case."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    shown = [(m.case, m.ratio(SPARK)) for m in bench.measured if m.ratio(SPARK) is not None]
+    figure, axes = plt.subplots(figsize=(8, 0.6 * len(shown) + 1.5))
+    axes.barh([name for name, _ in shown][::-1], [ratio for _, ratio in shown][::-1])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xlabel(f"seconds of our batch / seconds of a full recompute with Spark, {bench.options.left:,} left rows")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--left", type=int, default=1_000_000)
+    parser.add_argument("--right", type=int, help="default: a tenth of the left rows")
+    parser.add_argument("--join", choices=["inner", "left"], default="inner")
+    parser.add_argument("--skewed", action="store_true", help="made-up tables, few customers with most orders")
+    parser.add_argument(
+        "--cases", default="recent,0.1%,1%,10%", type=lambda text: [c for c in text.split(",") if c], metavar="LIST"
+    )
+    parser.add_argument("--backlog", type=int, default=0, help="left changes of ten batches that run as one range")
+    parser.add_argument("--kafka-limit", type=int, default=0, help="seconds per phase of Kafka Streams; 0: without it")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=2, help="small batches before anything is timed")
+    parser.add_argument("--memory", default="4g", help="of the Spark driver")
+    parser.add_argument("--settings", default="{}", help="of the pipeline file, as YAML")
+    parser.add_argument("--folder", type=Path, help="where the tables are made, and stay; default: a temporary one")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "latest")
+    options = parser.parse_args()
+    options.right = options.right or max(1, options.left // 10)
+    session = start_session(Settings(driver_memory=options.memory, spark={"spark.master": "local[2]"}))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        bench = Bench(options, session, folder)
+        bench.run()
+        report(bench, options.out)
+    finally:
+        session.stop()
+        if options.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

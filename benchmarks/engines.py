@@ -1,0 +1,136 @@
+"""The ways to keep the join: our batches, a full recompute with Spark and Delta or with DuckDB, and Kafka Streams."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from workload import JOIN, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
+
+from fk_pipeline.pipeline import Pass, Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.stages.runner import StageRun
+
+HERE = Path(__file__).parent
+JAVA_FLAGS = ("-Xmx4g", "-XX:+UseSerialGC")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long some work takes."""
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+class Ours:
+    """Our pipeline over the landing files of a workload."""
+
+    def __init__(self, workload: Workload, session: SparkSession, kind: str, settings: str = "{}") -> None:
+        self.file = workload.folder / "pipeline.yaml"
+        self.file.write_text(
+            f"name: bench\njoin: {kind}\n"
+            f'left: {{path: landing/left, format: parquet, schema: "{LEFT_SCHEMA}", key: id, op_column: op,\n'
+            "    foreign_key: customer}\n"
+            f'right: {{path: landing/right, format: parquet, schema: "{RIGHT_SCHEMA}", key: id, op_column: op}}\n'
+            f"select: [left.id, customer, price, status, priority, day, comment, name, balance, segment]\n"
+            f"settings: {settings}\n"
+        )
+        self.pipeline = Pipeline(load_spec(self.file), session)
+        self.stages: dict[str, float] = {}
+
+    def run(self, batches: str) -> float:
+        """Runs a pass; returns its seconds, and leaves those of each stage in `stages`."""
+        self.stages = {}
+
+        def progress(work: Pass, done: StageRun | None) -> None:
+            if done is not None:
+                self.stages[work.stage] = self.stages.get(work.stage, 0) + done.seconds
+
+        return seconds(lambda: self.pipeline.run(batches, progress=progress))
+
+    def result(self) -> DataFrame:
+        """The result."""
+        return self.pipeline.table("resolved_join").select(*RESULT)
+
+
+class Recompute:
+    """Reads both tables as they are, joins them, writes the result: with Spark and Delta, or with DuckDB."""
+
+    def __init__(self, workload: Workload, session: SparkSession, kind: str, name: str = "recompute") -> None:
+        self.session, self.kind, self.folder = session, kind, workload.folder / name
+        self.folder.mkdir(exist_ok=True)
+        for side, names in (("left", LEFT), ("right", RIGHT)):
+            plain = self.folder / f"{side}.parquet"
+            workload.current(side, plain)
+            table = session.read.parquet(str(plain)).select(*names)
+            table.write.format("delta").mode("overwrite").save(str(self.folder / side))
+            plain.unlink()
+
+    def _delta(self, name: str) -> str:
+        return f"delta.`{self.folder}/{name}`"
+
+    def spark(self) -> float:
+        """One full recompute with Spark and Delta."""
+        joined = self.session.sql(JOIN.format(left=self._delta("left"), right=self._delta("right"), kind=self.kind))
+        writer = joined.write.format("delta").mode("overwrite")
+        return seconds(lambda: writer.save(str(self.folder / "result")))
+
+    def result(self) -> DataFrame:
+        """What Spark computed."""
+        return self.session.read.format("delta").load(str(self.folder / "result"))
+
+    def duckdb(self) -> float:
+        """One full recompute with DuckDB, on the files of the same tables."""
+        with duckdb.connect(config={"threads": 2, "memory_limit": "4GB"}) as connection:
+            sides = {side: f"read_parquet({DeltaTable(self.folder / side).file_uris()})" for side in ("left", "right")}
+            query = JOIN.format(**sides, kind=self.kind)
+            out = self.folder / "result.parquet"
+            return seconds(lambda: connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet)"))
+
+    def duckdb_result(self) -> DataFrame:
+        """What DuckDB computed."""
+        return self.session.read.parquet(str(self.folder / "result.parquet"))
+
+
+def digest(result: DataFrame) -> tuple[int, int]:
+    """Rows, and a sum over them that does not depend on their order: that of `KafkaStreams`, too."""
+    texts = ", ".join(f"CAST({name} AS STRING)" for name in RESULT[1:])
+    line = f"CONCAT(CAST(id AS STRING), '|', CONCAT_WS('|', {texts}))"
+    row = result.selectExpr("COUNT(*) AS n", f"COALESCE(SUM(CRC32({line})), 0) AS s").first()
+    assert row is not None
+    return row["n"], row["s"]
+
+
+class KafkaStreams:
+    """Kafka Streams' own foreign-key join, its tasks driven directly, RocksDB, one thread."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        project = HERE / "kafka"
+        goals = ["compile", "dependency:build-classpath"]
+        path = project / "target" / "classpath"
+        subprocess.run(["mvn", "-q", "-f", project / "pom.xml", *goals, f"-Dmdep.outputFile={path}"], check=True)
+        self.classpath = f"{project / 'target' / 'classes'}:{path.read_text().strip()}"
+
+    def run(self, kind: str, phases: list[tuple[str, list[Path]]], limit_seconds: int) -> dict[str, dict[str, float]]:
+        """Feeds files, phase by phase.
+
+        Returns:
+            Per phase `events` and `seconds`; under `result` its `rows` and `digest`. A phase that meets the limit ends
+            early, and then there is no `result`.
+        """
+        plan = [f"{name}={','.join(map(str, files))}" for name, files in phases]
+        state = self.work / "kafka-state"
+        done = subprocess.run(
+            ["java", *JAVA_FLAGS, "-cp", self.classpath, "Feed", kind, str(state), str(limit_seconds), *plan],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return {line["phase"]: line for line in map(json.loads, done.stdout.splitlines())}
