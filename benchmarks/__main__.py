@@ -70,6 +70,8 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace, session: SparkSession, folder: Path) -> None:
         self.options, self.session = options, session
+        self.kafka = KafkaStreams(folder) if options.kafka_limit else None
+        self.fed: dict[str, dict[str, float]] = {}
         self.workload = Workload(folder, options.left, options.right, options.skewed)
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
@@ -95,18 +97,20 @@ class Bench:
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
                 self._recompute(measured)
-        if self.options.backlog:
-            self._backlog()
+        backlog = self._backlog() if self.options.backlog else []
+        if self.kafka is not None:
+            others = [batch for batch in range(1, self.workload.batches + 1) if batch not in backlog]
+            phases = [("initial load", [0]), ("others", others), ("backlog", backlog)]
+            self._kafka(self.kafka, [(name, batches) for name, batches in phases if batches])
         self.compare()
 
-    def _backlog(self) -> None:
+    def _backlog(self) -> list[int]:
         size = self.options.backlog // 10
         batches = [self.workload.change(Change(size, 0)) for _ in range(10)]
         events = sum(self.workload.events(batch) for batch in batches)
         measured = self._measure("backlog", f"{batches[0]}..{batches[-1]}", events)
         self._recompute(measured)
-        if self.options.kafka_limit:
-            self._kafka([("initial load", [0]), ("others", [*range(1, batches[0])]), ("backlog", batches)])
+        return batches
 
     def _measure(self, case: str, batches: str, events: int, into: Measured | None = None) -> Measured:
         measured = into or Measured(case, events)
@@ -124,7 +128,7 @@ class Bench:
         measured.add(DUCKDB, self.recompute.duckdb())
         say(f"  recompute: Spark {measured.seconds[SPARK][-1]:.2f} s, DuckDB {measured.seconds[DUCKDB][-1]:.2f} s")
 
-    def _kafka(self, phases: list[tuple[str, list[int]]]) -> None:
+    def _kafka(self, kafka: KafkaStreams, phases: list[tuple[str, list[int]]]) -> None:
         feeds, folder = [], self.workload.folder / "feed"
         folder.mkdir(exist_ok=True)
         for name, batches in phases:
@@ -135,12 +139,12 @@ class Bench:
                         files.append(folder / f"{side}-{batch}.tsv")
                         self.workload.feed(side, batch, files[-1])
             feeds.append((name, files))
-        self.fed = KafkaStreams(folder).run(self.options.join, feeds, self.options.kafka_limit)
+        self.fed = kafka.run(self.options.join, feeds, self.options.kafka_limit)
         shutil.rmtree(folder)
         for measured in self.measured:
             if measured.case in self.fed:
                 phase = self.fed[measured.case]
-                measured.add(KAFKA, phase["seconds"] * measured.events / max(1, phase["events"]))
+                measured.add(KAFKA, phase["seconds"])
 
     def compare(self) -> None:
         """All engines have the same rows."""
@@ -149,7 +153,7 @@ class Bench:
         final.spark()
         final.duckdb()
         found = {OURS: digest(self.ours.result()), SPARK: digest(final.result()), DUCKDB: digest(final.duckdb_result())}
-        kafka = getattr(self, "fed", {}).get("result")
+        kafka = self.fed.get("result")
         if kafka:
             found[KAFKA] = (kafka["rows"], kafka["digest"])
         if len(set(found.values())) > 1:
@@ -212,8 +216,10 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         bench = Bench(options, session, folder)
-        bench.run()
-        report(bench, options.out)
+        try:
+            bench.run()
+        finally:
+            report(bench, options.out)
     finally:
         session.stop()
         if options.folder is None:

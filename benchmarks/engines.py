@@ -122,8 +122,8 @@ class KafkaStreams:
         """Feeds files, phase by phase.
 
         Returns:
-            Per phase `events` and `seconds`; under `result` its `rows` and `digest`. A phase that meets the limit ends
-            early, and then there is no `result`.
+            Per phase `events` and `seconds`; under `result` its `rows` and `digest`. A phase that meets the limit, and
+            those after it, are left out; then there is no `result` either.
         """
         plan = [f"{name}={','.join(map(str, files))}" for name, files in phases]
         state = self.work / "kafka-state"

@@ -53,6 +53,7 @@ class Workload:
     right: int
     skewed: bool = False
     batches: int = 0
+    inserted: int = 0
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(config={"threads": 2}))
 
     def __post_init__(self) -> None:
@@ -65,7 +66,9 @@ class Workload:
         return self.folder / "landing" / side / f"{batch:08d}.parquet"
 
     def generate(self) -> None:
-        """The initial load."""
+        """The initial load, in a folder without one."""
+        if self.landing("left", 0).exists():
+            raise SystemExit(f"{self.folder} has tables already: name an empty folder")
         orders, customers = self._skewed() if self.skewed else self._tpch()
         self._copy(f"SELECT 'c' AS op, * FROM ({orders}) ORDER BY id LIMIT {self.left}", self.landing("left", 0))
         self._copy(f"SELECT 'c' AS op, * FROM ({customers}) ORDER BY id LIMIT {self.right}", self.landing("right", 0))
@@ -118,12 +121,13 @@ class Workload:
                     IF(n % 2 = 0, customer, 1 + CAST(hash(id, {batch}, 1) % {self.right} AS BIGINT)) AS customer,
                     CAST(price + {batch} AS DECIMAL(15,2)) AS price, status, priority, day, comment FROM chosen
                 UNION ALL
-                SELECT 'c', newest.id + {batch} * 10000000 + i, 1 + CAST(hash(i, {batch}) % {self.right} AS BIGINT),
+                SELECT 'c', newest.id + {self.inserted} + i, 1 + CAST(hash(i, {batch}) % {self.right} AS BIGINT),
                     CAST(i / 100.0 AS DECIMAL(15,2)), 'O', '5-LOW', DATE '2026-01-01', 'a new one of batch {batch}'
                 FROM newest, range(1, {inserts} + 1) AS r(i)
                 ORDER BY id""",
                 self.landing("left", batch),
             )
+            self.inserted += inserts
         if what.right:
             self._copy(
                 f"""SELECT 'u' AS op, id, name, CAST(balance + {batch} AS DECIMAL(15,2)) AS balance, segment

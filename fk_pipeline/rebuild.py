@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.landing import LandingZone, look
+from fk_pipeline.cdc.landing import LandingZone, is_of_format, look
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark, root_message
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
@@ -165,6 +165,17 @@ class Rebuild:
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
         removed = self.ledger.removed
+        listed = [f for f in self.ledger.files.values() if f.batch not in removed]
+        foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
+        if foreign:
+            format_ = self.spec.side(foreign[0].side).format
+            raise StateError(
+                f"{len(foreign)} landing file(s) are not written as format {format_} is, the first: {foreign[0].path}",
+                where=str(self.spec.file),
+                why="a rebuild from the landing files reads them all; nothing was changed",
+                fix="put the format back, or name another warehouse in the pipeline file and land the tables in "
+                f"format {format_} there",
+            )
         gone = [f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed]
         if gone:
             raise StateError(

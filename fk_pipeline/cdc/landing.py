@@ -93,6 +93,11 @@ def _is_data(path: str) -> bool:
     return not path.rsplit("/", 1)[-1].startswith((".", "_"))
 
 
+def is_of_format(path: str, side: SideSpec) -> bool:
+    """Whether the format of the side reads files with this ending."""
+    return _stem(path, side) is not None
+
+
 def _stem(path: str, side: SideSpec) -> str | None:
     """The name of a file without its ending; None when the format of the side has no such files."""
     name, endings = path.rsplit("/", 1)[-1], ENDINGS.get(side.format)
@@ -158,8 +163,10 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
-        found = [f for f in zone.list(spec.landing(side)) if _stem(f.path, spec.side(side)) is not None]
+        found = zone.list(spec.landing(side))
         for file in found:
+            if not is_of_format(file.path, spec.side(side)):
+                continue
             path = spec.relative(file.path)
             known = ledger.files.get((side, path))
             if known is None:

@@ -1,7 +1,8 @@
 """Plain rows as Parquet files: each row replaces the one with its key (`docs/reference/rows.md`).
 
 With `op_column`, that column says what a row does, as in `fk_pipeline.cdc.rows`. Values are taken as they are where
-the file has the declared type, and cast where not. Files of other columns or types may be read together.
+the file has the declared type, and converted from their text where not. Files of other columns or types may be read
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, misfit, missing_key, operation_problem
+from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, convert, misfit, missing_key, operation_problem
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec, quote
 
@@ -30,11 +31,11 @@ class Parquet:
         """The rows of the files.
 
         Returns:
-            `value` (STRUCT: `op`, `row`, `problem` and, where there is one, `raw`, the row as JSON), `position` (its
-            number in the file, from 0) and where its file lies.
+            `value` (STRUCT: `op`, `row`, `problem`, and `raw`, the row as JSON), `position` (its number in the file,
+            from 0) and where its file lies.
 
         Raises:
-            LandingError: a file is no Parquet.
+            LandingError: a file is no Parquet, or has timestamps that Spark does not read.
         """
         alike: dict[str, list[str]] = {}
         for path in paths:
@@ -60,8 +61,9 @@ class Parquet:
 def _columns(path: str) -> str:
     """Names and types of the columns of a file, from its footer."""
     try:
-        with fsspec.open(path, "rb") as file:
-            schema: pa.Schema = pq.read_schema(file)
+        with fsspec.open(path, "rb") as stream:
+            file = pq.ParquetFile(stream)
+            names, columns = str(file.schema_arrow.remove_metadata()), list(file.schema)
     except (OSError, pa.ArrowException) as error:
         raise LandingError(
             "the file cannot be read as Parquet",
@@ -69,42 +71,55 @@ def _columns(path: str) -> str:
             why=str(error).strip().splitlines()[0],
             fix="replace it by a whole one, or take it out of the landing folder; nothing of its batch was applied",
         ) from None
-    return str(schema.remove_metadata())
+    for column in columns:
+        if column.physical_type == "INT64" and "timeUnit=nanoseconds" in str(column.logical_type):
+            raise LandingError(
+                f"column {column.name} has timestamps in nanoseconds",
+                where=path,
+                why="Spark does not read them; nothing of the batch was applied",
+                fix="write microseconds (pandas: to_parquet(..., coerce_timestamps='us'))",
+            )
+    return names
 
 
 def _rows(stored: DataFrame, side: SideSpec) -> DataFrame:
-    """Rows of files with the same columns, as `Parquet.read` returns them."""
+    """Rows of files with the same columns, as `Parquet.read` returns them.
+
+    A column of another type than declared is converted from its text, as a value of a JSON line is.
+    """
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
     declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
-    wanted: dict[str, T.DataType] = {
-        f.name: f.dataType for f in stored.sparkSession.range(0).selectExpr(*declared).schema
-    }
-    doubtful = {name: value for name, value in values.items() if found[name.lower()].dataType != wanted[name]}
+    wanted = stored.sparkSession.range(0).selectExpr(*declared).schema
+    texts = {}
+    for name, value in values.items():
+        kind = found[name.lower()].dataType
+        if kind != wanted[name].dataType:
+            nested = isinstance(kind, (T.StructType, T.ArrayType, T.MapType))
+            texts[name] = f"TO_JSON(_raw.{value})" if nested else f"CAST(_raw.{value} AS STRING)"
     row = ", ".join(
-        f"{'TRY_CAST' if c.name in doubtful else 'CAST'}({values.get(c.name, 'NULL')} AS {c.type}) AS {c.quoted}"
+        f"{convert(texts[c.name], c)} AS {c.quoted}"
+        if c.name in texts
+        else f"_raw.{values[c.name]} AS {c.quoted}"
+        if c.name in values
+        else f"CAST(NULL AS {c.type}) AS {c.quoted}"
         for c in side.columns
     )
     op = "'u'"
     if side.op_column:
         has = side.op_column.lower() in found
-        op = f"LOWER(SUBSTRING(CAST({quote(side.op_column)} AS STRING), 1, 1))" if has else "CAST(NULL AS STRING)"
-    texts = {name: f"CAST(_raw.{value} AS STRING)" for name, value in doubtful.items()}
+        op = f"LOWER(SUBSTRING(CAST(_raw.{quote(side.op_column)} AS STRING), 1, 1))" if has else "CAST(NULL AS STRING)"
     problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
     return (
         stored.selectExpr(
             f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw",
-            f"{op} AS op",
-            f"STRUCT({row}) AS row",
             "_metadata.file_path AS path",
+            "CAST(0 AS BIGINT) AS block",
             "_metadata.row_index AS position",
         )
+        .selectExpr("*", f"{op} AS op", f"STRUCT({row}) AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")
-        .selectExpr("*", f"{problem} AS problem")
         .selectExpr(
-            "STRUCT(op, row, problem, IF(problem IS NOT NULL, TO_JSON(_raw), NULL) AS raw) AS value",
-            "path",
-            "CAST(0 AS BIGINT) AS block",
-            "position",
+            f"STRUCT(op, row, {problem} AS problem, TO_JSON(_raw) AS raw) AS value", "path", "block", "position"
         )
     )

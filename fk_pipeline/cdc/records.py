@@ -11,7 +11,7 @@ A format is one small class (`Format`). It reads files, gets its lines with thei
 | `sequence` | the source's own order, of the format's `sequence_type` |
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
 
-and `value` (the line as text; of a columnar file only that of a bad record) and, unchanged, its place: `batch`, `file`,
+and `value` (the line as text; of a columnar file the row as JSON) and, unchanged, its place: `batch`, `file`,
 `file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order within the
 split).
 
@@ -77,7 +77,7 @@ def typed_row(side: SideSpec, texts: Mapping[str, str]) -> str:
         side: declares the columns.
         texts: per column SQL of its value as text (STRING).
     """
-    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c)} AS {c.quoted}" for c in side.columns) + ")"
+    return "STRUCT(" + ", ".join(f"{convert(texts[c.name], c)} AS {c.quoted}" for c in side.columns) + ")"
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -135,7 +135,8 @@ def _base(column: Column) -> str:
     return column.type.upper().split("(")[0].split("<")[0].split(" ")[0]
 
 
-def _convert(value: str, column: Column) -> str:
+def convert(value: str, column: Column) -> str:
+    """SQL: a text as a value of the type of a column; null where it does not fit."""
     base = _base(column)
     if base == "STRING":
         return value

@@ -136,6 +136,7 @@ def parse_expression(text: str) -> Expression:
 def _one_tree(text: str) -> exp.Expr:
     """Parsed as what a SELECT selects: alone, a column called `comment` or `cache` would begin a statement."""
     try:
+        tokens = sqlglot.tokenize(text, dialect=DIALECT)
         parsed = [tree for tree in sqlglot.parse(f"SELECT\n{text}", dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
         problem = re.sub(r"Line (\d+)", lambda found: f"Line {int(found[1]) - 1}", _first_line(error))
@@ -147,8 +148,9 @@ def _one_tree(text: str) -> exp.Expr:
     tree: exp.Expr = selected.expressions[0]
     if isinstance(tree, exp.Query):
         raise SqlTextError("not one SQL expression over the columns")
-    if text.rstrip().endswith(";") or any(node.comments for node in tree.walk()):
-        raise SqlTextError("leave out comments and semicolons")  # the text is put into other SQL
+    # The text is put into other SQL, where a line comment would hide what follows.
+    if tokens[-1].text in (";", ",") or any(token.comments for token in tokens):
+        raise SqlTextError("leave out comments, and what stands after the expression")
     return tree
 
 

@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -231,7 +233,7 @@ def test_rows_of_a_parquet_file(spark: SparkSession, tmp_path: Path) -> None:
         ("truncate", None, True),
     ]
     row = {"id": 1, "name": "a", "size": 3, "born": date(2013, 1, 31), "price": Decimal("1.3")}
-    assert (found[0]["row"], found[0]["value"]) == (row, None)
+    assert found[0]["row"] == row
     assert json.loads(found[6]["value"])["born"] == "no date"
     assert found[5]["sequence"] == {"arrival": 7}
     assert [r["position"] for r in found] == [*range(8)]
@@ -243,6 +245,25 @@ def test_a_parquet_file_may_lack_columns(spark: SparkSession, tmp_path: Path) ->
     assert [(r["kind"], r["row"]) for r in found] == [("event", {"id": 1, "name": None})]
     lost = from_parquet(spark, tmp_path, "SELECT 5 AS other", side(format="parquet", op_column="op"))
     assert [(r["kind"], r["reason"]) for r in lost] == [("bad", "no operation in op")]
+
+
+def test_values_of_another_type_are_read_as_those_of_json_lines_are(spark: SparkSession, tmp_path: Path) -> None:
+    spec = side(format="parquet", schema="id INT, born DATE, seen TIMESTAMP, pair STRUCT<a: INT, b: INT>")
+    made = "named_struct('b', 2, 'a', 1, 'more', 0) AS pair"
+    sql = f"SELECT 1 AS id, 19000 AS born, TIMESTAMP_NTZ '2024-05-01 10:00:00' AS seen, {made}"
+    row = from_parquet(spark, tmp_path, sql, spec)[0]["row"]
+    assert (row["born"], row["pair"]) == (date(2022, 1, 8), {"a": 1, "b": 2})
+    assert row["seen"].isoformat() == "2024-05-01T10:00:00"
+    millis = from_parquet(spark, tmp_path, "SELECT 1 AS id, 1714557600000 AS seen", spec)[0]
+    assert (millis["kind"], millis["reason"]) == ("bad", "column seen: 1714557600000 is not TIMESTAMP")
+
+
+def test_timestamps_in_nanoseconds_are_refused_with_the_cure(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "1.parquet"
+    pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}), file)
+    spec = side(format="parquet", schema="id INT")
+    with pytest.raises(LandingError, match="column at has timestamps in nanoseconds"):
+        format_of(spec).read(spark, [str(file)], spec)
 
 
 def test_parquet_files_of_other_types_are_read_together_and_broken_ones_refused(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.errors import StateError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 
@@ -26,14 +27,14 @@ def test_batches_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
         "('u', 1, 'a', 'v1'), ('u', 2, 'b', 'v2'), ('u', 3, 'b', 'old'), ('u', 3, 'a', 'v3') AS t(op, id, fk, v)",
     )
     land("right", "0", "('a', 'A'), ('b', 'B') AS t(k, name)")
-    land("left", "1-a", "('d', 1L, null, null), ('?', 7L, null, 'x') AS t(op, id, fk, v)")
+    land("left", "1-a", "('d', 1L, null, null), ('?', 7L, null, 'x'), ('u', 8L, '!', 'y') AS t(op, id, fk, v)")
     land("left", "part-b-1", "('u', 2L, 'a', 'v2b') AS t(op, id, fk, v)")
     (tmp_path / "left" / "2.jsonl").write_text("no parquet, and not read")
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         "name: columnar\njoin: inner\n"
         "left: {path: left, format: parquet, schema: 'id INT, fk STRING, v STRING', key: id, op_column: op,\n"
-        "    batch_by: '(\\d+)(?:-a)?[.]', foreign_key: fk}\n"
+        "    batch_by: '(\\d+)(?:-a)?[.]', foreign_key: 'if(fk = ''!'', raise_error(''no''), fk)'}\n"
         "right: {path: right, format: parquet, schema: 'k STRING, name STRING', key: k}\n"
     )
     pipeline = Pipeline(load_spec(file), spark)
@@ -43,10 +44,14 @@ def test_batches_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     assert pipeline.ledger().batches == [0, 1]
     counts = {batch: found for run in done if run.stage == "left_changelog" for batch, found in run.counts.items()}
     assert counts[0] == {"read": 4, "events": 4, "rows": 3, "superseded": 1}
-    assert counts[1] == {"read": 3, "events": 2, "rows": 2, "tombstones": 1, "quarantined": 1}
+    assert counts[1] == {"read": 4, "events": 2, "rows": 2, "tombstones": 1, "quarantined": 2}
     bad = pipeline.table("quarantine").collect()
-    assert [(row["_fk_file"].rsplit("/", 1)[-1], row["_fk_line"], row["_fk_raw"]) for row in bad] == [
-        ("1-a.parquet", 2, '{"op":"?","id":7,"v":"x"}')
+    assert sorted((row["_fk_file"].rsplit("/", 1)[-1], row["_fk_line"], row["_fk_raw"]) for row in bad) == [
+        ("1-a.parquet", 2, '{"op":"?","id":7,"v":"x"}'),
+        ("1-a.parquet", 3, '{"op":"u","id":8,"fk":"!","v":"y"}'),
     ]
     report = pipeline.verify()
     assert (report.ok, report.due) == (True, 0)
+    file.write_text(file.read_text().replace("path: left, format: parquet", "path: left, format: rows"))
+    with pytest.raises(StateError, match=r"3 landing file.s. are not written as format rows is"):
+        Pipeline(load_spec(file), spark).rebuild("landing")

@@ -108,6 +108,9 @@ public final class Feed {
                         break;
                     }
                 }
+                if (!whole) {
+                    break;
+                }
                 double seconds = (System.nanoTime() - started) / 1e9;
                 System.out.printf("{\"phase\": \"%s\", \"events\": %d, \"seconds\": %.3f}%n", name, events, seconds);
             }
