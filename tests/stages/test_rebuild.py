@@ -255,6 +255,7 @@ def test_a_rebuild_that_dies_is_swapped_in_whole_or_not_at_all(made: Any, death:
     assert is_whole(made.pipeline)
 
 
+@pytest.mark.slow
 def test_a_rebuild_after_one_that_died_finishes_that_one_first(made: Any) -> None:
     """A new batch that only the first had read is in the changelogs once."""
     made.land(7, [(8, "a", "v8")], [("z", "Z")])
@@ -277,6 +278,7 @@ def test_a_rebuild_after_one_that_died_finishes_that_one_first(made: Any) -> Non
     assert is_whole(made.pipeline)
 
 
+@pytest.mark.slow
 def test_rows_of_a_batch_that_fails_stay_and_the_batch_stays_due(made: Any) -> None:
     made.land(2, [(5, "a", "v5")], ["{bad"])
     edited(made, ("on_bad_record: quarantine", "on_bad_record: fail"), ("join: left", "join: inner"))
