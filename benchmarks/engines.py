@@ -38,7 +38,7 @@ class Ours:
             f'left: {{path: landing/left, format: parquet, schema: "{LEFT_SCHEMA}", key: id, op_column: op,\n'
             "    foreign_key: customer}\n"
             f'right: {{path: landing/right, format: parquet, schema: "{RIGHT_SCHEMA}", key: id, op_column: op}}\n'
-            f"select: [left.id, customer, price, status, priority, day, comment, name, balance, segment]\n"
+            f"select: [left.{', '.join(RESULT)}]\n"
             f"settings: {settings}\n"
         )
         self.pipeline = Pipeline(load_spec(self.file), session)

@@ -19,9 +19,9 @@ LEFT_SCHEMA = (
 RIGHT_SCHEMA = "id BIGINT, name STRING, balance DECIMAL(15,2), segment STRING"
 LEFT = ("id", "customer", "price", "status", "priority", "day", "comment")
 RIGHT = ("id", "name", "balance", "segment")
-RESULT = ("id", "customer", "price", "status", "priority", "day", "comment", "name", "balance", "segment")
+RESULT = (*LEFT, *RIGHT[1:])
 JOIN = (
-    "SELECT l.id, l.customer, l.price, l.status, l.priority, l.day, l.comment, r.name, r.balance, r.segment "
+    f"SELECT {', '.join(f'l.{name}' for name in LEFT)}, {', '.join(f'r.{name}' for name in RIGHT[1:])} "
     "FROM {left} AS l {kind} JOIN {right} AS r ON l.customer = r.id"
 )
 TPCH_ORDERS, TPCH_CUSTOMERS = 1_500_000, 150_000
@@ -59,7 +59,6 @@ class Workload:
     def __post_init__(self) -> None:
         for side in ("left", "right"):
             (self.folder / "landing" / side).mkdir(parents=True, exist_ok=True)
-        self.connection.execute("SET preserve_insertion_order = true")
 
     def landing(self, side: str, batch: int) -> Path:
         """The file of a batch."""
@@ -80,10 +79,9 @@ class Workload:
     def _tpch(self) -> tuple[str, str]:
         scale = max(self.left / TPCH_ORDERS, self.right / TPCH_CUSTOMERS) + 0.001
         made = self.folder / "tpch"
-        if not made.exists():
-            tool = Path(sys.executable).parent / "tpchgen-cli"
-            command = [tool, "parquet", "-s", f"{scale:.4f}", "--tables=orders,customer", f"--output-dir={made}"]
-            subprocess.run(command, check=True)
+        tool = Path(sys.executable).parent / "tpchgen-cli"
+        command = [tool, "parquet", "-s", f"{scale:.4f}", "--tables=orders,customer", f"--output-dir={made}"]
+        subprocess.run(command, check=True)
         orders = f"""SELECT o_orderkey AS id, o_custkey % {self.right} + 1 AS customer, o_totalprice AS price,
             o_orderstatus AS status, o_orderpriority AS priority, o_orderdate AS day, o_comment AS comment
             FROM '{made}/orders.parquet'"""

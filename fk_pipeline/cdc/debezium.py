@@ -13,16 +13,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.records import (
-    BAD,
-    EVENT,
-    IGNORED,
     PARSE_OPTIONS,
     TRIMMED,
-    TRUNCATE,
     JsonLines,
     fields_of_texts,
     misfit,
     missing_key,
+    records,
     struct_of_texts,
     text,
     typed_row,
@@ -59,16 +56,7 @@ class Debezium(JsonLines):
             )
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_IGNORED} AS _ignored", f"{_bad(side, texts, hole)} AS _bad")
-            .selectExpr(
-                *place,
-                f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "
-                f"WHEN op = 't' THEN '{TRUNCATE}' ELSE '{EVENT}' END AS kind",
-                "COALESCE(_ignored, _bad) AS reason",
-                "op",
-                "deleted",
-                f"{_SEQUENCE} AS sequence",
-                "row",
-            )
+            .selectExpr(*records(place, _SEQUENCE))
         )
 
 

@@ -16,7 +16,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, convert, misfit, missing_key, operation_problem
+from fk_pipeline.cdc.records import (
+    ARRIVAL,
+    ARRIVAL_TYPE,
+    first_letter,
+    misfit,
+    missing_key,
+    operation_problem,
+    records,
+    typed_row,
+)
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec, quote
 
@@ -25,14 +34,14 @@ class Parquet:
     """Reads one change per row."""
 
     name = "parquet"
-    sequence_type = "STRUCT<arrival: INT>"
+    sequence_type = ARRIVAL_TYPE
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """The rows of the files.
 
         Returns:
-            `value` (STRUCT: `op`, `row`, `problem`, and `raw`, the row as JSON), `position` (its number in the file,
-            from 0) and where its file lies.
+            `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, and `value`, the row as JSON), `position` (its number in
+            the file, from 0) and where its file lies.
 
         Raises:
             LandingError: a file is no Parquet, or has timestamps that Spark does not read.
@@ -44,18 +53,10 @@ class Parquet:
 
     def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
         """One row per row; see `fk_pipeline.cdc.records`."""
-        place = [quote(name) for name in lines.columns if name != "value"]
+        place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
-            "value.raw AS value",
-            *place,
-            f"CASE WHEN value.problem IS NOT NULL THEN '{BAD}' WHEN value.op = 't' THEN '{TRUNCATE}' "
-            f"ELSE '{EVENT}' END AS kind",
-            "value.problem AS reason",
-            "value.op AS op",
-            "value.op IN ('d', 't') AS deleted",
-            "STRUCT(batch AS arrival) AS sequence",
-            "value.row AS row",
-        )
+            *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
+        ).selectExpr(*records(place, ARRIVAL))
 
 
 def _columns(path: str) -> str:
@@ -91,24 +92,18 @@ def _rows(stored: DataFrame, side: SideSpec) -> DataFrame:
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
     declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
     wanted = stored.sparkSession.range(0).selectExpr(*declared).schema
-    texts = {}
+    texts, typed = {}, {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in values}
     for name, value in values.items():
         kind = found[name.lower()].dataType
-        if kind != wanted[name].dataType:
-            nested = isinstance(kind, (T.StructType, T.ArrayType, T.MapType))
-            texts[name] = f"TO_JSON(_raw.{value})" if nested else f"CAST(_raw.{value} AS STRING)"
-    row = ", ".join(
-        f"{convert(texts[c.name], c)} AS {c.quoted}"
-        if c.name in texts
-        else f"_raw.{values[c.name]} AS {c.quoted}"
-        if c.name in values
-        else f"CAST(NULL AS {c.type}) AS {c.quoted}"
-        for c in side.columns
-    )
+        if kind == wanted[name].dataType:
+            typed[name] = f"_raw.{value}"
+        elif isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
+            texts[name] = f"TO_JSON(_raw.{value})"
+        else:
+            texts[name] = f"CAST(_raw.{value} AS STRING)"
     op = "'u'"
     if side.op_column:
-        has = side.op_column.lower() in found
-        op = f"LOWER(SUBSTRING(CAST(_raw.{quote(side.op_column)} AS STRING), 1, 1))" if has else "CAST(NULL AS STRING)"
+        op = f"_raw.{quote(side.op_column)}" if side.op_column.lower() in found else "NULL"
     problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
     return (
         stored.selectExpr(
@@ -117,9 +112,9 @@ def _rows(stored: DataFrame, side: SideSpec) -> DataFrame:
             "CAST(0 AS BIGINT) AS block",
             "_metadata.row_index AS position",
         )
-        .selectExpr("*", f"{op} AS op", f"STRUCT({row}) AS row")
+        .selectExpr("*", f"{first_letter(op)} AS op", f"{typed_row(side, texts, typed)} AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
-            f"STRUCT(op, row, {problem} AS problem, TO_JSON(_raw) AS raw) AS value", "path", "block", "position"
+            f"STRUCT(op, deleted, row, {problem} AS _bad, TO_JSON(_raw) AS value) AS value", "path", "block", "position"
         )
     )

@@ -28,6 +28,9 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.spec import Column, SideSpec, quote
 
+ARRIVAL, ARRIVAL_TYPE = "STRUCT(batch AS arrival)", "STRUCT<arrival: INT>"
+"""The order of a source that has none: SQL, and its type in DDL."""
+
 EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
 PARSE_OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
 """`from_json` puts a text that is no such object into the field `_corrupt`."""
@@ -70,14 +73,37 @@ def text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def typed_row(side: SideSpec, texts: Mapping[str, str]) -> str:
+def records(place: Sequence[str], sequence: str) -> list[str]:
+    """SQL of the columns that a format returns, from `op`, `deleted`, `row`, `_ignored` and `_bad` (why; else null).
+
+    Args:
+        place: the columns that stay as they are.
+        sequence: SQL of the source's own order.
+    """
+    return [
+        *place,
+        (
+            f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "
+            f"WHEN op = 't' THEN '{TRUNCATE}' ELSE '{EVENT}' END AS kind"
+        ),
+        "COALESCE(_ignored, _bad) AS reason",
+        "op",
+        "deleted",
+        f"{sequence} AS sequence",
+        "row",
+    ]
+
+
+def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str] | None = None) -> str:
     """SQL (STRUCT): the declared columns made from texts; null where a text does not fit.
 
     Args:
         side: declares the columns.
         texts: per column SQL of its value as text (STRING).
+        typed: per column that needs no text SQL of its value, of the declared type.
     """
-    return "STRUCT(" + ", ".join(f"{convert(texts[c.name], c)} AS {c.quoted}" for c in side.columns) + ")"
+    values = {c.name: _convert(texts[c.name], c) for c in side.columns if c.name in texts} | dict(typed or {})
+    return "STRUCT(" + ", ".join(f"{values[c.name]} AS {c.quoted}" for c in side.columns) + ")"
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -95,6 +121,11 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
         if c.name in texts and _base(c) != "STRING"
     ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def first_letter(operation: str) -> str:
+    """SQL (STRING): what a plain row does, from SQL of the word that says so."""
+    return f"LOWER(SUBSTRING(CAST({operation} AS STRING), 1, 1))"
 
 
 def operation_problem(side: SideSpec, misfit: str, missing_key: str) -> str:
@@ -135,8 +166,7 @@ def _base(column: Column) -> str:
     return column.type.upper().split("(")[0].split("<")[0].split(" ")[0]
 
 
-def convert(value: str, column: Column) -> str:
-    """SQL: a text as a value of the type of a column; null where it does not fit."""
+def _convert(value: str, column: Column) -> str:
     base = _base(column)
     if base == "STRING":
         return value

@@ -10,17 +10,17 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.records import (
-    BAD,
-    EVENT,
-    IGNORED,
+    ARRIVAL,
+    ARRIVAL_TYPE,
     PARSE_OPTIONS,
     TRIMMED,
-    TRUNCATE,
     JsonLines,
     fields_of_texts,
+    first_letter,
     misfit,
     missing_key,
     operation_problem,
+    records,
     text,
     typed_row,
 )
@@ -31,13 +31,13 @@ class Rows(JsonLines):
     """Reads one JSON object per line."""
 
     name = "rows"
-    sequence_type = "STRUCT<arrival: INT>"
+    sequence_type = ARRIVAL_TYPE
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line; see `fk_pipeline.cdc.records`."""
         names = {c.name for c in side.columns} | ({side.op_column} if side.op_column else set())
         schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
-        op = f"LOWER(SUBSTRING(_record.{quote(side.op_column)}, 1, 1))" if side.op_column else "'u'"
+        op = first_letter(f"_record.{quote(side.op_column)}" if side.op_column else "'u'")
         texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
         problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
         bad = f"IF(_record._corrupt IS NOT NULL, 'not a JSON object', {problem})"
@@ -47,14 +47,5 @@ class Rows(JsonLines):
             .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
-            .selectExpr(
-                *place,
-                f"CASE WHEN _ignored IS NOT NULL THEN '{IGNORED}' WHEN _bad IS NOT NULL THEN '{BAD}' "
-                f"WHEN op = 't' THEN '{TRUNCATE}' ELSE '{EVENT}' END AS kind",
-                "COALESCE(_ignored, _bad) AS reason",
-                "op",
-                "deleted",
-                "STRUCT(batch AS arrival) AS sequence",
-                "row",
-            )
+            .selectExpr(*records(place, ARRIVAL))
         )

@@ -28,8 +28,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
         careful: events on which an expression fails become bad records (`spec.failing`); otherwise Spark stops there.
 
     Returns:
-        The records; `sequence` is `{value}` when the side has a `sequence_by`; left records get `foreign_key`, a
-        struct of its components, all null when one is (KIP-213 has no partial foreign key).
+        The records, `value` only for bad ones; `sequence` is `{value}` when the side has a `sequence_by`; left
+        records get `foreign_key`, a struct of its components, all null when one is (KIP-213 has no partial foreign
+        key).
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -60,6 +61,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
     if careful or side_spec.sequence_by is not None:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
+    # Only the text of a bad record is looked at again: that of the others need not be sorted and kept.
+    out["value"] = f"IF({out['kind']} = '{BAD}', _fk_record.value, NULL)"
     if foreign_key:
         parts = [f"{sql} AS {quote(name)}" for name, sql in _whole_foreign_key(spec).items()]
         out["foreign_key"] = f"STRUCT({', '.join(parts)})"
