@@ -28,6 +28,7 @@ class Layout:
     right_changelog: Table
     right_table: Table
     subscription_store: Table
+    subscribers: Table
     responses: Table
     resolved_join: Table
     verdicts: Table
@@ -91,6 +92,7 @@ def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[t
         s.right_changelog(spec, right_order),
         s.right_table(spec, right_order),
         s.subscription_store(spec, left_order),
+        s.subscribers(spec),
         s.responses(spec),
         s.resolved_join(spec, types),
         s.verdicts(spec),

@@ -18,29 +18,32 @@ SMALL = 20_000
 class Materialised:
     """A computed frame, and counts of its rows."""
 
-    def __init__(self, frame: DataFrame, at_most: int) -> None:
+    def __init__(self, frame: DataFrame, at_most: int | None) -> None:
         """Computes the frame.
 
         Args:
             frame: what to compute.
-            at_most: an upper bound of its rows, as far as it is known.
+            at_most: an upper bound of its rows, as far as it is known; None: let the frame itself tell.
         """
-        self._local: pa.Table | None = None
+        self.local: pa.Table | None = None
+        """The rows, where they are in the driver."""
         self._cached: DataFrame | None = None
-        if at_most <= SMALL:
+        if at_most is None or at_most <= SMALL:
             # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
             schema = frame.schema.toNullable()
-            nullable = [F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields]
-            self._local = frame.select(*nullable).toArrow()
-            self.frame = frame.sparkSession.createDataFrame(self._local, schema)
-        else:
-            self.frame = self._cached = frame.persist()
+            wanted = frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields])
+            found = (wanted.limit(SMALL + 1) if at_most is None else wanted).toArrow()
+            if at_most is not None or len(found) <= SMALL:
+                self.local = found
+                self.frame = frame.sparkSession.createDataFrame(found, schema)
+                return
+        self.frame = self._cached = frame.persist()
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
         """Per batch the number of rows for every combination of values of some columns."""
         out: dict[int, dict[tuple[Any, ...], int]] = {}
-        if self._local is not None:
-            columns = [self._local[name].to_pylist() for name in (batch, *names)]
+        if self.local is not None:
+            columns = [self.local[name].to_pylist() for name in (batch, *names)]
             for key, number in Counter(zip(*columns, strict=True)).items():
                 out.setdefault(key[0], {})[key[1:]] = number
             return out

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import text
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.tables import schemas as s
@@ -30,32 +30,41 @@ _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
 
 def decide(
-    responses: DataFrame,
+    due: DataFrame,
     subscriptions: DataFrame,
     right_table: DataFrame,
     left_changelog: DataFrame,
     result: DataFrame,
     spec: PipelineSpec,
-    batches: BatchRange,
+    carry: bool = False,
 ) -> DataFrame:
-    """A verdict for every response of the batches.
+    """A verdict for every response that is due.
+
+    Args:
+        due: the responses.
+        subscriptions: the subscription store; of this and the other tables the rows with keys of `due` are enough.
+        right_table: the right table.
+        left_changelog: the left changelog.
+        result: the resolved join.
+        spec: the pipeline.
+        carry: the rows of both sides come with the verdict; otherwise `with_rows` fetches them.
 
     Returns:
         The responses (one row per batch, left key and cause) with `_fk_verdict` and `_fk_owner`, the batch in whose
-        changelog partition the payload of the left row lies.
+        changelog partition the payload of the left row lies; when they are carried also `left` and `right`.
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
-    due = responses.where(batches.predicate(s.BATCH))
     left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
+    right_row, left_row = _right_row(spec), _left_row(spec)
     right = right_table.select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
-        F.col(s.HASH).alias(_CURRENT_RIGHT),
+        *_as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([right_row.alias("right")] if carry else [])
     )
     stored = left_changelog.select(
-        *[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns],
+        *_as_pks(spec),
         F.col(s.BATCH).alias(s.OWNER),
         F.col(s.HASH).alias("_fk_stored"),
+        *([left_row.alias("left")] if carry else []),
     )
     there = result.select(
         *map(quote, pks),
@@ -84,21 +93,42 @@ def decide(
         .join(right, fks, "left")
         .join(stored, [*pks, s.OWNER], "left")
         .join(there, pks, "left")
-        .select(*map(quote, due.columns), s.OWNER, verdict.alias(s.VERDICT))
+        .select(*map(quote, due.columns), s.OWNER, verdict.alias(s.VERDICT), *(["left", "right"] if carry else []))
     )
 
 
-def changes(
-    decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec, careful: bool = False
-) -> DataFrame:
+def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Decided responses with `left` and `right`, the rows of both sides as structs (null where there is none)."""
+    left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
+    right = right_table.select(*_as_fks(spec), _right_row(spec).alias("right"))
+    return decided.join(left, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left").join(
+        right, [name for name, _ in s.fk_columns(spec)], "left"
+    )
+
+
+def _as_pks(spec: PipelineSpec) -> list[Column]:
+    return [F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns]
+
+
+def _as_fks(spec: PipelineSpec) -> list[Column]:
+    return [F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns]
+
+
+def _left_row(spec: PipelineSpec) -> Column:
+    return F.struct(*[quote(c.name) for c in spec.left.columns])
+
+
+def _right_row(spec: PipelineSpec) -> Column:
+    return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
+
+
+def changes(decided: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataFrame:
     """The rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
 
     Args:
-        decided: what `decide` returns.
-        left_changelog: the left changelog.
-        right_table: the right table.
+        decided: decided responses with `left` and `right`.
         spec: the pipeline.
         careful: a row on which a selected expression fails leaves the result (`spec.failing`); otherwise Spark stops.
 
@@ -107,20 +137,8 @@ def changes(
         `_fk_failed` (why it cannot be computed; null when it can) and `_fk_pair` (the two rows that fail, as JSON).
     """
     pks = [name for name, _ in s.pk_columns(spec)]
-    fks = [name for name, _ in s.fk_columns(spec)]
-    writing = decided.where(F.col(s.VERDICT).isin(*WRITING)).dropDuplicates(pks)
-    left_row = left_changelog.select(
-        *[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns],
-        F.col(s.BATCH).alias(s.OWNER),
-        F.struct(*[quote(c.name) for c in spec.left.columns]).alias("left"),
-    )
-    right_row = right_table.where(F.col(s.HASH).isNotNull()).select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
-        F.struct(*[quote(c.name) for c in spec.right.columns]).alias("right"),
-    )
-    rows = writing.join(left_row, [*pks, s.OWNER], "left").join(right_row, fks, "left")
-    ours = [*pks, *fks, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
-    rows = rows.select(
+    ours = [*pks, *[name for name, _ in s.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    rows = writing(decided, spec).select(
         *map(quote, ours),
         F.current_timestamp().alias(s.CHANGED_AT),
         (F.col(s.VERDICT) == RETRACTED).alias(s.DELETED),
@@ -128,6 +146,12 @@ def changes(
         "right",
     )
     return (_select_carefully if careful else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+
+
+def writing(decided: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """One decided response per left key whose verdict changes the result."""
+    pks = [name for name, _ in s.pk_columns(spec)]
+    return decided.where(F.col(s.VERDICT).isin(*WRITING)).dropDuplicates(pks)
 
 
 def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:

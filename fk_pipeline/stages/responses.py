@@ -17,27 +17,37 @@ from fk_pipeline.tables import schemas as s
 LEFT, RIGHT = "left", "right"
 
 
-def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
-    """The answers due to the batches: one row per batch, left key and cause (see `schemas.responses`).
+def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFrame:
+    """The subscriptions whose message is due to the batches: those that were announced on their behalf."""
+    return subscriptions.where(batches.predicate(s.APPLIED_IN)).where(F.col(s.INSTRUCTION).isNotNull())
+
+
+def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
+    """The right rows that changed on behalf of the batches and that subscribers have to hear of.
+
+    A tombstone of a key that never had a row says nothing new.
+    """
+    told = F.col(s.SEEN_BEFORE) | F.col(s.HASH).isNotNull()
+    return right_table.where(batches.predicate(s.APPLIED_IN)).where(told)
+
+
+def responses(
+    asking: DataFrame, right_table: DataFrame, subscriptions: DataFrame, changed: DataFrame, spec: PipelineSpec
+) -> DataFrame:
+    """The answers due: one row per batch, left key and cause (see `schemas.responses`).
 
     Args:
-        subscriptions: the subscription store.
-        right_table: the right table.
+        asking: the due subscriptions.
+        right_table: the right table, or its rows that `asking` refers to.
+        subscriptions: the subscription store, or its rows that refer to `changed`.
+        changed: the due right rows.
         spec: the pipeline.
-        batches: the batches whose answers are due.
     """
-    due = batches.predicate(s.APPLIED_IN)
     pks = [quote(name) for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
-    right = right_table.select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
-        F.col(s.HASH).alias(s.RIGHT_HASH),
-        F.col(s.APPLIED_IN).alias("_fk_right_applied_in"),
-        (F.col(s.SEEN_BEFORE) | F.col(s.HASH).isNotNull()).alias("_fk_right_told"),
-    )
-    asked = subscriptions.where(due).where(F.col(s.INSTRUCTION).isNotNull())
+    as_fks = [F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns]
     by_left = (
-        asked.join(right.select(*map(quote, fks), s.RIGHT_HASH), fks, "left")
+        asking.join(right_table.select(*as_fks, F.col(s.HASH).alias(s.RIGHT_HASH)), fks, "left")
         .where((F.col(s.INSTRUCTION) != PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE) | F.col(s.RIGHT_HASH).isNotNull())
         .select(
             F.col(s.APPLIED_IN).alias(s.BATCH),
@@ -49,9 +59,9 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
             s.RIGHT_HASH,
         )
     )
-    changed = right.where(batches.predicate("_fk_right_applied_in")).where("_fk_right_told")
-    by_right = subscriptions.join(changed, fks).select(
-        F.col("_fk_right_applied_in").alias(s.BATCH),
+    news = changed.select(*as_fks, F.col(s.HASH).alias(s.RIGHT_HASH), F.col(s.APPLIED_IN).alias("_fk_changed_in"))
+    by_right = subscriptions.join(news, fks).select(
+        F.col("_fk_changed_in").alias(s.BATCH),
         *pks,
         *map(quote, fks),
         F.lit(RIGHT).alias(s.CAUSE),

@@ -7,6 +7,8 @@ messages of batch n. The old foreign key is unsubscribed by `DELETE_KEY_NO_PROPA
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -65,3 +67,20 @@ def subscription_store(
             **{s.previous_fk(n): F.when(announced, before(s.fk(n))).otherwise(before(s.previous_fk(n))) for n in fks},
         }
     )
+
+
+def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """The pairs of foreign key and left key that the store did not have: `subscribers` is to have them before it.
+
+    Args:
+        rows: what `subscription_store` returns, or the store itself for all pairs.
+        spec: the pipeline.
+    """
+    fks = [name for name, _ in s.fk_columns(spec)]
+    pairs = [quote(name) for name in (*fks, *[name for name, _ in s.pk_columns(spec)])]
+    if OUTCOME in rows.columns:
+        kept = [
+            F.col(quote(s.fk(c.name))).eqNullSafe(F.col(quote(s.previous_fk(c.name)))) for c in spec.right.key_columns
+        ]
+        rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(~reduce(and_, kept))
+    return rows.where(F.col(quote(fks[0])).isNotNull()).select(*pairs)

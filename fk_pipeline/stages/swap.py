@@ -26,7 +26,7 @@ from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 TABLES_OF: dict[Stage, tuple[str, ...]] = {
     Stage.LEFT_CHANGELOG: (s.LEFT_CHANGELOG,),
     Stage.RIGHT_TABLE: (s.RIGHT_CHANGELOG, s.RIGHT_TABLE),
-    Stage.SUBSCRIPTION_STORE: (s.SUBSCRIPTION_STORE,),
+    Stage.SUBSCRIPTION_STORE: (s.SUBSCRIBERS, s.SUBSCRIPTION_STORE),
     Stage.RESPONSES: (s.RESPONSES,),
     Stage.RESOLVED_JOIN: (s.VERDICTS, s.RESOLVED_JOIN),
 }
@@ -118,4 +118,4 @@ def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, in
         *[F.col("new")[name].alias(name) for name in table.names if name not in keys],
         F.col("n").isNull().alias(s.DELETED),
     )
-    real.merge(changes, table, keys, info, delete_when=s.DELETED)
+    real.merge(changes, table, info, delete_when=s.DELETED)

@@ -40,7 +40,8 @@ def apply_versions(
     Args:
         log: the changelog, every batch: `keys`, `payload`, sequence, batch, generation, hash. A row without keys is a
             truncate.
-        state: the state table: `keys` and every other column of it, `payload` among them.
+        state: the state table: `keys` and every other column of it, `payload` among them. Its rows with keys that the
+            batches bring are enough where no batch of them was rewritten and nothing was truncated.
         keys: the key columns.
         payload: the columns that follow the winning version.
         batches: the batches on whose behalf the stage acts.
@@ -64,8 +65,7 @@ def apply_versions(
     if truncated or any(batch in batches for batch in generations):
         rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
     else:  # a partition that was never rewritten still holds all it ever brought
-        hits = before.join(best.select(*map(quote, keys)), list(keys), "left_semi")
-        rows = best.join(hits, list(keys), "left").withColumns(
+        rows = best.join(before, list(keys), "left").withColumns(
             {"_fk_lost": F.lit(False), "_fk_winner": F.col("_fk_best")}
         )
     return _decide(rows, keys, payload, batches, generations)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,27 +13,48 @@ from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
 from fk_pipeline.errors import BadRecordError, LandingError, StageError, UnsupportedEventError
-from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
 from fk_pipeline.stages.layout import Layout
+from fk_pipeline.stages.materialised import SMALL as SMALL_FRAME
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.responses import responses
+from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
-from fk_pipeline.stages.subscription_store import subscription_store
+from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import GUARDED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.tables.settings import GUARDED, PRUNED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
+from fk_pipeline.tables.skipping import Condition, Within, among
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
 
 Counts = dict[int, dict[str, int]]
 
 UNKNOWN = sys.maxsize
 """An upper bound of rows where none is known."""
+
+INDEXED_ROWS = 500_000
+"""Rows of the subscription store from which on an index finds the subscribers of a right key."""
+
+
+class MakeState(Protocol):
+    """What batches make of a state table: `right_table` or `subscription_store`."""
+
+    def __call__(
+        self,
+        log: DataFrame,
+        state: DataFrame,
+        spec: PipelineSpec,
+        batches: BatchRange,
+        generations: Mapping[int, int],
+        truncated: bool = False,
+        /,
+    ) -> DataFrame: ...
+
 
 _SCANNED = {
     Stage.LEFT_CHANGELOG: (),
@@ -109,7 +130,7 @@ class StageWork:
         try:
             small, guarded = SMALL if self._small() else {}, GUARDED if self.careful else {}
             session = self.warehouse.session
-            with settings(session, small, optional=True), settings(session, guarded):
+            with settings(session, PRUNED | small, optional=True), settings(session, guarded):
                 return steps[self.stage]()
         finally:
             for kept in self._frames:
@@ -125,22 +146,38 @@ class StageWork:
 
     # ---- reading and committing
 
-    def _read(self, table: Table) -> DataFrame:
+    def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """A table at one version, the same however often the stage asks for it."""
         if table.name not in self.versions:
             version = self.warehouse.version(table.name)
             if version is None:
                 return self.warehouse.read(table)
             self.versions[table.name] = version
-        return self.warehouse.read(table, self.versions[table.name])
+        return self.warehouse.read(table, self.versions[table.name], where)
 
-    def _materialise(self, frame: DataFrame, at_most: int) -> Materialised:
+    def _rows_of(self, table: Table, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
+        """The rows of a table with some keys; the whole table where the keys are too many to name.
+
+        Args:
+            table: the table.
+            keys: rows with the keys.
+            columns: by key column of the table, its name in `keys`.
+        """
+        if keys.local is None:
+            return self._read(table)
+        wanted = keys.frame.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])
+        rows = self._read(table, among(keys.local, columns))
+        return F.broadcast(rows.join(F.broadcast(wanted), list(columns), "left_semi"))
+
+    def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
         kept = Materialised(frame, at_most)
         self._frames.append(kept)
         return kept
 
     def _replace_batches(self, frame: DataFrame, table: Table, rows: int, predicate: str = "") -> None:
         """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
+        if rows <= SMALL_FRAME:
+            frame = frame.coalesce(1)
         if self.first_time:
             if not rows:
                 return
@@ -152,8 +189,10 @@ class StageWork:
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
-    def _merge(self, frame: DataFrame, table: Table, keys: Sequence[str], delete_when: str | None = None) -> None:
-        self.warehouse.merge(frame, table, keys, self.info, delete_when=delete_when)
+    def _merge(self, rows: Materialised, frame: DataFrame, table: Table, delete_when: str | None = None) -> None:
+        """Merges `frame`, some of `rows`, by the keys of the table."""
+        where = among(rows.local, {key: key for key in table.keys}) if rows.local is not None else ()
+        self.warehouse.merge(frame, table, self.info, where, delete_when=delete_when)
         self._committed(table)
 
     def _committed(self, table: Table) -> None:
@@ -279,56 +318,78 @@ class StageWork:
         counts = self._changelog(Side.RIGHT)
         if all(not c["rows"] for c in counts.values()) and not self._rewritten(Stage.RIGHT_TABLE):
             return counts
-        keys = [c.name for c in self.spec.right.key_columns]
-        log = self._read(self.layout.right_changelog)
-        truncated = any(c.get("truncates") for c in counts.values()) or self._truncated(self.stage, log, keys[0])
-        rows = right_table(
-            log,
-            self._read(self.layout.right_table),
-            self.spec,
-            self.batches,
-            self.ledger.generations(Stage.RIGHT_TABLE),
-            truncated,
+        keys = {c.name: c.name for c in self.spec.right.key_columns}
+        return self._state(
+            right_table, Stage.RIGHT_TABLE, self.layout.right_changelog, self.layout.right_table, keys, counts
         )
-        return self._state(rows, self.layout.right_table, keys, counts, Stage.RIGHT_TABLE, truncated)
 
     def _subscription_store(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
-        if self.ledger.never_did(Stage.LEFT_CHANGELOG, self.known, "rows") and not self._rewritten(
-            Stage.LEFT_CHANGELOG
-        ):
+        log_stage = Stage.LEFT_CHANGELOG
+        if self.ledger.never_did(log_stage, self.known, "rows") and not self._rewritten(log_stage):
             return counts
-        log = self._read(self.layout.left_changelog)
-        truncated = self._truncated(Stage.LEFT_CHANGELOG, log, self.spec.left.key_columns[0].name)
-        rows = subscription_store(
-            log,
-            self._read(self.layout.subscription_store),
-            self.spec,
-            self.batches,
-            self.ledger.generations(Stage.LEFT_CHANGELOG),
-            truncated,
-        )
-        keys = [name for name, _ in s.pk_columns(self.spec)]
-        return self._state(rows, self.layout.subscription_store, keys, counts, Stage.LEFT_CHANGELOG, truncated)
+        keys = {s.pk(c.name): c.name for c in self.spec.left.key_columns}
+        log, store = self.layout.left_changelog, self.layout.subscription_store
+        return self._state(subscription_store, log_stage, log, store, keys, counts)
 
     def _rewritten(self, log_stage: Stage) -> bool:
         return any(batch in self.batches for batch in self.ledger.generations(log_stage))
 
     def _state(
-        self, rows: DataFrame, table: Table, keys: Sequence[str], counts: Counts, log: Stage, truncated: bool
+        self, make: MakeState, log_stage: Stage, log_table: Table, table: Table, keys: Mapping[str, str], counts: Counts
     ) -> Counts:
-        """Commits what changed in a state table."""
-        brought = sum(c.get("rows") or self.ledger.state(log, b).counts.get("rows", 0) for b, c in counts.items())
-        unknown = truncated or self._rewritten(log) or not self._known(log)
-        kept = self._materialise(rows.drop(BEFORE), UNKNOWN if unknown else brought)
+        """Commits what changed in a state table.
+
+        Args:
+            make: says what the batches make of the state.
+            log_stage: the stage of its changelog.
+            log_table: the changelog.
+            table: the state.
+            keys: by key column of the state, its name in the changelog.
+            counts: per batch; outcomes are added.
+        """
+        log, state = self._read(log_table), self._read(table)
+        brought = sum(c.get("rows") or self.ledger.state(log_stage, b).counts.get("rows", 0) for b, c in counts.items())
+        truncated = any(c.get("truncates") for c in counts.values())
+        truncated = truncated or self._truncated(log_stage, log, next(iter(keys.values())))
+        at_most = UNKNOWN
+        if not truncated and not self._rewritten(log_stage) and self._known(log_stage):
+            at_most = brought
+            log = self._read(log_table, [Within(s.BATCH, self.batches)])
+            if brought <= SMALL_FRAME:
+                incoming = self._materialise(log, brought)
+                log, state = incoming.frame, self._rows_of(table, incoming, keys)
+            else:
+                wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
+                state = state.join(wanted, list(keys), "left_semi")
+        rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated)
+        kept = self._materialise(rows.drop(BEFORE), at_most)
         changed = 0
         for batch, outcomes in kept.counts(COUNTED_IN, OUTCOME).items():
             for (outcome,), number in outcomes.items():
                 counts.setdefault(batch, {})[outcome] = number
                 changed += number if outcome != LATE else 0
         if changed:
-            self._merge(kept.frame.where(F.col(OUTCOME) != LATE), table, keys)
+            if table.name == s.SUBSCRIPTION_STORE:
+                self._index(kept, changed)
+            self._merge(kept, kept.frame.where(F.col(OUTCOME) != LATE), table)
         return counts
+
+    def _index(self, rows: Materialised, changed: int) -> None:
+        """Adds to the index of a large store what the store is about to hold, before it holds it.
+
+        So the index says too much after a crash, and never too little.
+        """
+        index, store = self.layout.subscribers, self.layout.subscription_store
+        pairs = new_subscribers(rows.frame, self.spec)
+        if not self.warehouse.rows([index]):
+            stored = self.warehouse.rows([store])
+            if stored + changed < INDEXED_ROWS:
+                return
+            pairs = pairs.unionByName(new_subscribers(self._read(store), self.spec))
+        fks = [name for name, _ in s.fk_columns(self.spec)]
+        self.warehouse.append(clustered(pairs, fks, changed), index, self.info)
+        self._committed(index)
 
     def _known(self, stage: Stage) -> bool:
         """The counts of a stage are those of what is stored: its last run for every batch was finished."""
@@ -340,42 +401,86 @@ class StageWork:
         nothing_changed = all(self.ledger.never_did(up, self.known, INSERTED, APPLIED) for up in upstream)
         if nothing_changed and self.first_time:
             return counts
-        rows = responses(
-            self._read(self.layout.subscription_store),
-            self._read(self.layout.right_table),
-            self.spec,
-            self.batches,
-        )
-        kept = self._materialise(rows, UNKNOWN)
+        asking, asked, right = self._asking()
+        subscriptions, found, changed = self._changed_rights()
+        kept = self._materialise(responses(asking, right, subscriptions, changed, self.spec), asked + found)
         for batch, causes in kept.counts(s.BATCH, s.CAUSE).items():
             counts[batch] = {f"{cause}-driven": number for (cause,), number in causes.items()}
         self._replace_batches(kept.frame, self.layout.responses, sum(sum(c.values()) for c in counts.values()))
         return counts
 
+    def _announced(self, stage: Stage) -> int:
+        """At most so many rows of a state table were changed on behalf of the batches, if nobody died at it."""
+        states = [self.ledger.state(stage, b) for b in self.known]
+        if any(state.attempts != state.successes for state in states):
+            return UNKNOWN
+        return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
+
+    def _asking(self) -> tuple[DataFrame, int, DataFrame]:
+        """The due subscriptions, how many they are at most, and the right rows that they refer to."""
+        store, within = self.layout.subscription_store, [Within(s.APPLIED_IN, self.batches)]
+        asking = due_subscriptions(self._read(store, within), self.batches)
+        at_most = self._announced(Stage.SUBSCRIPTION_STORE)
+        if at_most > SMALL_FRAME:
+            return asking, UNKNOWN, self._read(self.layout.right_table)
+        kept = self._materialise(asking, at_most)
+        keys = {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
+        return kept.frame, at_most, self._rows_of(self.layout.right_table, kept, keys)
+
+    def _changed_rights(self) -> tuple[DataFrame, int, DataFrame]:
+        """The subscriptions that refer to due right rows, how many they are at most, and these right rows."""
+        right, store, index = self.layout.right_table, self.layout.subscription_store, self.layout.subscribers
+        changed = due_rights(self._read(right, [Within(s.APPLIED_IN, self.batches)]), self.batches)
+        subscriptions = self._read(store)
+        at_most = self._announced(Stage.RIGHT_TABLE)
+        if at_most > SMALL_FRAME:
+            return subscriptions, UNKNOWN, changed
+        kept = self._materialise(changed, at_most)
+        if not len(kept.local or ()):
+            return subscriptions.limit(0), 0, kept.frame
+        if not self.warehouse.rows([index]):
+            return subscriptions, self.warehouse.rows([store]), F.broadcast(kept.frame)
+        keys = {s.fk(c.name): c.name for c in self.spec.right.key_columns}
+        pks = {name: name for name, _ in s.pk_columns(self.spec)}
+        # The store was opened first: the index has at least what this version of the store holds.
+        pairs = self._materialise(self._rows_of(index, kept, keys), None)
+        found = UNKNOWN if pairs.local is None else len(pairs.local)
+        return self._rows_of(store, pairs, pks), found, F.broadcast(kept.frame)
+
     def _resolved_join(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
         if self.first_time and self.ledger.never_did(Stage.RESPONSES, self.known, "left-driven", "right-driven"):
             return counts
-        left_log, right = self._read(self.layout.left_changelog), self._read(self.layout.right_table)
         answers = [self.ledger.state(Stage.RESPONSES, b).counts for b in self.known]
-        due = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
+        at_most = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
+        due = self._materialise(self._read(self.layout.responses, [Within(s.BATCH, self.batches)]), at_most)
+        pks = [name for name, _ in s.pk_columns(self.spec)]
+        right = self._rows_of(self.layout.right_table, due, {c.name: s.fk(c.name) for c in self.spec.right.key_columns})
+        left_log = self._rows_of(
+            self.layout.left_changelog, due, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
+        )
+        carry = due.local is not None
         decided = resolver.decide(
-            self._read(self.layout.responses),
-            self._read(self.layout.subscription_store),
+            due.frame,
+            self._rows_of(self.layout.subscription_store, due, {pk: pk for pk in pks}),
             right,
             left_log,
-            self._read(self.layout.resolved_join),
+            self._rows_of(self.layout.resolved_join, due, {pk: pk for pk in pks}),
             self.spec,
-            self.batches,
+            carry,
         )
-        kept = self._materialise(decided, due)
+        kept = self._materialise(decided, at_most)
         writing = self._tally(kept, counts)
         changed: Materialised | None = None
         if writing:
-            rows = resolver.changes(kept.frame, left_log, right, self.spec, self.careful)
-            changed = self._materialise(rows, writing)
+            rows = (
+                kept.frame
+                if carry
+                else resolver.with_rows(resolver.writing(kept.frame, self.spec), left_log, right, self.spec)
+            )
+            changed = self._materialise(resolver.changes(rows, self.spec, self.careful), writing)
         if self.careful and changed is not None:
-            kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), due)
+            kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), at_most)
             self._tally(kept, counts)
         if self.may_meet_bad_rows:
             if changed is not None:
@@ -386,8 +491,7 @@ class StageWork:
         # The verdicts before the result: after a crash between the two they are decided again, and the same way.
         self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
         if changed is not None:
-            keys = [name for name, _ in s.pk_columns(self.spec)]
-            self._merge(changed.frame, self.layout.resolved_join, keys, delete_when=s.DELETED)
+            self._merge(changed, changed.frame, self.layout.resolved_join, delete_when=s.DELETED)
         return counts
 
     @staticmethod

@@ -6,25 +6,50 @@ Reading a log costs Spark several jobs and this a few milliseconds. A log is rea
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
+
+from fk_pipeline.tables.skipping import Condition
 
 Mark = tuple[int, int]
 """Inode and time of a commit."""
 
 UNKNOWN = 1 << 40
 
+READABLE = {"deletionVectors"}
+"""Features of a table's reader that we can do without Delta."""
+
 
 @dataclass(frozen=True)
 class PlainFiles:
-    """A version of a table as nothing but Parquet files: their paths, and the schema as Spark's own JSON."""
+    """A version of a table as Parquet files, or those that conditions leave.
+
+    Attributes:
+        paths: of the files.
+        schema: as Spark's own JSON.
+        rows: how many they have together.
+        deleted: `file` (name without folder) and `row` (index, from 0): the rows that deletion vectors mark.
+    """
 
     paths: tuple[str, ...]
     schema: dict[str, Any]
+    rows: int
+    deleted: pa.Table
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What the log says about one version of a table: its files with their statistics, and the deleted rows."""
+
+    number: int
+    files: dict[str, list[Any]]
+    deleted: dict[str, pa.Array]
 
 
 class DeltaLogs:
@@ -32,6 +57,7 @@ class DeltaLogs:
 
     def __init__(self) -> None:
         self._tables: dict[str, tuple[DeltaTable, Mark | None]] = {}
+        self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
     def table(self, path: str) -> DeltaTable | None:
         """A table at its current version; None when there is none."""
@@ -60,26 +86,97 @@ class DeltaLogs:
     def rows(self, path: str) -> int:
         """How many rows a table has, by the statistics of its files; a file without any counts as very many."""
         table = self.table(path)
-        if table is None:
-            return 0
-        counts = pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist()
-        return sum(UNKNOWN if count is None else count for count in counts)
+        return 0 if table is None else sum(_counts(self._version(path, table).files))
 
-    def plain_files(self, path: str, version: int, at_most: int) -> PlainFiles | None:
-        """The files of a version, if their Parquet content is all there is to it and they are few.
+    def plain_files(self, path: str, version: int, at_most: int, where: Sequence[Condition] = ()) -> PlainFiles | None:
+        """The files of a version that may have wanted rows, if they are few and Spark can read them without Delta.
 
-        None for a table with partitions, deletion vectors, column mapping or other features of the reader, for a
-        version that is not the current one, and in an object store: reading these is Delta's business.
+        None for a table with partitions, column mapping or other features of the reader, for a version that is not the
+        current one, and in an object store: reading these is Delta's business.
+
+        Args:
+            path: the table.
+            version: its version.
+            at_most: how many files are few.
+            where: what all wanted rows meet.
         """
         table = self.table(path)
-        if table is None or "://" in path or table.version() != version or table.protocol().min_reader_version > 1:
+        if table is None or "://" in path or table.version() != version or not _is_readable(table):
             return None
-        if table.metadata().partition_columns:
+        stored = self._version(path, table)
+        names, counts = stored.files["path"], _counts(stored.files)
+
+        def wanted(i: int) -> bool:
+            def bounds(column: str) -> tuple[Any, Any] | None:
+                low, high = (stored.files.get(f"{which}.{column}") for which in ("min", "max"))
+                if low is None or high is None or low[i] is None or high[i] is None:
+                    return None
+                return low[i], high[i]
+
+            return all(condition.may_meet(bounds) for condition in where)
+
+        chosen = [i for i in range(len(names)) if wanted(i)]
+        if len(chosen) > at_most:
             return None
-        names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
-        if len(names) > at_most:
-            return None
-        return PlainFiles(tuple(f"{path}/{name}" for name in names), json.loads(table.schema().to_json()))
+        marked = [(name, stored.deleted[name]) for i in chosen if (name := names[i]) in stored.deleted]
+        deleted = pa.table(
+            {
+                "file": pa.array([name for name, rows in marked for _ in range(len(rows))], pa.string()),
+                "row": pa.chunked_array([rows for _, rows in marked], pa.int64()),
+            }
+        )
+        paths = tuple(f"{path}/{names[i]}" for i in chosen)
+        return PlainFiles(paths, json.loads(table.schema().to_json()), sum(counts[i] for i in chosen), deleted)
+
+    def _version(self, path: str, table: DeltaTable) -> _Version:
+        known = self._versions.get(path)
+        mark = self._tables[path][1]
+        if known is None or mark is None or known[0] != mark or known[1].number != table.version():
+            files = {name: column.to_pylist() for name, column in _columns(table)}
+            known = self._versions[path] = mark, _Version(table.version(), files, _deleted(table))
+        return known[1]
+
+
+def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
+    """What is looked at of the files: paths, rows, and the bounds of columns whose type `skipping` has conditions for.
+
+    Delta cuts timestamps to milliseconds; such bounds are none.
+    """
+    actions = pa.table(table.get_add_actions(flatten=True))
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_date32)
+    return [
+        (name, actions[name])
+        for name in actions.column_names
+        if name in ("path", "num_records")
+        or (name.startswith(("min.", "max.")) and any(is_kind(actions[name].type) for is_kind in kinds))
+    ]
+
+
+def _counts(files: dict[str, list[Any]]) -> list[int]:
+    return [UNKNOWN if count is None else count for count in files["num_records"]]
+
+
+def _is_readable(table: DeltaTable) -> bool:
+    protocol = table.protocol()
+    if table.metadata().partition_columns:
+        return False
+    return protocol.min_reader_version <= 1 or (
+        protocol.min_reader_version == 3 and set(protocol.reader_features or ()) <= READABLE
+    )
+
+
+def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
+    """Per file that has a deletion vector, the indices of the deleted rows."""
+    protocol = table.protocol()
+    if protocol.min_reader_version < 3 or "deletionVectors" not in (protocol.reader_features or ()):
+        return {}
+    found = {}
+    for batch in table.deletion_vectors():
+        kept = pa.record_batch(batch)
+        for uri, keep in zip(kept["filepath"].to_pylist(), kept["selection_vector"], strict=True):
+            rows = pc.indices_nonzero(pc.invert(keep.values)).cast(pa.int64())
+            found[uri.rsplit("/", 1)[1]] = rows
+    return found
 
 
 def _commit(path: str, version: int) -> Path:

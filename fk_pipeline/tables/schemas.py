@@ -40,6 +40,7 @@ LEFT_CHANGELOG = "left_changelog"
 RIGHT_CHANGELOG = "right_changelog"
 RIGHT_TABLE = "right_table"
 SUBSCRIPTION_STORE = "subscription_store"
+SUBSCRIBERS = "subscribers"
 RESPONSES = "responses"
 RESOLVED_JOIN = "resolved_join"
 VERDICTS = "verdicts"
@@ -61,17 +62,24 @@ def previous_fk(name: str) -> str:
     return f"_fk_previous_fk_{name}"
 
 
+MERGED = {"delta.enableDeletionVectors": "true"}
+"""A MERGE marks the rows that it replaces, where it would write their whole files anew (ADR 0008)."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A Delta table of a pipeline: its name, columns (name, DDL type) in order, and Delta properties.
 
-    `skip_by` are the columns that files are skipped by. Statistics of all others would cost every commit and every
-    read and help nobody.
+    `keys` are the columns that a MERGE identifies a row by.
+
+    `skip_by` are the columns that files are skipped by; they stand before any struct, because delta-rs gives no
+    statistics of what comes after one. Statistics of all others would cost every commit and every read and help nobody.
     """
 
     name: str
     columns: tuple[tuple[str, str], ...]
     skip_by: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
 
@@ -111,15 +119,16 @@ def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str,
         name,
         (
             (BATCH, "INT"),
+            *_typed(side.key_columns),
             (GENERATION, "INT"),
-            (SEQUENCE, sequence),
             (OP, "STRING"),
             (DELETED, "BOOLEAN"),
             (HASH, "BINARY"),
             (EVENTS, "BIGINT"),
             (FILE, "STRING"),
             *extra,
-            *_typed(side.columns),
+            (SEQUENCE, sequence),
+            *_typed(side.value_columns),
         ),
         skip_by=(BATCH, *(c.name for c in side.key_columns if _has_statistics(c.type))),
     )
@@ -149,12 +158,12 @@ def right_changelog(spec: PipelineSpec, sequence: str) -> Table:
 
 def _version_columns(sequence: str) -> tuple[tuple[str, str], ...]:
     return (
-        (SEQUENCE, sequence),
         (OWNER, "INT"),
         (GENERATION, "INT"),
         (APPLIED_IN, "INT"),
         (SEEN_BEFORE, "BOOLEAN"),
         (HASH, "BINARY"),
+        (SEQUENCE, sequence),
     )
 
 
@@ -162,8 +171,10 @@ def right_table(spec: PipelineSpec, sequence: str) -> Table:
     """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash."""
     return Table(
         RIGHT_TABLE,
-        (*_version_columns(sequence), *_typed(spec.right.columns)),
+        (*_typed(spec.right.key_columns), *_version_columns(sequence), *_typed(spec.right.value_columns)),
         skip_by=(APPLIED_IN, OWNER, *(c.name for c in spec.right.key_columns if _has_statistics(c.type))),
+        keys=tuple(c.name for c in spec.right.key_columns),
+        properties=MERGED,
     )
 
 
@@ -179,7 +190,17 @@ def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
             (INSTRUCTION, "STRING"),
         ),
         skip_by=(APPLIED_IN, OWNER, *_skippable(pk_columns(spec))),
+        keys=tuple(name for name, _ in pk_columns(spec)),
+        properties=MERGED,
     )
+
+
+def subscribers(spec: PipelineSpec) -> Table:
+    """Index of a large subscription store: every foreign key and left key that ever stood in a row of it together.
+
+    It may say too much and some things twice, never too little; whoever uses it asks the store about every key.
+    """
+    return Table(SUBSCRIBERS, (*fk_columns(spec), *pk_columns(spec)), skip_by=_skippable(fk_columns(spec)))
 
 
 def responses(spec: PipelineSpec) -> Table:
@@ -217,7 +238,9 @@ def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -
             (CHANGED_AT, "TIMESTAMP"),
             *output_types,
         ),
-        properties={"delta.enableChangeDataFeed": "true"},
+        skip_by=(BATCH, *_skippable(pk_columns(spec)), *_skippable(fk_columns(spec))),
+        keys=tuple(name for name, _ in pk_columns(spec)),
+        properties={**MERGED, "delta.enableChangeDataFeed": "true"},
     )
 
 

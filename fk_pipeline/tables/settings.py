@@ -9,6 +9,8 @@ from threading import Lock
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fk_pipeline.tables.skipping import LISTED
+
 SMALL_ROWS = 200_000
 """Rows of all tables that a stage reads and writes, up to which `SMALL` is the quicker way (ADR 0005)."""
 
@@ -20,8 +22,12 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
 }
-"""Interpret the plan as it is: compiling it takes longer than running it over a few thousand rows."""
+"""Interpret the plan as it is, and write files anew: compiling it and marking rows takes longer than that."""
+
+PRUNED = {"spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED)}
+"""Let Parquet skip the pages that have none of the listed keys; Spark's own limit is ten."""
 
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,9 +21,19 @@ from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.skipping import Condition
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-"""Tables of up to so many files are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
+"""Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
+
+MARKED_ROWS = 200_000
+"""Rows that deletion vectors mark: up to so many are taken out by a join with a few files; Delta does it for more."""
+
+ROWS_PER_FILE = 500_000
+"""Of a table that is written in the order of its keys."""
+
+ROWS_PER_PAGE = 2_000
+"""Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -47,7 +58,8 @@ class CommitInfo:
 
 def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
     """No rows, with these columns (name, DDL type). Unlike `createDataFrame` it starts no Python worker."""
-    return session.range(0).selectExpr(*[f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns])
+    nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
+    return session.range(1).selectExpr(*nulls).limit(0)  # Spark drops joins with a limit of 0 when it plans
 
 
 class Warehouse:
@@ -67,10 +79,15 @@ class Warehouse:
         """The current Delta version of a table; None when it does not exist."""
         return self.logs.version(self.path(name))
 
-    def read(self, table: Table, version: int | None = None) -> DataFrame:
+    def read(self, table: Table, version: int | None = None, where: Sequence[Condition] = ()) -> DataFrame:
         """The rows of a table at one fixed version (default: the current one); empty when it does not exist.
 
-        A stage reads each table once, at one version: a commit by another stage in the meantime is not seen.
+        A stage reads each table at one version: a commit by another stage in the meantime is not seen.
+
+        Args:
+            table: the table.
+            version: its version.
+            where: what all wanted rows meet; files and pages without such rows are left unread.
         """
         if version is None:
             version = self.version(table.name)
@@ -78,12 +95,28 @@ class Warehouse:
             return empty(self.session, table.columns)
         path = self.path(table.name)
         few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
-        files = self.logs.plain_files(path, version, few)
-        if files is not None:
-            frame = self.session.read.schema(T.StructType.fromJson(files.schema)).parquet(*files.paths)
-        else:
+        files = self.logs.plain_files(path, version, few, where)
+        if files is not None and not files.paths:
+            return empty(self.session, table.columns)
+        if files is not None and len(files.deleted) > (MARKED_ROWS if where or files.rows <= MARKED_ROWS else 0):
+            files = None
+        if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
+        else:
+            frame = self.session.read.schema(T.StructType.fromJson(files.schema)).parquet(*files.paths)
+        for condition in where:
+            frame = frame.where(condition.sql())
+        if files is not None and len(files.deleted):
+            frame = self._without(frame, files.deleted)
         return frame.select(*[quote(n) for n in table.names])
+
+    def _without(self, frame: DataFrame, deleted: pa.Table) -> DataFrame:
+        """The rows of Parquet files that no deletion vector marks."""
+        marked = self.session.createDataFrame(deleted).select(
+            F.col("file").alias("_fk_in"), F.col("row").alias("_fk_at")
+        )
+        frame = frame.withColumns({"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")})
+        return frame.join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
 
     def fits(self, table: Table) -> bool:
         """Whether the stored table has these columns."""
@@ -132,18 +165,27 @@ class Warehouse:
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         writer = _typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
+        writer = writer.option("parquet.page.row.count.limit", ROWS_PER_PAGE)
         for name, value in table.delta_properties.items():
             writer = writer.option(name, value)
         return writer.partitionBy(*table.partition_by) if table.partition_by else writer
 
     def merge(
-        self, source: DataFrame, table: Table, keys: Sequence[str], info: CommitInfo, *, delete_when: str | None = None
+        self,
+        source: DataFrame,
+        table: Table,
+        info: CommitInfo,
+        where: Sequence[Condition] = (),
+        *,
+        delete_when: str | None = None,
     ) -> None:
         """One MERGE of rows with unique keys: update what is there, insert what is not.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads.
-            keys: the columns that identify a row.
+            table: the table; its keys identify a row.
+            info: of the commit.
+            where: what all rows of the table with keys of `source` meet; what does not is left unread.
             delete_when: SQL condition on source columns: the row is removed instead.
         """
         if self.version(table.name) is None:
@@ -152,7 +194,7 @@ class Warehouse:
             return
         view = f"fk_source_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
-        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in keys)
+        on = " AND ".join([*[f"t.{quote(k)} = s.{quote(k)}" for k in table.keys], *[c.sql("t.") for c in where]])
         target = self.path(table.name).replace("`", "``")
         columns = [quote(n) for n in table.names]
         update = ", ".join(f"t.{c} = s.{c}" for c in columns)
@@ -167,6 +209,13 @@ class Warehouse:
                 )
         finally:
             self.session.catalog.dropTempView(view)
+
+
+def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:
+    """Rows in the order of some columns, in files of about `ROWS_PER_FILE`, so that few files and pages have a key."""
+    names = [quote(name) for name in columns]
+    files = max(1, round(rows / ROWS_PER_FILE))
+    return (frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *names)).sortWithinPartitions(*names)
 
 
 def _typed(frame: DataFrame, table: Table) -> DataFrame:

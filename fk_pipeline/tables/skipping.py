@@ -1,0 +1,151 @@
+"""Conditions that leave files and pages of a table unread: a range of batches, or a handful of keys.
+
+A condition is a superset: every row that is wanted meets it, others may. Joins decide about single rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import quote
+
+LISTED = 300
+"""Single keys that a condition names. The session lets Parquet skip pages by so many (`session.LOCAL`); with thousands
+the filter nests too deep for Spark's stack."""
+
+INTERVALS = 32
+"""Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
+
+
+class Bounds(Protocol):
+    """What the log of a table knows about a file: the least and greatest value of a column; None where it does not."""
+
+    def __call__(self, column: str) -> tuple[Any, Any] | None: ...
+
+
+class Condition(Protocol):
+    """Something that all wanted rows meet."""
+
+    def sql(self, table: str = "") -> str:
+        """As SQL on a table; `table` is its alias with a dot."""
+        ...
+
+    def may_meet(self, bounds: Bounds) -> bool:
+        """Whether a file with these bounds may hold a wanted row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Within:
+    """A column that holds batch numbers lies in a range."""
+
+    column: str
+    batches: BatchRange
+
+    def sql(self, table: str = "") -> str:
+        """As SQL."""
+        return self.batches.predicate(f"{table}{self.column}")
+
+    def may_meet(self, bounds: Bounds) -> bool:
+        """The bounds overlap the range."""
+        known = bounds(self.column)
+        return known is None or (known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
+
+
+@dataclass(frozen=True)
+class Among:
+    """A key column has one of some values: single ones, and intervals where they lie close together.
+
+    Attributes:
+        column: the column.
+        values: every value, ascending.
+        singles: the values that stand alone.
+        intervals: least and greatest value of every cluster.
+    """
+
+    column: str
+    values: tuple[Any, ...]
+    singles: tuple[Any, ...]
+    intervals: tuple[tuple[Any, Any], ...]
+
+    @classmethod
+    def of(cls, column: str, values: Sequence[Any]) -> Among:
+        """The condition that a column has one of some values, none of them null."""
+        ordered = sorted(set(values))
+        for wanted in (LISTED, INTERVALS):
+            clusters = _clusters(ordered, wanted)
+            singles = tuple(low for low, high in clusters if low == high)
+            intervals = tuple((low, high) for low, high in clusters if low != high)
+            if len(intervals) <= INTERVALS:
+                break
+        return cls(column, tuple(ordered), singles, intervals)
+
+    def sql(self, table: str = "") -> str:
+        """As SQL; no row meets an empty list."""
+        name = f"{table}{quote(self.column)}"
+        parts = [f"{name} IN ({', '.join(map(_literal, self.singles))})"] if self.singles else []
+        parts += [f"{name} BETWEEN {_literal(low)} AND {_literal(high)}" for low, high in self.intervals]
+        return f"({' OR '.join(parts)})" if parts else "FALSE"
+
+    def may_meet(self, bounds: Bounds) -> bool:
+        """One of the values lies between the bounds."""
+        known = bounds(self.column)
+        if known is None:
+            return True
+        at = bisect_left(self.values, known[0])
+        return at < len(self.values) and self.values[at] <= known[1]
+
+
+def among(keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
+    """Conditions for the rows with some keys.
+
+    Args:
+        keys: the keys; those with a null are wanted nowhere.
+        columns: by column of the table that is read, the column of `keys`. Integers, strings and dates become
+            conditions; a key of another type does not restrict anything.
+    """
+    found: list[Condition] = []
+    for column, name in columns.items():
+        kind = keys.schema.field(name).type
+        if pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_date32(kind):
+            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist()))
+    return found
+
+
+def _clusters(ordered: Sequence[Any], wanted: int) -> list[tuple[Any, Any]]:
+    """Cuts ascending values at their widest gaps into at most so many clusters: the least and greatest of each."""
+    if not ordered:
+        return []
+    numbers = _numbers(ordered)
+    gaps = sorted(range(1, len(ordered)), key=lambda i: numbers[i - 1] - numbers[i])[: wanted - 1]
+    edges = [0, *sorted(gaps), len(ordered)]
+    return [(ordered[a], ordered[b - 1]) for a, b in pairwise(edges)]
+
+
+def _numbers(ordered: Sequence[Any]) -> list[int]:
+    """Integers in the same order, to measure gaps with; of a string its first bytes after what all have in common."""
+    if isinstance(ordered[0], int):
+        return list(ordered)
+    if isinstance(ordered[0], dt.date):
+        return [value.toordinal() for value in ordered]
+    first, last = ordered[0].encode(), ordered[-1].encode()
+    common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return [int.from_bytes(value.encode()[common : common + 8].ljust(8, b"\0"), "big") for value in ordered]
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
