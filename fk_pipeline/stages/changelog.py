@@ -91,6 +91,12 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     )
 
 
+def mark_only(records: DataFrame) -> DataFrame:
+    """What `mark_last` returns for records without truncates, every key of a batch once: each event is the last."""
+    event = F.col("kind") == EVENT
+    return records.withColumns({"last": F.when(event, F.lit(True)), "events": F.when(event, F.lit(1).cast("bigint"))})
+
+
 def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
     """The rows of the side's changelog: one per batch and key, and per batch its newest truncate, without a key.
 

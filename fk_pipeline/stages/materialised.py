@@ -47,7 +47,13 @@ class Materialised:
             for key, number in Counter(zip(*columns, strict=True)).items():
                 out.setdefault(key[0], {})[key[1:]] = number
             return out
-        for row in self.frame.groupBy(batch, *names).count().collect():
+        return self.counted(self.frame, batch, *names)
+
+    @staticmethod
+    def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
+        """The same of any frame, by a job of its own."""
+        out: dict[int, dict[tuple[Any, ...], int]] = {}
+        for row in frame.groupBy(batch, *names).count().collect():
             out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
         return out
 

@@ -31,9 +31,9 @@ _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
 def decide(
     due: DataFrame,
-    subscriptions: DataFrame,
-    right_table: DataFrame,
-    left_changelog: DataFrame,
+    subscriptions: DataFrame | None,
+    right_table: DataFrame | None,
+    left_changelog: DataFrame | None,
     result: DataFrame,
     spec: PipelineSpec,
     carry: bool = False,
@@ -42,30 +42,42 @@ def decide(
 
     Args:
         due: the responses.
-        subscriptions: the subscription store; of this and the other tables the rows with keys of `due` are enough.
-        right_table: the right table.
-        left_changelog: the left changelog.
+        subscriptions: the subscription store; of this and the other tables the rows with keys of `due` are enough. None
+            when it is known to be as it was when the responses were computed.
+        right_table: the right table; or None, likewise.
+        left_changelog: the left changelog; None when every row is known to lie where its owner says.
         result: the resolved join.
         spec: the pipeline.
         carry: the rows of both sides come with the verdict; otherwise `with_rows` fetches them.
 
     Returns:
-        The responses (one row per batch, left key and cause) with `_fk_verdict` and `_fk_owner`, the batch in whose
+        The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch in whose
         changelog partition the payload of the left row lies; when they are carried also `left` and `right`.
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
-    left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
-    right_row, left_row = _right_row(spec), _left_row(spec)
-    right = right_table.select(
-        *_as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([right_row.alias("right")] if carry else [])
-    )
-    stored = left_changelog.select(
-        *_as_pks(spec),
-        F.col(s.BATCH).alias(s.OWNER),
-        F.col(s.HASH).alias("_fk_stored"),
-        *([left_row.alias("left")] if carry else []),
-    )
+    rows = due
+    fresh, stored_there = F.lit(True), F.lit(True)
+    if subscriptions is not None:
+        left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
+        rows = rows.drop(s.OWNER).join(left, pks, "left")
+        fresh = F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
+    right_fresh = F.lit(True)
+    if right_table is not None:
+        right = right_table.select(
+            *_as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([_right_row(spec).alias("right")] if carry else [])
+        )
+        rows = rows.join(right, fks, "left")
+        right_fresh = F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
+    if left_changelog is not None:
+        stored = left_changelog.select(
+            *_as_pks(spec),
+            F.col(s.BATCH).alias(s.OWNER),
+            F.col(s.HASH).alias("_fk_stored"),
+            *([_left_row(spec).alias("left")] if carry else []),
+        )
+        rows = rows.join(stored, [*pks, s.OWNER], "left")
+        stored_there = F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH))
     there = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),
@@ -75,8 +87,8 @@ def decide(
     is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(s.LEFT_HASH).isNull() | (F.col(s.RIGHT_HASH).isNull() & F.lit(spec.inner))
     verdict = (
-        F.when(~F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT)), STALE_LEFT)
-        .when(~F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT)), STALE_RIGHT)
+        F.when(~fresh, STALE_LEFT)
+        .when(~right_fresh, STALE_RIGHT)
         .when(gone, F.when(is_there, RETRACTED).otherwise(UNCHANGED))
         .when(
             is_there
@@ -84,17 +96,26 @@ def decide(
             & F.col("_fk_there_right").eqNullSafe(F.col(s.RIGHT_HASH)),
             UNCHANGED,
         )
-        .when(~F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH)), REWRITTEN)
+        .when(~stored_there, REWRITTEN)
         .when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED)
         .otherwise(JOINED)
     )
-    return (
-        due.join(left, pks, "left")
-        .join(right, fks, "left")
-        .join(stored, [*pks, s.OWNER], "left")
-        .join(there, pks, "left")
-        .select(*map(quote, due.columns), s.OWNER, verdict.alias(s.VERDICT), *(["left", "right"] if carry else []))
+    return rows.join(there, pks, "left").select(
+        *map(quote, due.columns), verdict.alias(s.VERDICT), *(["left", "right"] if carry else [])
     )
+
+
+def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """What `with_rows` returns of all answers to a changelog in which every row is the current one of its key."""
+    fks = [name for name, _ in s.fk_columns(spec)]
+    left = left_changelog.where(~F.col(s.DELETED)).select(
+        *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(s.LEFT_HASH), _left_row(spec).alias("left")
+    )
+    right = right_table.where(F.col(s.HASH).isNotNull()).select(
+        *_as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), _right_row(spec).alias("right")
+    )
+    verdict = F.when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED).otherwise(JOINED)
+    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(s.VERDICT, verdict)
 
 
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -122,13 +143,11 @@ def _right_row(spec: PipelineSpec) -> Column:
     return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
 
 
-def changes(decided: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataFrame:
+def changes(rows: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataFrame:
     """The rows to write: one per left key whose verdict changes the result, with the selected columns.
 
-    Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
-
     Args:
-        decided: decided responses with `left` and `right`.
+        rows: decided responses with `left` and `right`, those that `writing` leaves.
         spec: the pipeline.
         careful: a row on which a selected expression fails leaves the result (`spec.failing`); otherwise Spark stops.
 
@@ -138,7 +157,7 @@ def changes(decided: DataFrame, spec: PipelineSpec, careful: bool = False) -> Da
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in s.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
-    rows = writing(decided, spec).select(
+    rows = rows.select(
         *map(quote, ours),
         F.current_timestamp().alias(s.CHANGED_AT),
         (F.col(s.VERDICT) == RETRACTED).alias(s.DELETED),
@@ -149,7 +168,10 @@ def changes(decided: DataFrame, spec: PipelineSpec, careful: bool = False) -> Da
 
 
 def writing(decided: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """One decided response per left key whose verdict changes the result."""
+    """One decided response per left key whose verdict changes the result.
+
+    Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
+    """
     pks = [name for name, _ in s.pk_columns(spec)]
     return decided.where(F.col(s.VERDICT).isin(*WRITING)).dropDuplicates(pks)
 

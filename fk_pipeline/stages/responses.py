@@ -17,56 +17,62 @@ from fk_pipeline.tables import schemas as s
 LEFT, RIGHT = "left", "right"
 
 
+_CHANGED_IN, _TOLD = "_fk_changed_in", "_fk_told"
+
+_TOLD_SQL = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
+"""A tombstone of a right key that never had a row is no news to anybody."""
+
+
 def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFrame:
     """The subscriptions whose message is due to the batches: those that were announced on their behalf."""
     return subscriptions.where(batches.predicate(s.APPLIED_IN)).where(F.col(s.INSTRUCTION).isNotNull())
 
 
 def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
-    """The right rows that changed on behalf of the batches and that subscribers have to hear of.
-
-    A tombstone of a key that never had a row says nothing new.
-    """
-    told = F.col(s.SEEN_BEFORE) | F.col(s.HASH).isNotNull()
-    return right_table.where(batches.predicate(s.APPLIED_IN)).where(told)
+    """The right rows that changed on behalf of the batches and that subscribers have to hear of."""
+    return right_table.where(batches.predicate(s.APPLIED_IN)).where(_TOLD_SQL)
 
 
-def responses(
-    asking: DataFrame, right_table: DataFrame, subscriptions: DataFrame, changed: DataFrame, spec: PipelineSpec
-) -> DataFrame:
-    """The answers due: one row per batch, left key and cause (see `schemas.responses`).
+def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
+    """The answers due to the batches: one row per batch, left key and cause (see `schemas.responses`).
+
+    A subscriber that asked in the batch in which its right row changed is answered once: the second answer would say
+    the same.
 
     Args:
-        asking: the due subscriptions.
-        right_table: the right table, or its rows that `asking` refers to.
-        subscriptions: the subscription store, or its rows that refer to `changed`.
-        changed: the due right rows.
+        subscriptions: the subscription store, or its rows that are due and those that refer to due right rows.
+        right_table: the right table, or its rows that `subscriptions` refer to.
         spec: the pipeline.
+        batches: the batches whose answers are due.
     """
     pks = [quote(name) for name, _ in s.pk_columns(spec)]
     fks = [name for name, _ in s.fk_columns(spec)]
-    as_fks = [F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns]
-    by_left = (
-        asking.join(right_table.select(*as_fks, F.col(s.HASH).alias(s.RIGHT_HASH)), fks, "left")
-        .where((F.col(s.INSTRUCTION) != PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE) | F.col(s.RIGHT_HASH).isNotNull())
-        .select(
-            F.col(s.APPLIED_IN).alias(s.BATCH),
-            *pks,
-            *map(quote, fks),
-            F.lit(LEFT).alias(s.CAUSE),
-            s.INSTRUCTION,
-            F.col(s.HASH).alias(s.LEFT_HASH),
-            s.RIGHT_HASH,
-        )
+    right = right_table.select(
+        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
+        F.col(s.HASH).alias(s.RIGHT_HASH),
+        F.col(s.APPLIED_IN).alias(_CHANGED_IN),
+        F.expr(_TOLD_SQL).alias(_TOLD),
     )
-    news = changed.select(*as_fks, F.col(s.HASH).alias(s.RIGHT_HASH), F.col(s.APPLIED_IN).alias("_fk_changed_in"))
-    by_right = subscriptions.join(news, fks).select(
-        F.col("_fk_changed_in").alias(s.BATCH),
+    both = subscriptions.join(right, fks, "left").select(
+        *pks, *map(quote, fks), s.APPLIED_IN, s.INSTRUCTION, s.HASH, s.OWNER, s.RIGHT_HASH, _CHANGED_IN, _TOLD
+    )
+    asks = (
+        f"{batches.predicate(s.APPLIED_IN)} AND {s.INSTRUCTION} IS NOT NULL "
+        f"AND ({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
+    )
+    news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_TOLD}, FALSE)"
+    hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
+    answers = f"""FILTER(ARRAY(
+        IF({asks}, STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {s.INSTRUCTION} AS instruction), NULL),
+        IF({hears}, STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction), NULL)
+    ), answer -> answer IS NOT NULL)"""
+    return both.withColumn("_fk_answer", F.explode(F.expr(answers))).select(
+        F.col("_fk_answer.batch").alias(s.BATCH),
         *pks,
         *map(quote, fks),
-        F.lit(RIGHT).alias(s.CAUSE),
-        F.lit(None).cast("string").alias(s.INSTRUCTION),
+        F.col("_fk_answer.cause").alias(s.CAUSE),
+        F.col("_fk_answer.instruction").alias(s.INSTRUCTION),
         F.col(s.HASH).alias(s.LEFT_HASH),
         s.RIGHT_HASH,
+        s.OWNER,
     )
-    return by_left.unionByName(by_right)

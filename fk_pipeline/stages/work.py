@@ -17,7 +17,7 @@ from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
+from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.materialised import SMALL as SMALL_FRAME
 from fk_pipeline.stages.materialised import Materialised
@@ -28,7 +28,7 @@ from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, L
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import GUARDED, PRUNED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
+from fk_pipeline.tables.settings import ALWAYS, GUARDED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
 from fk_pipeline.tables.skipping import Condition, Within, among
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
 
@@ -130,7 +130,7 @@ class StageWork:
         try:
             small, guarded = SMALL if self._small() else {}, GUARDED if self.careful else {}
             session = self.warehouse.session
-            with settings(session, PRUNED | small, optional=True), settings(session, guarded):
+            with settings(session, ALWAYS | small, optional=True), settings(session, guarded):
                 return steps[self.stage]()
         finally:
             for kept in self._frames:
@@ -222,11 +222,14 @@ class StageWork:
         side_spec = self.spec.side(side)
         lines = read_lines(self.warehouse.session, files, self.spec, side)
         records = evaluate(format_of(side_spec).parse(lines, side_spec), self.spec, side, self.careful)
-        records = mark_last(records, self.spec, side).withColumn(
-            "why", F.when(F.col("kind") == IGNORED, F.col("reason"))
-        )
-        kept = self._materialise(records, UNKNOWN)
-        records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted")
+        records = records.withColumn("why", F.when(F.col("kind") == IGNORED, F.col("reason")))
+        landed = sum(file.size for group in files.values() for file in group)
+        found = None if landed <= SMALL_BYTES else self._survey(records, side)
+        if found is not None:
+            records = mark_only(records)
+        else:
+            kept = self._materialise(mark_last(records, self.spec, side), None if landed <= SMALL_BYTES else UNKNOWN)
+            records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted")
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
@@ -243,6 +246,31 @@ class StageWork:
         log = changelog(records, self.spec, side, self.generations)
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
         return counts
+
+    def _survey(self, records: DataFrame, side: Side) -> dict[int, dict[tuple[Any, ...], int]] | None:
+        """Per batch what `Materialised.counts` counts, from the key columns alone; None unless every key is there once.
+
+        So the rows of a large load are neither sorted nor kept to find the last event of every key.
+        """
+        keys = [F.col("row")[c.name].alias(f"key_{i}") for i, c in enumerate(self.spec.side(side).key_columns)]
+        names = [f"key_{i}" for i in range(len(keys))]
+        by_key = (
+            records.select("batch", "kind", "why", "deleted", *keys)
+            .groupBy("batch", "kind", "why", *names)
+            .agg(F.count("*").alias("records"), F.count_if("deleted").alias("deletes"))
+        )
+        rows = by_key.groupBy("batch", "kind", "why").agg(
+            F.sum("records").alias("records"), F.sum("deletes").alias("deletes"), F.count("*").alias("keys")
+        )
+        found: dict[int, dict[tuple[Any, ...], int]] = {}
+        for row in rows.collect():
+            if row["kind"] == TRUNCATE or (row["kind"] == EVENT and row["records"] != row["keys"]):
+                return None
+            last = True if row["kind"] == EVENT else None
+            for deleted, number in ((True, row["deletes"]), (False, row["records"] - row["deletes"])):
+                if number:
+                    found.setdefault(row["batch"], {})[row["kind"], row["why"], last, deleted] = number
+        return found
 
     def _keep_vanished(self, side: Side, counts: Counts) -> None:
         """A vanished file changes nothing: the stored partition of its batch stays and serves backfills."""
@@ -362,8 +390,10 @@ class StageWork:
             else:
                 wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
                 state = state.join(wanted, list(keys), "left_semi")
-        rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated)
-        kept = self._materialise(rows.drop(BEFORE), at_most)
+        rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
+        if SMALL_FRAME < at_most < UNKNOWN and not self.warehouse.rows([table]):
+            return self._first_state(rows, table, counts, brought)
+        kept = self._materialise(rows, at_most)
         changed = 0
         for batch, outcomes in kept.counts(COUNTED_IN, OUTCOME).items():
             for (outcome,), number in outcomes.items():
@@ -371,17 +401,29 @@ class StageWork:
                 changed += number if outcome != LATE else 0
         if changed:
             if table.name == s.SUBSCRIPTION_STORE:
-                self._index(kept, changed)
+                self._index(kept.frame, changed)
             self._merge(kept, kept.frame.where(F.col(OUTCOME) != LATE), table)
         return counts
 
-    def _index(self, rows: Materialised, changed: int) -> None:
+    def _first_state(self, rows: DataFrame, table: Table, counts: Counts, brought: int) -> Counts:
+        """Writes the first rows of a state table, all of them inserted, and counts them in what was written."""
+        if table.name == s.SUBSCRIPTION_STORE:
+            self._index(rows, brought)
+        if self.batches.first != self.batches.last:
+            rows = clustered(rows, table.keys, brought)
+        self.warehouse.append(rows, table, self.info)
+        self._committed(table)
+        for row in self.warehouse.read(table).groupBy(s.APPLIED_IN).count().collect():
+            counts.setdefault(row[0], {})[INSERTED] = row[1]
+        return counts
+
+    def _index(self, rows: DataFrame, changed: int) -> None:
         """Adds to the index of a large store what the store is about to hold, before it holds it.
 
         So the index says too much after a crash, and never too little.
         """
         index, store = self.layout.subscribers, self.layout.subscription_store
-        pairs = new_subscribers(rows.frame, self.spec)
+        pairs = new_subscribers(rows, self.spec)
         if not self.warehouse.rows([index]):
             stored = self.warehouse.rows([store])
             if stored + changed < INDEXED_ROWS:
@@ -401,13 +443,24 @@ class StageWork:
         nothing_changed = all(self.ledger.never_did(up, self.known, INSERTED, APPLIED) for up in upstream)
         if nothing_changed and self.first_time:
             return counts
-        asking, asked, right = self._asking()
-        subscriptions, found, changed = self._changed_rights()
-        kept = self._materialise(responses(asking, right, subscriptions, changed, self.spec), asked + found)
-        for batch, causes in kept.counts(s.BATCH, s.CAUSE).items():
+        subscriptions, right, at_most = self._answering()
+        rows = responses(subscriptions, right, self.spec, self.batches)
+        for batch, causes in self._store_log(rows, self.layout.responses, at_most, s.CAUSE).items():
             counts[batch] = {f"{cause}-driven": number for (cause,), number in causes.items()}
-        self._replace_batches(kept.frame, self.layout.responses, sum(sum(c.values()) for c in counts.values()))
         return counts
+
+    def _store_log(
+        self, rows: DataFrame, table: Table, at_most: int, name: str
+    ) -> dict[int, dict[tuple[Any, ...], int]]:
+        """Replaces the batches in a log, and counts its rows by a column: few before, many where they were written."""
+        if at_most <= SMALL_FRAME:
+            kept = self._materialise(rows, at_most)
+            counts = kept.counts(s.BATCH, name)
+            self._replace_batches(kept.frame, table, sum(sum(found.values()) for found in counts.values()))
+            return counts
+        self._replace_batches(rows, table, at_most)
+        written = self.warehouse.read(table, where=[Within(s.BATCH, self.batches)])
+        return Materialised.counted(written, s.BATCH, name)
 
     def _announced(self, stage: Stage) -> int:
         """At most so many rows of a state table were changed on behalf of the batches, if nobody died at it."""
@@ -416,36 +469,33 @@ class StageWork:
             return UNKNOWN
         return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
 
-    def _asking(self) -> tuple[DataFrame, int, DataFrame]:
-        """The due subscriptions, how many they are at most, and the right rows that they refer to."""
-        store, within = self.layout.subscription_store, [Within(s.APPLIED_IN, self.batches)]
-        asking = due_subscriptions(self._read(store, within), self.batches)
-        at_most = self._announced(Stage.SUBSCRIPTION_STORE)
-        if at_most > SMALL_FRAME:
-            return asking, UNKNOWN, self._read(self.layout.right_table)
-        kept = self._materialise(asking, at_most)
-        keys = {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
-        return kept.frame, at_most, self._rows_of(self.layout.right_table, kept, keys)
+    def _answering(self) -> tuple[DataFrame, DataFrame, int]:
+        """The subscriptions that the batches owe an answer, right rows that these refer to, and a bound of the answers.
 
-    def _changed_rights(self) -> tuple[DataFrame, int, DataFrame]:
-        """The subscriptions that refer to due right rows, how many they are at most, and these right rows."""
-        right, store, index = self.layout.right_table, self.layout.subscription_store, self.layout.subscribers
-        changed = due_rights(self._read(right, [Within(s.APPLIED_IN, self.batches)]), self.batches)
-        subscriptions = self._read(store)
-        at_most = self._announced(Stage.RIGHT_TABLE)
-        if at_most > SMALL_FRAME:
-            return subscriptions, UNKNOWN, changed
-        kept = self._materialise(changed, at_most)
-        if not len(kept.local or ()):
-            return subscriptions.limit(0), 0, kept.frame
-        if not self.warehouse.rows([index]):
-            return subscriptions, self.warehouse.rows([store]), F.broadcast(kept.frame)
-        keys = {s.fk(c.name): c.name for c in self.spec.right.key_columns}
-        pks = {name: name for name, _ in s.pk_columns(self.spec)}
-        # The store was opened first: the index has at least what this version of the store holds.
-        pairs = self._materialise(self._rows_of(index, kept, keys), None)
-        found = UNKNOWN if pairs.local is None else len(pairs.local)
-        return self._rows_of(store, pairs, pks), found, F.broadcast(kept.frame)
+        In a large store a batch with few changes finds both by their keys; otherwise the tables are joined whole.
+        """
+        store, right, index = self.layout.subscription_store, self.layout.right_table, self.layout.subscribers
+        subscriptions, rights = self._read(store), self._read(right)
+        asking, changing = self._announced(Stage.SUBSCRIPTION_STORE), self._announced(Stage.RIGHT_TABLE)
+        if max(asking, changing) > SMALL_FRAME or not self.warehouse.rows([index]):
+            return subscriptions, rights, 2 * self.warehouse.rows([store])
+        within = [Within(s.APPLIED_IN, self.batches)]
+        asks = self._materialise(due_subscriptions(self._read(store, within), self.batches), asking)
+        as_fks = {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
+        rows, at_most = asks.frame, asking
+        answers = self._rows_of(right, asks, as_fks)
+        if changing:
+            changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
+            # The store was opened first: the index has at least what this version of the store holds.
+            fks = {fk: name for name, fk in as_fks.items()}
+            pairs = self._materialise(self._rows_of(index, changed, fks), None)
+            if pairs.local is None:
+                return subscriptions, rights, UNKNOWN
+            pks = [name for name, _ in s.pk_columns(self.spec)]
+            rows = rows.unionByName(self._rows_of(store, pairs, {pk: pk for pk in pks})).dropDuplicates(pks)
+            answers = answers.unionByName(changed.frame).dropDuplicates([*as_fks])
+            at_most += len(pairs.local)
+        return rows, F.broadcast(answers), at_most
 
     def _resolved_join(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
@@ -453,35 +503,39 @@ class StageWork:
             return counts
         answers = [self.ledger.state(Stage.RESPONSES, b).counts for b in self.known]
         at_most = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
-        due = self._materialise(self._read(self.layout.responses, [Within(s.BATCH, self.batches)]), at_most)
-        pks = [name for name, _ in s.pk_columns(self.spec)]
-        right = self._rows_of(self.layout.right_table, due, {c.name: s.fk(c.name) for c in self.spec.right.key_columns})
-        left_log = self._rows_of(
-            self.layout.left_changelog, due, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
-        )
-        carry = due.local is not None
+        due = self._read(self.layout.responses, [Within(s.BATCH, self.batches)])
+        if at_most > SMALL_FRAME and not self.careful:
+            self._resolve_many(due, counts, at_most)
+        else:
+            self._resolve_few(due, counts, at_most)
+        return counts
+
+    def _resolve_few(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+        """Decides about answers in the driver, with both rows at hand; or carefully about any number."""
+        answers = self._materialise(due, at_most)
+        pks = {name: name for name, _ in s.pk_columns(self.spec)}
         decided = resolver.decide(
-            due.frame,
-            self._rows_of(self.layout.subscription_store, due, {pk: pk for pk in pks}),
-            right,
-            left_log,
-            self._rows_of(self.layout.resolved_join, due, {pk: pk for pk in pks}),
+            answers.frame,
+            self._rows_of(self.layout.subscription_store, answers, pks),
+            self._rows_of(
+                self.layout.right_table, answers, {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
+            ),
+            self._rows_of(
+                self.layout.left_changelog, answers, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
+            ),
+            self._rows_of(self.layout.resolved_join, answers, pks),
             self.spec,
-            carry,
+            carry=True,
         )
         kept = self._materialise(decided, at_most)
-        writing = self._tally(kept, counts)
+        writing = self._tally(kept.counts(s.BATCH, s.VERDICT), counts)
         changed: Materialised | None = None
         if writing:
-            rows = (
-                kept.frame
-                if carry
-                else resolver.with_rows(resolver.writing(kept.frame, self.spec), left_log, right, self.spec)
-            )
+            rows = resolver.writing(kept.frame, self.spec)
             changed = self._materialise(resolver.changes(rows, self.spec, self.careful), writing)
         if self.careful and changed is not None:
             kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), at_most)
-            self._tally(kept, counts)
+            self._tally(kept.counts(s.BATCH, s.VERDICT), counts)
         if self.may_meet_bad_rows:
             if changed is not None:
                 changed.compute()  # an expression that fails must fail before anything is committed
@@ -492,13 +546,91 @@ class StageWork:
         self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
         if changed is not None:
             self._merge(changed, changed.frame, self.layout.resolved_join, delete_when=s.DELETED)
-        return counts
+
+    def _resolve_many(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+        """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.
+
+        A row on which an expression fails makes the stage start again with care; then it replaces these verdicts.
+        """
+        log, verdicts, result = self.layout.left_changelog, self.layout.verdicts, self.layout.resolved_join
+        right = self._read(self.layout.right_table)
+        unchanged, readable = self._as_answered(), self._never_rewritten()
+        first = unchanged and readable and self._only_versions()
+        decided = resolver.decide(
+            due,
+            None if unchanged else self._read(self.layout.subscription_store),
+            None if unchanged else right,
+            None if readable else self._read(log),
+            self._read(result),
+            self.spec,
+        )
+        writing = self._tally(self._store_log(decided, verdicts, at_most, s.VERDICT), counts)
+        if self.may_meet_bad_rows:
+            self._quarantine(None, 0, "join")
+        if not writing:
+            return
+        if first:
+            rows = resolver.first_rows(self._read(log), right, self.spec)
+        else:
+            chosen = resolver.writing(self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)]), self.spec)
+            rows = self._with_rows(chosen, right)
+        self.warehouse.merge(resolver.changes(rows, self.spec), result, self.info, delete_when=s.DELETED)
+        self._committed(result)
+
+    def _with_rows(self, decided: DataFrame, right: DataFrame) -> DataFrame:
+        """Decided answers with both rows; left rows that the batches brought are looked up in these batches only."""
+        log, here = self.layout.left_changelog, Within(s.OWNER, self.batches)
+        brought = decided.where(here.sql())
+        older = self._materialise(decided.where(f"NOT ({here.sql()})"), None)
+        keys = {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
+        near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)
+        return near.unionByName(resolver.with_rows(older.frame, self._rows_of(log, older, keys), right, self.spec))
+
+    def _as_answered(self) -> bool:
+        """The versions of store and right table are those that the answers were computed from: they are not stale."""
+        tables = [self.layout.subscription_store, self.layout.right_table]
+        for table in tables:
+            self._read(table)  # at a version that stays what it is
+        states = [self.ledger.state(Stage.RESPONSES, b) for b in self.known]
+        return self._known(Stage.RESPONSES) and all(
+            state.versions.get(t.name) == self.versions.get(t.name)
+            for state in states
+            if sum(state.counts.values())
+            for t in tables
+        )
+
+    def _never_rewritten(self) -> bool:
+        """No partition of the left changelog was ever rewritten: a left row lies where its owner says.
+
+        The ledger is asked after the version of the changelog is fixed, and says so before a partition is rewritten.
+        """
+        self._read(self.layout.left_changelog)
+        self.ledger.refresh()
+        return not self.ledger.generations(Stage.LEFT_CHANGELOG)
+
+    def _only_versions(self) -> bool:
+        """The batches are all there is, every left key has one version, and nothing has a result yet.
+
+        One row per key in the store and as many in the changelog: every row of the changelog is the current one.
+        """
+        log, store = self.layout.left_changelog, self.layout.subscription_store
+        states = [self.ledger.state(Stage.LEFT_CHANGELOG, b) for b in self.ledger.batches]
+        if any(state.attempts != state.successes or state.totals.get("truncates") for state in states):
+            return False
+        brought = sum(self.ledger.state(Stage.LEFT_CHANGELOG, b).counts.get("rows", 0) for b in self.known)
+        pinned = all(self.warehouse.version(t.name) == self.versions.get(t.name) for t in (log, store))
+        rows = self.warehouse.rows([log])
+        return (
+            pinned
+            and brought == rows == self.warehouse.rows([store])
+            and not self.warehouse.rows([self.layout.resolved_join])
+        )
 
     @staticmethod
-    def _tally(decided: Materialised, counts: Counts) -> int:
+    def _tally(decided: Mapping[int, Mapping[tuple[Any, ...], int]], counts: Counts) -> int:
         """Counts the verdicts per batch; returns how many of them change the result."""
         writing = 0
-        for batch, found in decided.counts(s.BATCH, s.VERDICT).items():
+        for batch, found in decided.items():
             counts[batch] = {verdict: number for (verdict,), number in found.items()}
             writing += sum(counts[batch].get(verdict, 0) for verdict in resolver.WRITING)
         return writing

@@ -215,6 +215,7 @@ def responses(spec: PipelineSpec) -> Table:
             (INSTRUCTION, "STRING"),
             (LEFT_HASH, "BINARY"),
             (RIGHT_HASH, "BINARY"),
+            (OWNER, "INT"),
         ),
         skip_by=(BATCH,),
     )

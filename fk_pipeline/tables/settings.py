@@ -26,8 +26,12 @@ SMALL = {
 }
 """Interpret the plan as it is, and write files anew: compiling it and marking rows takes longer than that."""
 
-PRUNED = {"spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED)}
-"""Let Parquet skip the pages that have none of the listed keys; Spark's own limit is ten."""
+ALWAYS = {
+    "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
+    "spark.sql.autoBroadcastJoinThreshold": "64m",
+}
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten), and hold a right table of a
+million rows in memory rather than sort the left one (ten megabytes)."""
 
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""

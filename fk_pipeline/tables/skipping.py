@@ -81,12 +81,14 @@ class Among:
     def of(cls, column: str, values: Sequence[Any]) -> Among:
         """The condition that a column has one of some values, none of them null."""
         ordered = sorted(set(values))
-        for wanted in (LISTED, INTERVALS):
-            clusters = _clusters(ordered, wanted)
-            singles = tuple(low for low, high in clusters if low == high)
-            intervals = tuple((low, high) for low, high in clusters if low != high)
+        gaps = _widest_gaps(ordered)
+        for clusters in range(LISTED, INTERVALS - 1, -4):
+            edges = [0, *sorted(gaps[: clusters - 1]), len(ordered)]
+            found = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
+            intervals = tuple((low, high) for low, high in found if low != high)
             if len(intervals) <= INTERVALS:
                 break
+        singles = tuple(low for low, high in found if low == high)
         return cls(column, tuple(ordered), singles, intervals)
 
     def sql(self, table: str = "") -> str:
@@ -121,14 +123,10 @@ def among(keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
     return found
 
 
-def _clusters(ordered: Sequence[Any], wanted: int) -> list[tuple[Any, Any]]:
-    """Cuts ascending values at their widest gaps into at most so many clusters: the least and greatest of each."""
-    if not ordered:
-        return []
-    numbers = _numbers(ordered)
-    gaps = sorted(range(1, len(ordered)), key=lambda i: numbers[i - 1] - numbers[i])[: wanted - 1]
-    edges = [0, *sorted(gaps), len(ordered)]
-    return [(ordered[a], ordered[b - 1]) for a, b in pairwise(edges)]
+def _widest_gaps(ordered: Sequence[Any]) -> list[int]:
+    """Where the gaps between ascending values are, the widest first: the index of the value after each."""
+    numbers = _numbers(ordered) if ordered else []
+    return sorted(range(1, len(ordered)), key=lambda i: numbers[i - 1] - numbers[i])
 
 
 def _numbers(ordered: Sequence[Any]) -> list[int]:

@@ -97,7 +97,6 @@ def test_every_response_has_the_verdict_that_its_case_deserves(joined: Any) -> N
         (18, "right"): "joined",
         (20, "right"): "joined",
         (21, "left"): "joined",
-        (21, "right"): "joined",
         (22, "left"): "joined",
         (23, "left"): "half-joined",
     }
@@ -110,6 +109,10 @@ def test_every_response_has_the_verdict_that_its_case_deserves(joined: Any) -> N
 def test_unchanged_rows_and_deletes_of_unknown_rows_are_silent(joined: Any) -> None:
     found = joined.verdicts(1)
     assert not [key for key in found if key[0] in (4, 16, 19)]
+
+
+def test_a_left_row_that_asked_in_the_batch_of_its_right_row_is_answered_once(joined: Any) -> None:
+    assert [cause for key, cause in joined.verdicts(1) if key == 21] == ["left"]
 
 
 def test_an_unsubscribed_right_row_tells_nobody(joined: Any) -> None:
