@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -18,16 +19,23 @@ SMALL = 20_000
 class Materialised:
     """A computed frame, and counts of its rows."""
 
-    def __init__(self, frame: DataFrame, at_most: int | None) -> None:
+    def __init__(
+        self, frame: DataFrame, at_most: int | None = None, *, computed: bool = False, local: pa.Table | None = None
+    ) -> None:
         """Computes the frame.
 
         Args:
             frame: what to compute.
             at_most: an upper bound of its rows, as far as it is known; None: let the frame itself tell.
+            computed: it is part of one that was computed.
+            local: its rows, if they are in the driver already.
         """
-        self.local: pa.Table | None = None
+        self.local: pa.Table | None = local
         """The rows, where they are in the driver."""
         self._cached: DataFrame | None = None
+        if computed:
+            self.frame = frame
+            return
         if at_most is None or at_most <= SMALL:
             # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
             schema = frame.schema.toNullable()
@@ -56,6 +64,18 @@ class Materialised:
         for row in frame.groupBy(batch, *names).count().collect():
             out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
         return out
+
+    def but(self, column: str, *values: Any) -> Materialised:
+        """All rows but those with certain values in a column."""
+        if self.local is None:
+            return Materialised(
+                self.frame.where(~F.col(column).isin(*values) | F.col(column).isNull()), local=None, computed=True
+            )
+        unwanted = pc.is_in(self.local[column], pa.array(values, self.local.schema.field(column).type))
+        chosen = self.local.filter(pc.invert(unwanted))
+        return Materialised(
+            self.frame.sparkSession.createDataFrame(chosen, self.frame.schema), local=chosen, computed=True
+        )
 
     def compute(self) -> None:
         """Computes what is only planned so far."""

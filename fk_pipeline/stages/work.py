@@ -28,7 +28,7 @@ from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, L
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ALWAYS, GUARDED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
+from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
 from fk_pipeline.tables.skipping import Condition, Within, among
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
 
@@ -128,21 +128,22 @@ class StageWork:
         self.vanished: list[int] = []
         self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
         try:
-            small, guarded = SMALL if self._small() else {}, GUARDED if self.careful else {}
-            session = self.warehouse.session
-            with settings(session, ALWAYS | small, optional=True), settings(session, guarded):
+            session, guarded = self.warehouse.session, GUARDED if self.careful else {}
+            with settings(session, ALWAYS | self._settings(), optional=True), settings(session, guarded):
                 return steps[self.stage]()
         finally:
             for kept in self._frames:
                 kept.release()
             self._frames = []
 
-    def _small(self) -> bool:
-        """The stage works on so little that preparing a plan takes longer than running it."""
+    def _settings(self) -> dict[str, str]:
+        """What suits the size of the changes and of the tables that they meet."""
         sides = [Side.LEFT, Side.RIGHT]
         landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
+        if landed > SMALL_BYTES:
+            return {}
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
-        return landed <= SMALL_BYTES and self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS
+        return SMALL if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS else FEW
 
     # ---- reading and committing
 
@@ -166,7 +167,7 @@ class StageWork:
         if keys.local is None:
             return self._read(table)
         wanted = keys.frame.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])
-        rows = self._read(table, among(keys.local, columns))
+        rows = self._read(table, among(keys.local, columns, self.warehouse.widths(table, columns)))
         return F.broadcast(rows.join(F.broadcast(wanted), list(columns), "left_semi"))
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
@@ -189,10 +190,12 @@ class StageWork:
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
-    def _merge(self, rows: Materialised, frame: DataFrame, table: Table, delete_when: str | None = None) -> None:
-        """Merges `frame`, some of `rows`, by the keys of the table."""
-        where = among(rows.local, {key: key for key in table.keys}) if rows.local is not None else ()
-        self.warehouse.merge(frame, table, self.info, where, delete_when=delete_when)
+    def _upsert(self, rows: Materialised, table: Table, delete_when: str | None = None) -> None:
+        """Puts rows in place of those with their keys."""
+        where: Sequence[Condition] = ()
+        if rows.local is not None:
+            where = among(rows.local, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
+        self.warehouse.upsert(rows.frame, rows.local, table, self.info, where, delete_when=delete_when)
         self._committed(table)
 
     def _committed(self, table: Table) -> None:
@@ -402,7 +405,7 @@ class StageWork:
         if changed:
             if table.name == s.SUBSCRIPTION_STORE:
                 self._index(kept.frame, changed)
-            self._merge(kept, kept.frame.where(F.col(OUTCOME) != LATE), table)
+            self._upsert(kept.but(OUTCOME, LATE), table)
         return counts
 
     def _first_state(self, rows: DataFrame, table: Table, counts: Counts, brought: int) -> Counts:
@@ -514,15 +517,14 @@ class StageWork:
         """Decides about answers in the driver, with both rows at hand; or carefully about any number."""
         answers = self._materialise(due, at_most)
         pks = {name: name for name, _ in s.pk_columns(self.spec)}
+        unchanged = self._as_answered()
         decided = resolver.decide(
             answers.frame,
-            self._rows_of(self.layout.subscription_store, answers, pks),
+            None if unchanged else self._rows_of(self.layout.subscription_store, answers, pks),
             self._rows_of(
                 self.layout.right_table, answers, {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
             ),
-            self._rows_of(
-                self.layout.left_changelog, answers, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
-            ),
+            self._left_rows(answers, unchanged),
             self._rows_of(self.layout.resolved_join, answers, pks),
             self.spec,
             carry=True,
@@ -545,7 +547,25 @@ class StageWork:
         # The verdicts before the result: after a crash between the two they are decided again, and the same way.
         self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
         if changed is not None:
-            self._merge(changed, changed.frame, self.layout.resolved_join, delete_when=s.DELETED)
+            self._upsert(changed, self.layout.resolved_join, delete_when=s.DELETED)
+
+    def _left_rows(self, answers: Materialised, owners_hold: bool) -> DataFrame:
+        """The rows of the left changelog that answers are about, or more.
+
+        Args:
+            answers: the answers.
+            owners_hold: their owners are the current ones: those among the batches lie in the files of these.
+        """
+        log, keys = self.layout.left_changelog, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
+        if answers.local is None or not owners_hold:
+            return self._rows_of(log, answers, keys)
+        here = Within(s.BATCH, self.batches)
+        brought = self._read(log, [here])
+        older = answers.but(s.OWNER, *range(int(self.batches.first), int(self.batches.last) + 1))
+        if not older.local:
+            return F.broadcast(brought)
+        before = self._rows_of(log, older, keys).where(f"NOT ({here.sql()})")
+        return F.broadcast(brought.unionByName(before))
 
     def _resolve_many(self, due: DataFrame, counts: Counts, at_most: int) -> None:
         """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.

@@ -88,6 +88,15 @@ class DeltaLogs:
         table = self.table(path)
         return 0 if table is None else sum(_counts(self._version(path, table).files))
 
+    def span(self, path: str, column: str) -> tuple[int, int] | None:
+        """The least and greatest value of an integer column in all files; None where a file does not tell."""
+        table = self.table(path)
+        files = {} if table is None else self._version(path, table).files
+        low, high = (files.get(f"{which}.{column}") for which in ("min", "max"))
+        if not low or not high or not all(isinstance(value, int) for value in (*low, *high)):
+            return None
+        return min(low), max(high)
+
     def plain_files(self, path: str, version: int, at_most: int, where: Sequence[Condition] = ()) -> PlainFiles | None:
         """The files of a version that may have wanted rows, if they are few and Spark can read them without Delta.
 

@@ -87,7 +87,7 @@ class Table:
     def delta_properties(self) -> dict[str, str]:
         """What the table is created with."""
         skipping = {"delta.dataSkippingStatsColumns": ",".join(map(quote, self.skip_by))} if self.skip_by else {}
-        return {**skipping, **self.properties}
+        return {**skipping, "delta.checkpointInterval": "50", **self.properties}
 
     @property
     def names(self) -> list[str]:

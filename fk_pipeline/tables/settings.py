@@ -17,11 +17,17 @@ SMALL_ROWS = 200_000
 SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
-SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+FEW = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+"""For few changes of large tables: their plans are clear from the start, and the rows to merge are in the driver."""
+
+SMALL = {
+    **FEW,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
 }
 """Interpret the plan as it is, and write files anew: compiling it and marking rows takes longer than that."""

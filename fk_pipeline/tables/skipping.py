@@ -25,6 +25,9 @@ the filter nests too deep for Spark's stack."""
 INTERVALS = 32
 """Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
 
+NAMED = 2_000
+"""Keys that a commit names one by one. They are not handed to Parquet, so that many are no burden."""
+
 
 class Bounds(Protocol):
     """What the log of a table knows about a file: the least and greatest value of a column; None where it does not."""
@@ -78,11 +81,19 @@ class Among:
     intervals: tuple[tuple[Any, Any], ...]
 
     @classmethod
-    def of(cls, column: str, values: Sequence[Any]) -> Among:
-        """The condition that a column has one of some values, none of them null."""
+    def of(cls, column: str, values: Sequence[Any], width: int = 0) -> Among:
+        """The condition that a column has one of some values, none of them null.
+
+        Args:
+            column: the column.
+            values: the values.
+            width: values no further apart are in one page: naming each of them leaves nothing more unread.
+        """
         ordered = sorted(set(values))
-        gaps = _widest_gaps(ordered)
-        for clusters in range(LISTED, INTERVALS - 1, -4):
+        gaps = _widest_gaps(ordered, width)
+        found: list[tuple[Any, Any]] = []
+        intervals: tuple[tuple[Any, Any], ...] = ()
+        for clusters in range(min(LISTED, len(gaps) + 1), 0, -1):
             edges = [0, *sorted(gaps[: clusters - 1]), len(ordered)]
             found = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
             intervals = tuple((low, high) for low, high in found if low != high)
@@ -107,26 +118,45 @@ class Among:
         return at < len(self.values) and self.values[at] <= known[1]
 
 
-def among(keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
+def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int]) -> list[Condition]:
     """Conditions for the rows with some keys.
 
     Args:
         keys: the keys; those with a null are wanted nowhere.
         columns: by column of the table that is read, the column of `keys`. Integers, strings and dates become
             conditions; a key of another type does not restrict anything.
+        widths: by column of the table, how far apart the values of neighbouring pages are, where that is known.
     """
     found: list[Condition] = []
     for column, name in columns.items():
         kind = keys.schema.field(name).type
-        if pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_date32(kind):
-            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist()))
+        if _has_conditions(kind):
+            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist(), widths.get(column, 0)))
     return found
 
 
-def _widest_gaps(ordered: Sequence[Any]) -> list[int]:
+def exactly(keys: pa.Table, column: str) -> str | None:
+    """SQL that holds for the rows with some keys and for no others; None where that cannot be said in short.
+
+    Args:
+        keys: rows with the keys.
+        column: the key column.
+    """
+    kind, values = keys.schema.field(column).type, keys[column]
+    if len(values) > NAMED or values.null_count or not _has_conditions(kind):
+        return None
+    return f"{quote(column)} IN ({', '.join(map(_literal, values.to_pylist()))})"
+
+
+def _has_conditions(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_date32(kind))
+
+
+def _widest_gaps(ordered: Sequence[Any], width: int) -> list[int]:
     """Where the gaps between ascending values are, the widest first: the index of the value after each."""
     numbers = _numbers(ordered) if ordered else []
-    return sorted(range(1, len(ordered)), key=lambda i: numbers[i - 1] - numbers[i])
+    wide = [i for i in range(1, len(ordered)) if numbers[i] - numbers[i - 1] > width]
+    return sorted(wide, key=lambda i: numbers[i - 1] - numbers[i])
 
 
 def _numbers(ordered: Sequence[Any]) -> list[int]:

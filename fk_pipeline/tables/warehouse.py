@@ -21,7 +21,7 @@ from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Condition
+from fk_pipeline.tables.skipping import Condition, exactly
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
@@ -128,6 +128,12 @@ class Warehouse:
         """How many rows some tables have together."""
         return sum(self.logs.rows(self.path(table.name)) for table in tables)
 
+    def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
+        """How far apart the values of integer columns are that lie a page apart, in a table written in their order."""
+        bounds = {column: self.logs.span(self.path(table.name), column) for column in columns}
+        pages = max(1, self.rows([table]) // ROWS_PER_PAGE)
+        return {column: (span[1] - span[0]) // pages for column, span in bounds.items() if span is not None}
+
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
         with _commit(table, info):
@@ -141,6 +147,34 @@ class Warehouse:
         writer = self._writer(frame, table, info).mode("overwrite").option("replaceWhere", predicate)
         with _commit(table, info):
             writer.save(self.path(table.name))
+
+    def upsert(
+        self,
+        source: DataFrame,
+        keys: pa.Table | None,
+        table: Table,
+        info: CommitInfo,
+        where: Sequence[Condition] = (),
+        *,
+        delete_when: str | None = None,
+    ) -> None:
+        """Puts rows in place of those with their keys, or adds them: a MERGE, or where the keys are few its equal.
+
+        Args:
+            source: the columns of the table, and the columns that `delete_when` reads; unique keys.
+            keys: the rows of `source`, if they are in the driver.
+            table: the table.
+            info: of the commit.
+            where: what all rows of the table with these keys meet.
+            delete_when: SQL condition on source columns: the row is removed instead.
+        """
+        named = exactly(keys, table.keys[0]) if keys is not None and len(table.keys) == 1 else None
+        if named is None or self.version(table.name) is None:
+            self.merge(source, table, info, where, delete_when=delete_when)
+            return
+        rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
+        # Half the jobs of a MERGE, and the change feed needs none of its own.
+        self.replace(rows.coalesce(1), table, " AND ".join([named, *[condition.sql() for condition in where]]), info)
 
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
