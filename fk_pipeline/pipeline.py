@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, cut, parse_batches, passes
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.tables.lease import lease
 
@@ -29,6 +29,9 @@ Progress = Callable[["Pass", "StageRun | None"], None]
 
 LEFT_STAGES = (Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE)
 """Stages that the right table needs nothing of, nor they of it."""
+
+QUICK_BYTES = 8_000_000
+"""Landing files up to which stages run side by side."""
 
 LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds")
 
@@ -250,8 +253,9 @@ class Pipeline:
             done[stage] = [self._pass(Pass(stage, part), by, progress) for part in parts(stage)]
 
         left = [stage for stage in stages if stage in LEFT_STAGES]
-        beside = self._beside if left and Stage.RIGHT_TABLE in stages else None
-        if beside is not None and (right := parts(Stage.RIGHT_TABLE)):
+        right = parts(Stage.RIGHT_TABLE) if left and Stage.RIGHT_TABLE in stages else []
+        beside = self._beside if right and self._is_quick([*right, *parts(left[0])]) else None
+        if beside is not None:
             with ThreadPoolExecutor(1) as pool:
                 other = pool.submit(
                     lambda: [self._pass(Pass(Stage.RIGHT_TABLE, part), beside, progress) for part in right]
@@ -263,6 +267,12 @@ class Pipeline:
             if stage not in done:
                 run(stage, runner)
         return [result for stage in stages for result in done[stage]]
+
+    def _is_quick(self, batches: Sequence[BatchRange]) -> bool:
+        """Stages spend their time on planning and committing, not on rows: two of them do not wait for each other."""
+        ledger = self.ledger()
+        chosen = [batch for batch in ledger.batches if any(batch in part for part in batches)]
+        return sum(f.size for batch in chosen for side in Side for f in ledger.files_of(batch, side)) <= QUICK_BYTES
 
     @cached_property
     def _beside(self) -> Runner | None:

@@ -40,8 +40,8 @@ class Parquet:
         """The rows of the files.
 
         Returns:
-            `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, and `value`, the row as JSON), `position` (its number in
-            the file, from 0) and where its file lies.
+            `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, and `value`, the row as it is or, when not all files have
+            the same columns, as JSON), `position` (its number in the file, from 0) and where its file lies.
 
         Raises:
             LandingError: a file is no Parquet, or has timestamps that Spark does not read.
@@ -49,7 +49,9 @@ class Parquet:
         alike: dict[str, list[str]] = {}
         for path in paths:
             alike.setdefault(_columns(path), []).append(path)
-        return reduce(DataFrame.unionByName, [_rows(session.read.parquet(*group), side) for group in alike.values()])
+        raw = "_raw" if len(alike) == 1 else "TO_JSON(_raw)"
+        parts = [_rows(session.read.parquet(*group), side, raw) for group in alike.values()]
+        return reduce(DataFrame.unionByName, parts)
 
     def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
         """One row per row; see `fk_pipeline.cdc.records`."""
@@ -83,7 +85,7 @@ def _columns(path: str) -> str:
     return names
 
 
-def _rows(stored: DataFrame, side: SideSpec) -> DataFrame:
+def _rows(stored: DataFrame, side: SideSpec, raw: str) -> DataFrame:
     """Rows of files with the same columns, as `Parquet.read` returns them.
 
     A column of another type than declared is converted from its text, as a value of a JSON line is.
@@ -115,6 +117,6 @@ def _rows(stored: DataFrame, side: SideSpec) -> DataFrame:
         .selectExpr("*", f"{first_letter(op)} AS op", f"{typed_row(side, texts, typed)} AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
-            f"STRUCT(op, deleted, row, {problem} AS _bad, TO_JSON(_raw) AS value) AS value", "path", "block", "position"
+            f"STRUCT(op, deleted, row, {problem} AS _bad, {raw} AS value) AS value", "path", "block", "position"
         )
     )

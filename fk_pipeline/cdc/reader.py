@@ -42,10 +42,11 @@ def read_lines(
         (spec.location(f.path), int(batch), number) for batch, group in files.items() for number, f in enumerate(group)
     ]
     lines = format_of(spec.side(side)).read(session, [path for path, _, _ in places], spec.side(side))
-    lines = lines.withColumn("file", _plain_path(F.col("path"))).drop("path")
     if len(places) == 1:
-        _, batch, number = places[0]
-        return lines.withColumn("batch", F.lit(batch)).withColumn("file_number", F.lit(number))
+        path, batch, number = places[0]
+        placed = {"file": F.lit(_without_scheme(path)), "batch": F.lit(batch), "file_number": F.lit(number)}
+        return lines.drop("path").withColumns(placed)
+    lines = lines.withColumn("file", _plain_path(F.col("path"))).drop("path")
     values = ", ".join(f"({text(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
     index = session.sql(f"SELECT * FROM VALUES {values} AS files(file, batch, file_number)")
     return lines.join(F.broadcast(index), "file")
@@ -57,8 +58,8 @@ def _without_scheme(path: str) -> str:
 
 def _plain_path(uri: Column) -> Column:
     """The path as listed: Spark reports an encoded URI, with `file:` before a local path."""
-    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(decoded, "^file:/+", "/")
+    decoded = F.when(F.contains(uri, F.lit("%")), F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))).otherwise(uri)
+    return F.when(F.startswith(decoded, F.lit("file:")), F.regexp_replace(decoded, "^file:/+", "/")).otherwise(decoded)
 
 
 def line_numbers(lines: DataFrame, records: DataFrame) -> DataFrame:

@@ -11,9 +11,9 @@ A format is one small class (`Format`). It reads files, gets its lines with thei
 | `sequence` | the source's own order, of the format's `sequence_type` |
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
 
-and `value` (the line as text; of a columnar file the row as JSON) and, unchanged, its place: `batch`, `file`,
-`file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order within the
-split).
+and `value` (the line as text; of a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
+`file`, `file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order
+within the split).
 
 Formats are written in SQL text: one call each, where a tree of Column objects costs thousands.
 """

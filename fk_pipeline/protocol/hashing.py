@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from fk_pipeline.spec.sql import quote
@@ -31,6 +32,23 @@ def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
     """SQL (BINARY(16)): the hash of a row given as column names with their types, in a fixed order."""
     parts = ["''", *(encode(quote(name), kind) for name, kind in fields)]
     return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
+
+
+def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:
+    """Rows with one more column, the hash of some others; null where a SQL condition holds.
+
+    The text of every field is computed once and no more: printing decimals is what hashing takes longest for.
+    """
+    kinds = {f.name: f.dataType for f in rows.schema.fields}
+    fields = list(names)
+    texts = [f"_fk_text_{i}" for i in range(len(fields))]
+    printed = rows.selectExpr(
+        "*", *[f"{_text(quote(n), kinds[n], 0)} AS {t}" for n, t in zip(fields, texts, strict=True)]
+    )
+    parts = [f"IF({text} IS NULL, '{NULL_MARKER}', CONCAT(LENGTH({text}), ':', {text}))" for text in texts]
+    joined = ", ".join(["''", *parts])
+    content = f"UNHEX(MD5(CONCAT({joined})))"
+    return printed.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}").drop(*texts)
 
 
 def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
@@ -53,7 +71,7 @@ def _text(value: str, kind: T.DataType, depth: int) -> str:
         return f"CAST({value} AS STRING)"
     if isinstance(kind, T.DecimalType):
         text = f"CAST({value} AS STRING)"
-        return f"IF(CONTAINS({text}, '.'), REGEXP_REPLACE({text}, '[.]?0+$', ''), {text})"
+        return f"RTRIM('.', RTRIM('0', {text}))" if kind.scale > 0 else text
     if isinstance(kind, T.FloatType | T.DoubleType):
         return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
     if isinstance(kind, T.DateType):

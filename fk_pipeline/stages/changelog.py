@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, text
 from fk_pipeline.identity import Side
-from fk_pipeline.protocol.hashing import row_hash
+from fk_pipeline.protocol.hashing import with_row_hash
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.tables import schemas as s
@@ -62,7 +63,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is looked at again: that of the others need not be sorted and kept.
-    out["value"] = f"IF({out['kind']} = '{BAD}', _fk_record.value, NULL)"
+    text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
+    out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
     if foreign_key:
         parts = [f"{sql} AS {quote(name)}" for name, sql in _whole_foreign_key(spec).items()]
         out["foreign_key"] = f"STRUCT({', '.join(parts)})"
@@ -157,7 +159,5 @@ def _whole_foreign_key(spec: PipelineSpec) -> dict[str, str]:
 
 
 def _with_hash(rows: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
-    types = {f.name: f.dataType for f in rows.schema.fields}
     fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
-    content = row_hash((name, types[name]) for name in [*fk_names, *[c.name for c in spec.selected[side]]])
-    return rows.withColumn(s.HASH, F.expr(f"IF({s.DELETED}, NULL, {content})"))
+    return with_row_hash(rows.drop(s.HASH), s.HASH, [*fk_names, *[c.name for c in spec.selected[side]]], s.DELETED)
