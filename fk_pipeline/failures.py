@@ -9,8 +9,9 @@ def is_from_spark(error: Exception) -> bool:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Somebody else committed to the table in the meantime."""
-    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
+    """Somebody else committed to the table, or made it, in the meantime."""
+    signs = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
+    return any(sign in str(error) for sign in signs)
 
 
 def root_message(error: Exception) -> str:

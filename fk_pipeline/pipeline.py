@@ -13,6 +13,7 @@ from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone
 from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.tables import faults
 from fk_pipeline.tables.lease import lease
 
 if TYPE_CHECKING:
@@ -270,6 +271,8 @@ class Pipeline:
 
     def _is_quick(self, batches: Sequence[BatchRange]) -> bool:
         """Stages spend their time on planning and committing, not on rows: two of them do not wait for each other."""
+        if faults.anybody_listens():
+            return False
         ledger = self.ledger()
         chosen = [batch for batch in ledger.batches if any(batch in part for part in batches)]
         return sum(f.size for batch in chosen for side in Side for f in ledger.files_of(batch, side)) <= QUICK_BYTES

@@ -595,7 +595,7 @@ class StageWork:
         """Decided answers with both rows; left rows that the batches brought are looked up in these batches only."""
         log, here = self.layout.left_changelog, Within(s.OWNER, self.batches)
         brought = decided.where(here.sql())
-        older = self._materialise(decided.where(f"NOT ({here.sql()})"), None)
+        older = self._materialise(decided.where(f"NOT COALESCE({here.sql()}, FALSE)"), None)
         keys = {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
         near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)
         return near.unionByName(resolver.with_rows(older.frame, self._rows_of(log, older, keys), right, self.spec))

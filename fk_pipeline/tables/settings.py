@@ -20,9 +20,8 @@ SMALL_BYTES = 8_000_000
 FEW = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.merge.materializeSource": "none",
 }
-"""For few changes of large tables: their plans are clear from the start, and the rows to merge are in the driver."""
+"""For few changes of large tables: their plans are clear from the start."""
 
 SMALL = {
     **FEW,

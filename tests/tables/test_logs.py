@@ -66,14 +66,9 @@ def test_the_files_of_a_table_in_any_folder_are_there(tmp_path: Path, folder: st
     assert [Path(file).exists() for file in found.paths] == [True]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"partition_by": ["b"]}, {"configuration": {"delta.enableDeletionVectors": "true"}}],
-    ids=["partitions", "deletion vectors"],
-)
-def test_other_layouts_are_left_to_delta(tmp_path: Path, options: dict[str, object]) -> None:
+def test_a_table_with_partitions_is_left_to_delta(tmp_path: Path) -> None:
     logs, path = DeltaLogs(), tmp_path / "t"
-    write(path, 1, **options)
+    write(path, 1, partition_by=["b"])
     assert logs.plain_files(str(path), 0, at_most=9) is None
 
 

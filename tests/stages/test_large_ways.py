@@ -1,0 +1,159 @@
+"""The ways of large tables and of large batches (ADR 0008), taken by small ones: the join is right on each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline import pipeline as pipelines
+from fk_pipeline.stages import work
+from fk_pipeline.tables import warehouse
+
+pytestmark = pytest.mark.spark
+
+KEYS = 60
+LEFT = [(i, f"k{i % 7}", "v") for i in range(KEYS)]
+RIGHT = [(f"k{i}", f"n{i}") for i in range(6)]
+
+
+def few_in_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are looked up by key: index, deletion vectors, conditions, rows replaced by their keys."""
+    monkeypatch.setattr(work, "SMALL_ROWS", -1)
+    monkeypatch.setattr(work, "INDEXED_ROWS", 1)
+
+
+def few_through_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where Delta must read, and MERGE."""
+    few_in_large_tables(monkeypatch)
+    monkeypatch.setattr(warehouse, "MARKED_ROWS", -1)
+    monkeypatch.setattr(warehouse, "exactly", lambda *_: None)
+
+
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes to the driver."""
+    monkeypatch.setattr(work, "SMALL_FRAME", -1)
+    monkeypatch.setattr(work, "SMALL_BYTES", -1)
+    monkeypatch.setattr(pipelines, "QUICK_BYTES", -1)
+
+
+def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, str]) -> None:
+    """The result is the join of these tables, and `verify` agrees."""
+    inner = made.pipeline.spec.inner
+    wanted = {i: (v, right.get(k or "")) for i, (k, v) in left.items() if not inner or k in right}
+    assert made.result() == wanted
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("way", "join"),
+    [
+        (few_in_large_tables, "inner"),
+        pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
+        pytest.param(few_through_delta, "inner", marks=pytest.mark.slow),
+        pytest.param(few_through_delta, "left", marks=pytest.mark.slow),
+        pytest.param(many, "inner", marks=pytest.mark.slow),
+        (many, "left"),
+    ],
+)
+def test_the_join_is_right_on_every_way(
+    way: Any, join: str, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way(monkeypatch)
+    made = rows_pipeline(join)
+    left, right = {i: (k, v) for i, k, v in LEFT}, dict(RIGHT)
+    made.land(0, LEFT, RIGHT)
+    made.pipeline.run()
+    joined(made, left, right)
+
+    # moves, updates, a delete, an insert, a lost foreign key; a right row that changes, one that goes, one that comes
+    changes: list[Any] = [(1, "k3", "w"), (2, "k2", "w"), (3,), (100, "k1", "new"), (4, None, "w"), (5, "k6", "w")]
+    made.land(1, changes, [("k3", "changed"), ("k2",), ("k6", "came")])
+    made.pipeline.run()
+    del left[3], right["k2"]
+    left |= {1: ("k3", "w"), 2: ("k2", "w"), 100: ("k1", "new"), 4: (None, "w"), 5: ("k6", "w")}
+    right |= {"k3": "changed", "k6": "came"}
+    joined(made, left, right)
+
+    # only right rows; the subscribers are those of before and those that moved
+    made.land(2, [], [("k3", "again"), ("k2", "back"), ("k1",)])
+    made.pipeline.run()
+    right |= {"k3": "again", "k2": "back"}
+    del right["k1"]
+    joined(made, left, right)
+
+    # batch 1 written anew with less in it: what it no longer brings goes back to what it was
+    made.land(1, [(1, "k0", "x")], [("k3", "changed"), ("k6", "came")])
+    made.pipeline.run()
+    left = {i: (k, v) for i, k, v in LEFT} | {1: ("k0", "x")}
+    joined(made, left, right)
+    made.pipeline.run("0..2")
+    joined(made, left, right)
+
+
+def test_an_answer_to_both_sides_of_a_batch_is_given_once(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner")
+    made.land(0, [(1, "a", "v"), (2, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    assert made.verdicts(0) == {(1, "left"): "joined", (2, "left"): "joined"}
+    made.land(1, [(1, "a", "w")], [("a", "B")])
+    made.pipeline.run()
+    assert made.verdicts(1) == {(1, "left"): "joined", (2, "right"): "joined"}
+    assert made.result() == {1: ("w", "B"), 2: ("v", "B")}
+
+
+def test_a_right_row_that_goes_in_the_batch_of_its_new_subscriber_is_answered(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    made.land(0, [(1, "a", "v")], [("a",)])  # the subscription of key 1 stays the one that asks for a match only
+    made.pipeline.run()
+    assert made.result() == {}
+    assert made.pipeline.verify().ok
+
+
+def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    few_in_large_tables(monkeypatch)
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, None, "v")], [("a", "A")])
+    made.pipeline.run()
+
+    def pairs(name: str) -> set[tuple[str, int]]:
+        rows = made.pipeline.table(name).where("_fk_fk_k IS NOT NULL")
+        return {(row["_fk_fk_k"], row["_fk_pk_id"]) for row in rows.collect()}
+
+    assert pairs("subscribers") == pairs("subscription_store") == {("a", 1), ("b", 2)}
+    made.land(1, [(1, "b", "v"), (2,)])
+    made.pipeline.run()
+    assert pairs("subscription_store") == {("b", 1)}
+    assert pairs("subscribers") == {("a", 1), ("b", 2), ("b", 1)}
+    made.pipeline.rebuild(stages=["subscription_store"])
+    assert pairs("subscription_store") <= pairs("subscribers")
+    made.land(2, [], [("b", "B")])
+    made.pipeline.run()
+    assert made.result() == {1: ("v", "B"), 3: ("v", None)}
+
+
+def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(monkeypatch)
+    taken = []
+    first_rows = work.resolver.first_rows
+    monkeypatch.setattr(work.resolver, "first_rows", lambda *a: (taken.append(a), first_rows(*a))[1])
+    made = rows_pipeline("inner")
+    made.land(0, LEFT, RIGHT)
+    made.land(1, [(1, "k3", "w")])
+    made.pipeline.run("0", stages=["left_changelog", "right_table", "subscription_store", "responses"])
+    made.pipeline.run("1", stages=["left_changelog", "subscription_store"])
+    made.pipeline.run()
+    assert not taken, "a key had two versions"
+    assert made.pipeline.verify().ok
+    other = rows_pipeline("inner")
+    other.land(0, LEFT, RIGHT)
+    other.pipeline.run()
+    assert len(taken) == 1
+    assert other.pipeline.verify().ok
