@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, cut, parse_batches, passes
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.tables import faults
 from fk_pipeline.tables.lease import lease
 
 if TYPE_CHECKING:
@@ -27,12 +25,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
-
-LEFT_STAGES = (Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE)
-"""Stages that the right table needs nothing of, nor they of it."""
-
-QUICK_BYTES = 8_000_000
-"""Landing files up to which stages run side by side."""
 
 LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds")
 
@@ -235,59 +227,16 @@ class Pipeline:
         if self.ledger().open_rebuild is not None:
             self.runner.finish_rebuild()
         size = self.spec.settings.max_batches_per_pass
-        if ranges is None:
-            return self._in_order(
-                chosen, lambda stage: passes(self.ledger().due(stage), self._ledger.batches, size), progress
-            )
-        for part in [part for wanted in ranges for part in cut(wanted, self.ledger().batches, size)]:
-            done += self._in_order(chosen, partial(_only, part), progress)
+        if ranges is not None:
+            for wanted in ranges:
+                for part in cut(wanted, self.ledger().batches, size):
+                    done += [self._pass(Pass(stage, part), progress) for stage in chosen]
+            return done
+        for stage in chosen:
+            ledger = self.ledger()
+            for part in passes(ledger.due(stage), ledger.batches, size):
+                done.append(self._pass(Pass(stage, part), progress))
         return done
-
-    def _in_order(
-        self, stages: Sequence[Stage], parts: Callable[[Stage], Sequence[BatchRange]], progress: Progress | None
-    ) -> list[StageRun]:
-        """Makes the passes of the stages, each after its upstream stages; the right table beside the left stages."""
-        runner = self.runner
-        done: dict[Stage, list[StageRun]] = {}
-
-        def run(stage: Stage, by: Runner) -> None:
-            done[stage] = [self._pass(Pass(stage, part), by, progress) for part in parts(stage)]
-
-        left = [stage for stage in stages if stage in LEFT_STAGES]
-        right = parts(Stage.RIGHT_TABLE) if left and Stage.RIGHT_TABLE in stages else []
-        beside = self._beside if right and self._is_quick([*right, *parts(left[0])]) else None
-        if beside is not None:
-            with ThreadPoolExecutor(1) as pool:
-                other = pool.submit(
-                    lambda: [self._pass(Pass(Stage.RIGHT_TABLE, part), beside, progress) for part in right]
-                )
-                for stage in left:
-                    run(stage, runner)
-            done[Stage.RIGHT_TABLE] = other.result()
-        for stage in stages:
-            if stage not in done:
-                run(stage, runner)
-        return [result for stage in stages for result in done[stage]]
-
-    def _is_quick(self, batches: Sequence[BatchRange]) -> bool:
-        """Stages spend their time on planning and committing, not on rows: two of them do not wait for each other."""
-        if faults.anybody_listens():
-            return False
-        ledger = self.ledger()
-        chosen = [batch for batch in ledger.batches if any(batch in part for part in batches)]
-        return sum(f.size for batch in chosen for side in Side for f in ledger.files_of(batch, side)) <= QUICK_BYTES
-
-    @cached_property
-    def _beside(self) -> Runner | None:
-        """A runner for stages that run at the same time as others, in a Spark session of its own; None without one."""
-        from fk_pipeline.session import session_beside
-        from fk_pipeline.stages.runner import Runner
-        from fk_pipeline.tables.ledger import Ledger
-
-        session = session_beside(self.session)
-        if session is None:
-            return None
-        return Runner(session, self.spec, Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION), self.zone)
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
         if stages is None:
@@ -298,10 +247,10 @@ class Pipeline:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
 
-    def _pass(self, work: Pass, runner: Runner, progress: Progress | None) -> StageRun:
+    def _pass(self, work: Pass, progress: Progress | None) -> StageRun:
         if progress is not None:
             progress(work, None)
-        result = runner.run(work.stage, work.batches)
+        result = self.runner.run(work.stage, work.batches)
         if progress is not None:
             progress(work, result)
         return result
@@ -354,7 +303,3 @@ class Pipeline:
 
         result = self.table("resolved_join")
         return result.where(f"{BATCH} = {int(batch)}").count(), result.count()
-
-
-def _only(part: BatchRange, _stage: Stage) -> list[BatchRange]:
-    return [part]

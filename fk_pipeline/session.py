@@ -108,14 +108,3 @@ def prepare(session: SparkSession) -> SparkSession:
             fix="start it with " + " and ".join(f"{k}={v}" for k, v in DELTA.items()),
         )
     return session
-
-
-def session_beside(session: SparkSession) -> SparkSession | None:
-    """A session of the same Spark with settings of its own, at first those of the given one; None with Connect."""
-    if not hasattr(session, "newSession"):
-        return None
-    beside = session.newSession()
-    for name, value in session.conf.getAll.items():
-        if session.conf.isModifiable(name):
-            beside.conf.set(name, value)
-    return prepare(beside)

@@ -481,8 +481,8 @@ class StageWork:
         as_fks = {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
         rows, at_most = asks.frame, asking
         answers = self._rows_of(right, asks, as_fks)
-        if changing:
-            changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
+        changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
+        if changed.local:
             # The store was opened first: the index has at least what this version of the store holds.
             fks = {fk: name for name, fk in as_fks.items()}
             pairs = self._materialise(self._rows_of(index, changed, fks), None)

@@ -14,11 +14,6 @@ Listener = Callable[[str], None]
 _listeners: list[Listener] = []
 
 
-def anybody_listens() -> bool:
-    """Somebody counts the points: nothing may happen side by side then, or their order would be another every time."""
-    return bool(_listeners)
-
-
 def point(name: str) -> None:
     """Work has come to a point at which it may die."""
     for listener in _listeners:

@@ -147,12 +147,9 @@ class DeltaLogs:
 
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
-    """What is looked at of the files: paths, rows, and the bounds of columns whose type `skipping` has conditions for.
-
-    Delta cuts timestamps to milliseconds; such bounds are none.
-    """
+    """What is looked at of the files: paths, rows, and bounds of columns whose type `skipping` has conditions for."""
     actions = pa.table(table.get_add_actions(flatten=True))
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_date32)
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     return [
         (name, actions[name])
         for name in actions.column_names

@@ -5,7 +5,6 @@ A condition is a superset: every row that is wanted meets it, others may. Joins 
 
 from __future__ import annotations
 
-import datetime as dt
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +122,7 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int])
 
     Args:
         keys: the keys; those with a null are wanted nowhere.
-        columns: by column of the table that is read, the column of `keys`. Integers, strings and dates become
+        columns: by column of the table that is read, the column of `keys`. Integers and strings become
             conditions; a key of another type does not restrict anything.
         widths: by column of the table, how far apart the values of neighbouring pages are, where that is known.
     """
@@ -149,7 +148,7 @@ def exactly(keys: pa.Table, column: str) -> str | None:
 
 
 def _has_conditions(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_date32(kind))
+    return bool(pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind))
 
 
 def _widest_gaps(ordered: Sequence[Any], width: int) -> list[int]:
@@ -163,8 +162,6 @@ def _numbers(ordered: Sequence[Any]) -> list[int]:
     """Integers in the same order, to measure gaps with; of a string its first bytes after what all have in common."""
     if isinstance(ordered[0], int):
         return list(ordered)
-    if isinstance(ordered[0], dt.date):
-        return [value.toordinal() for value in ordered]
     first, last = ordered[0].encode(), ordered[-1].encode()
     common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return [int.from_bytes(value.encode()[common : common + 8].ljust(8, b"\0"), "big") for value in ordered]
@@ -173,7 +170,5 @@ def _numbers(ordered: Sequence[Any]) -> list[int]:
 def _literal(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, dt.date):
-        return f"DATE '{value.isoformat()}'"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline import pipeline as pipelines
 from fk_pipeline.stages import work
 from fk_pipeline.tables import warehouse
 
@@ -35,7 +34,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes to the driver."""
     monkeypatch.setattr(work, "SMALL_FRAME", -1)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
-    monkeypatch.setattr(pipelines, "QUICK_BYTES", -1)
 
 
 def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, str]) -> None:
