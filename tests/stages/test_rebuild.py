@@ -14,6 +14,7 @@ from fk_pipeline.errors import BadRecordError, StateError, UsageError
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.stages.fingerprints import STATE_VERSION
 from fk_pipeline.tables import faults
 from tests.deaths import Killed
 
@@ -172,7 +173,7 @@ def test_a_foreign_key_that_fails_on_a_stored_row_changes_nothing(made: Any) -> 
 
 
 def test_an_unknown_state_version_is_refused_and_names_the_rebuild(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fk_pipeline.stages.fingerprints.STATE_VERSION", 3)
+    monkeypatch.setattr("fk_pipeline.stages.fingerprints.STATE_VERSION", STATE_VERSION + 1)
     with pytest.raises(StateError) as refused:
         made.pipeline.run()
     assert f"fk-pipeline rebuild {made.file} --from landing" in refused.value.fix
