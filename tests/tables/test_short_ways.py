@@ -51,7 +51,9 @@ def test_the_join_is_right_on_the_long_ways(
     monkeypatch.setattr(work, "SMALL_ROWS", -1)
     monkeypatch.setattr(DeltaLogs, "plain_files", lambda *_: None)
     decide = work.resolver.decide
-    monkeypatch.setattr(work.resolver, "decide", lambda *a: (seen.append(spark.conf.get(INTERPRETED)), decide(*a))[1])
+    monkeypatch.setattr(
+        work.resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
+    )
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
     made.pipeline.run()
