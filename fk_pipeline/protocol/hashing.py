@@ -35,20 +35,21 @@ def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
 
 
 def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:
-    """Rows with one more column, the hash of some others; null where a SQL condition holds.
+    """Rows with one more column, the `row_hash` of some others; null where a SQL condition holds.
 
     The text of every field is computed once and no more: printing decimals is what hashing takes longest for.
     """
     kinds = {f.name: f.dataType for f in rows.schema.fields}
-    fields = list(names)
-    texts = [f"_fk_text_{i}" for i in range(len(fields))]
-    printed = rows.selectExpr(
-        "*", *[f"{_text(quote(n), kinds[n], 0)} AS {t}" for n, t in zip(fields, texts, strict=True)]
-    )
+    printed = {
+        f"_fk_text_{i}": f"IF({quote(field)} IS NULL, NULL, {_text(quote(field), kinds[field], 0)})"
+        for i, field in enumerate(names)
+    }
+    texts = list(printed)
     parts = [f"IF({text} IS NULL, '{NULL_MARKER}', CONCAT(LENGTH({text}), ':', {text}))" for text in texts]
     joined = ", ".join(["''", *parts])
     content = f"UNHEX(MD5(CONCAT({joined})))"
-    return printed.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}").drop(*texts)
+    frame = rows.selectExpr("*", *[f"{text} AS {column}" for column, text in printed.items()])
+    return frame.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}").drop(*texts)
 
 
 def encode(value: str, kind: T.DataType, depth: int = 0) -> str:

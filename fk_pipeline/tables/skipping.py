@@ -99,6 +99,8 @@ class Among:
             if len(intervals) <= INTERVALS:
                 break
         singles = tuple(low for low, high in found if low == high)
+        if len(intervals) > 1 and _span(intervals) > _span([(ordered[0], ordered[-1])]) / 2:
+            singles, intervals = (), ((ordered[0], ordered[-1]),)  # to compare with many costs more than it leaves out
         return cls(column, tuple(ordered), singles, intervals)
 
     def sql(self, table: str = "") -> str:
@@ -156,6 +158,11 @@ def _widest_gaps(ordered: Sequence[Any], width: int) -> list[int]:
     numbers = _numbers(ordered) if ordered else []
     wide = [i for i in range(1, len(ordered)) if numbers[i] - numbers[i - 1] > width]
     return sorted(wide, key=lambda i: numbers[i - 1] - numbers[i])
+
+
+def _span(intervals: Sequence[tuple[Any, Any]]) -> int:
+    numbers = _numbers([value for interval in intervals for value in interval])
+    return sum(high - low for low, high in zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _numbers(ordered: Sequence[Any]) -> list[int]:

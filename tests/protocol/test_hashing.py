@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from fk_pipeline.protocol.hashing import row_hash
+from fk_pipeline.protocol.hashing import row_hash, with_row_hash
 
 pytestmark = pytest.mark.spark
 
@@ -142,3 +142,16 @@ def test_any_rows_have_the_documented_hash_and_equal_ones_only_if_they_are_equal
         assert len(set(contents.values())) == len(contents)
 
     check()
+
+
+def test_a_row_hash_as_a_column_is_the_row_hash(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT * FROM VALUES (1, 'a', 1.50BD, NAMED_STRUCT('x', 1), ARRAY(1, null), MAP('k', 2.0D), X'00', true), "
+        "(2, null, 10.00BD, NAMED_STRUCT('x', CAST(null AS INT)), ARRAY(), MAP(), X'', false), "
+        "(3, '', null, null, null, null, null, null) AS rows(i, s, d, st, a, m, b, t)"
+    )
+    kinds = [(field.name, field.dataType) for field in frame.schema.fields]
+    both = with_row_hash(frame, "h", frame.columns, "i = 9").selectExpr("h", f"{row_hash(kinds)} AS wanted").collect()
+    assert len({bytes(row["h"]) for row in both}) == 3
+    assert [row["h"] for row in both] == [row["wanted"] for row in both]
+    assert with_row_hash(frame, "h", frame.columns, "i > 0").where("h IS NOT NULL").isEmpty()

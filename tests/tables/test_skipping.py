@@ -43,6 +43,14 @@ def test_scattered_keys_are_named_and_close_ones_are_an_interval() -> None:
     assert found.sql("t.") == "(t.`k` IN (5, 70000, 500000) OR t.`k` BETWEEN 1000000 AND 1000999)"
 
 
+def test_keys_all_over_a_table_are_one_interval() -> None:
+    found = Among.of("k", list(range(0, 1_000_000, 100)), width=200)
+    assert (found.singles, found.intervals) == ((), ((0, 999_900),))
+    uneven = [100 * i + i * 37 % 91 for i in range(10_000)]
+    found = Among.of("k", uneven, width=50)
+    assert (found.singles, found.intervals) == ((), ((uneven[0], uneven[-1]),))
+
+
 def test_no_keys_meet_nothing() -> None:
     found = Among.of("k", [])
     assert found.sql() == "FALSE"
