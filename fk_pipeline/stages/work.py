@@ -156,18 +156,21 @@ class StageWork:
             self.versions[table.name] = version
         return self.warehouse.read(table, self.versions[table.name], where)
 
-    def _rows_of(self, table: Table, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
-        """The rows of a table with some keys; the whole table where the keys are too many to name.
+    def _rows_of(
+        self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
+    ) -> DataFrame:
+        """The rows of a table with some keys; all rows where the keys are too many to name.
 
         Args:
             table: the table.
             keys: rows with the keys.
             columns: by key column of the table, its name in `keys`.
+            where: what the rows meet besides.
         """
         if keys.local is None:
-            return self._read(table)
+            return self._read(table, where)
         wanted = keys.frame.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])
-        rows = self._read(table, among(keys.local, columns, self.warehouse.widths(table, columns)))
+        rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
         return F.broadcast(rows.join(F.broadcast(wanted), list(columns), "left_semi"))
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
@@ -426,6 +429,7 @@ class StageWork:
             if stored + changed < INDEXED_ROWS:
                 return
             pairs = pairs.unionByName(new_subscribers(self._read(store), self.spec))
+            changed += stored
         fks = [name for name, _ in s.fk_columns(self.spec)]
         self.warehouse.append(clustered(pairs, fks, changed), index, self.info)
         self._committed(index)
@@ -554,10 +558,10 @@ class StageWork:
         if answers.local is None or not owners_hold:
             return self._rows_of(log, answers, keys)
         here = Within(s.BATCH, self.batches)
-        brought = self._read(log, [here])
+        brought = self._rows_of(log, answers, keys, [here])
         older = answers.but(s.OWNER, *range(int(self.batches.first), int(self.batches.last) + 1))
         if not older.local:
-            return F.broadcast(brought)
+            return brought
         before = self._rows_of(log, older, keys).where(f"NOT ({here.sql()})")
         return F.broadcast(brought.unionByName(before))
 
