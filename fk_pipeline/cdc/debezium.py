@@ -21,10 +21,10 @@ from fk_pipeline.cdc.records import (
     missing_key,
     records,
     struct_of_texts,
-    text,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.sql import text
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update did not change and PostgreSQL therefore did not send."""

@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.debezium import Debezium
 from fk_pipeline.cdc.parquet import Parquet
-from fk_pipeline.cdc.records import Format, text
+from fk_pipeline.cdc.records import Format
 from fk_pipeline.cdc.rows import Rows
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec.sql import text
 from fk_pipeline.tables.ledger import LandedFile
 
 _FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Parquet(), Rows())}

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.spec import Column, SideSpec, quote
+from fk_pipeline.spec.sql import text
 
 ARRIVAL, ARRIVAL_TYPE = "STRUCT(batch AS arrival)", "STRUCT<arrival: INT>"
 """The order of a source that has none: SQL, and its type in DDL."""
@@ -66,11 +67,6 @@ class JsonLines:
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("position"),
         )
-
-
-def text(value: str) -> str:
-    """A SQL string literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def records(place: Sequence[str], sequence: str) -> list[str]:

@@ -21,10 +21,10 @@ from fk_pipeline.cdc.records import (
     missing_key,
     operation_problem,
     records,
-    text,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.sql import text
 
 
 class Rows(JsonLines):

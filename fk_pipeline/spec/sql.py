@@ -63,6 +63,11 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def text(value: str) -> str:
+    """A SQL string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def parse_columns(ddl: str) -> tuple[Column, ...]:
     """The columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
 

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE, text
+from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import with_row_hash
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
+from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import schemas as s
 
 

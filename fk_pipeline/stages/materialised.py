@@ -68,14 +68,12 @@ class Materialised:
     def but(self, column: str, *values: Any) -> Materialised:
         """All rows but those with certain values in a column."""
         if self.local is None:
-            return Materialised(
-                self.frame.where(~F.col(column).isin(*values) | F.col(column).isNull()), local=None, computed=True
-            )
+            wanted = ~F.col(column).isin(*values) | F.col(column).isNull()
+            return Materialised(self.frame.where(wanted), computed=True)
         unwanted = pc.is_in(self.local[column], pa.array(values, self.local.schema.field(column).type))
         chosen = self.local.filter(pc.invert(unwanted))
-        return Materialised(
-            self.frame.sparkSession.createDataFrame(chosen, self.frame.schema), local=chosen, computed=True
-        )
+        frame = self.frame.sparkSession.createDataFrame(chosen, self.frame.schema)
+        return Materialised(frame, computed=True, local=chosen)
 
     def compute(self) -> None:
         """Computes what is only planned so far."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.records import text
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
+from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import schemas as s
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"

@@ -104,6 +104,10 @@ class StageWork:
         self.careful = False
         """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
         self._frames: list[Materialised] = []
+        self.pks = {name: name for name, _ in s.pk_columns(spec)}
+        self.left_keys = {c.name: s.pk(c.name) for c in spec.left.key_columns}
+        self.right_keys = {c.name: s.fk(c.name) for c in spec.right.key_columns}
+        """By key column of a side, its name in the state tables."""
 
     @property
     def may_meet_bad_rows(self) -> bool:
@@ -193,12 +197,12 @@ class StageWork:
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
-    def _upsert(self, rows: Materialised, table: Table, delete_when: str | None = None) -> None:
+    def _merge(self, rows: Materialised, table: Table, delete_when: str | None = None) -> None:
         """Puts rows in place of those with their keys."""
         where: Sequence[Condition] = ()
         if rows.local is not None:
             where = among(rows.local, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
-        self.warehouse.upsert(rows.frame, rows.local, table, self.info, where, delete_when=delete_when)
+        self.warehouse.merge(rows.frame, table, self.info, where, local=rows.local, delete_when=delete_when)
         self._committed(table)
 
     def _committed(self, table: Table) -> None:
@@ -356,7 +360,7 @@ class StageWork:
         log_stage = Stage.LEFT_CHANGELOG
         if self.ledger.never_did(log_stage, self.known, "rows") and not self._rewritten(log_stage):
             return counts
-        keys = {s.pk(c.name): c.name for c in self.spec.left.key_columns}
+        keys = {pk: name for name, pk in self.left_keys.items()}
         log, store = self.layout.left_changelog, self.layout.subscription_store
         return self._state(subscription_store, log_stage, log, store, keys, counts)
 
@@ -402,7 +406,7 @@ class StageWork:
         if changed:
             if table.name == s.SUBSCRIPTION_STORE:
                 self._index(kept.frame, changed)
-            self._upsert(kept.but(OUTCOME, LATE), table)
+            self._merge(kept.but(OUTCOME, LATE), table)
         return counts
 
     def _first_state(self, rows: DataFrame, table: Table, counts: Counts, brought: int) -> Counts:
@@ -413,8 +417,8 @@ class StageWork:
             rows = clustered(rows, table.keys, brought)
         self.warehouse.append(rows, table, self.info)
         self._committed(table)
-        for row in self.warehouse.read(table).groupBy(s.APPLIED_IN).count().collect():
-            counts.setdefault(row[0], {})[INSERTED] = row[1]
+        for batch, found in Materialised.counted(self.warehouse.read(table), s.APPLIED_IN).items():
+            counts.setdefault(batch, {})[INSERTED] = found[()]
         return counts
 
     def _index(self, rows: DataFrame, changed: int) -> None:
@@ -482,19 +486,17 @@ class StageWork:
             return subscriptions, rights, 2 * self.warehouse.rows([store])
         within = [Within(s.APPLIED_IN, self.batches)]
         asks = self._materialise(due_subscriptions(self._read(store, within), self.batches), asking)
-        as_fks = {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
         rows, at_most = asks.frame, asking
-        answers = self._rows_of(right, asks, as_fks)
+        answers = self._rows_of(right, asks, self.right_keys)
         changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
         if changed.local:
             # The store was opened first: the index has at least what this version of the store holds.
-            fks = {fk: name for name, fk in as_fks.items()}
+            fks = {fk: name for name, fk in self.right_keys.items()}
             pairs = self._materialise(self._rows_of(index, changed, fks), None)
             if pairs.local is None:
                 return subscriptions, rights, UNKNOWN
-            pks = [name for name, _ in s.pk_columns(self.spec)]
-            rows = rows.unionByName(self._rows_of(store, pairs, {pk: pk for pk in pks})).dropDuplicates(pks)
-            answers = answers.unionByName(changed.frame).dropDuplicates([*as_fks])
+            rows = rows.unionByName(self._rows_of(store, pairs, self.pks)).dropDuplicates([*self.pks])
+            answers = answers.unionByName(changed.frame).dropDuplicates([*self.right_keys])
             at_most += len(pairs.local)
         return rows, F.broadcast(answers), at_most
 
@@ -514,16 +516,13 @@ class StageWork:
     def _resolve_few(self, due: DataFrame, counts: Counts, at_most: int) -> None:
         """Decides about answers in the driver, with both rows at hand; or carefully about any number."""
         answers = self._materialise(due, at_most)
-        pks = {name: name for name, _ in s.pk_columns(self.spec)}
         unchanged = self._as_answered()
         decided = resolver.decide(
             answers.frame,
-            None if unchanged else self._rows_of(self.layout.subscription_store, answers, pks),
-            self._rows_of(
-                self.layout.right_table, answers, {c.name: s.fk(c.name) for c in self.spec.right.key_columns}
-            ),
+            None if unchanged else self._rows_of(self.layout.subscription_store, answers, self.pks),
+            self._rows_of(self.layout.right_table, answers, self.right_keys),
             self._left_rows(answers, unchanged),
-            self._rows_of(self.layout.resolved_join, answers, pks),
+            self._rows_of(self.layout.resolved_join, answers, self.pks),
             self.spec,
             carry=True,
         )
@@ -545,7 +544,7 @@ class StageWork:
         # The verdicts before the result: after a crash between the two they are decided again, and the same way.
         self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
         if changed is not None:
-            self._upsert(changed, self.layout.resolved_join, delete_when=s.DELETED)
+            self._merge(changed, self.layout.resolved_join, delete_when=s.DELETED)
 
     def _left_rows(self, answers: Materialised, owners_hold: bool) -> DataFrame:
         """The rows of the left changelog that answers are about, or more.
@@ -554,7 +553,7 @@ class StageWork:
             answers: the answers.
             owners_hold: their owners are the current ones: those among the batches lie in the files of these.
         """
-        log, keys = self.layout.left_changelog, {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
+        log, keys = self.layout.left_changelog, self.left_keys
         if answers.local is None or not owners_hold:
             return self._rows_of(log, answers, keys)
         here = Within(s.BATCH, self.batches)
@@ -600,9 +599,10 @@ class StageWork:
         log, here = self.layout.left_changelog, Within(s.OWNER, self.batches)
         brought = decided.where(here.sql())
         older = self._materialise(decided.where(f"NOT COALESCE({here.sql()}, FALSE)"), None)
-        keys = {c.name: s.pk(c.name) for c in self.spec.left.key_columns}
         near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)
-        return near.unionByName(resolver.with_rows(older.frame, self._rows_of(log, older, keys), right, self.spec))
+        return near.unionByName(
+            resolver.with_rows(older.frame, self._rows_of(log, older, self.left_keys), right, self.spec)
+        )
 
     def _as_answered(self) -> bool:
         """The versions of store and right table are those that the answers were computed from: they are not stale."""

@@ -130,7 +130,7 @@ class DeltaLogs:
         marked = [(name, stored.deleted[name]) for i in chosen if (name := names[i]) in stored.deleted]
         deleted = pa.table(
             {
-                "file": pa.array([name for name, rows in marked for _ in range(len(rows))], pa.string()),
+                "file": pa.chunked_array([pa.repeat(name, len(rows)) for name, rows in marked], pa.string()),
                 "row": pa.chunked_array([rows for _, rows in marked], pa.int64()),
             }
         )

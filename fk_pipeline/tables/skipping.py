@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import text
 
 LISTED = 300
 """Single keys that a condition names. The session lets Parquet skip pages by so many (`session.LOCAL`); with thousands
@@ -175,7 +176,4 @@ def _numbers(ordered: Sequence[Any]) -> list[int]:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, int):
-        return str(value)
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return str(value) if isinstance(value, int) else text(value)

@@ -148,34 +148,6 @@ class Warehouse:
         with _commit(table, info):
             writer.save(self.path(table.name))
 
-    def upsert(
-        self,
-        source: DataFrame,
-        keys: pa.Table | None,
-        table: Table,
-        info: CommitInfo,
-        where: Sequence[Condition] = (),
-        *,
-        delete_when: str | None = None,
-    ) -> None:
-        """Puts rows in place of those with their keys, or adds them: a MERGE, or where the keys are few its equal.
-
-        Args:
-            source: the columns of the table, and the columns that `delete_when` reads; unique keys.
-            keys: the rows of `source`, if they are in the driver.
-            table: the table.
-            info: of the commit.
-            where: what all rows of the table with these keys meet.
-            delete_when: SQL condition on source columns: the row is removed instead.
-        """
-        named = exactly(keys, table.keys[0]) if keys is not None and len(table.keys) == 1 else None
-        if named is None or self.version(table.name) is None:
-            self.merge(source, table, info, where, delete_when=delete_when)
-            return
-        rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
-        # Half the jobs of a MERGE, and the change feed needs none of its own.
-        self.replace(rows.coalesce(1), table, " AND ".join([named, *[condition.sql() for condition in where]]), info)
-
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
         target = self.path(table.name).replace("`", "``")
@@ -211,20 +183,30 @@ class Warehouse:
         info: CommitInfo,
         where: Sequence[Condition] = (),
         *,
+        local: pa.Table | None = None,
         delete_when: str | None = None,
     ) -> None:
         """One MERGE of rows with unique keys: update what is there, insert what is not.
+
+        Few rows with one key column are put in place of those with their keys instead: half the jobs, and the change
+        feed needs none of its own.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads.
             table: the table; its keys identify a row.
             info: of the commit.
             where: what all rows of the table with keys of `source` meet; what does not is left unread.
+            local: the rows of `source`, if they are in the driver.
             delete_when: SQL condition on source columns: the row is removed instead.
         """
+        rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
         if self.version(table.name) is None:
-            rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
             self.append(rows, table, info)
+            return
+        named = exactly(local, table.keys[0]) if local is not None and len(table.keys) == 1 else None
+        if named is not None:
+            predicate = " AND ".join([named, *[condition.sql() for condition in where]])
+            self.replace(rows.coalesce(1), table, predicate, info)
             return
         view = f"fk_source_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
