@@ -75,6 +75,8 @@ def _report(context: AssetExecutionContext, result: StageRun, batch: BatchId) ->
     for name, version in result.versions.items():
         if name.endswith(" written"):
             metadata[f"Delta version of {name.removesuffix(' written')}"] = version
+    if result.choice:
+        metadata["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
     if result.notes:
         metadata["note"] = "; ".join(result.notes)
     context.add_asset_metadata(metadata, partition_key=batch.key)

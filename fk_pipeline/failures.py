@@ -11,7 +11,7 @@ def is_from_spark(error: Exception) -> bool:
 def is_conflict(error: Exception) -> bool:
     """Somebody else committed to the table, or made it, in the meantime."""
     signs = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
-    return any(sign in str(error) for sign in signs)
+    return type(error).__name__ == "CommitFailedError" or any(sign in str(error) for sign in signs)
 
 
 def root_message(error: Exception) -> str:

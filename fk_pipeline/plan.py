@@ -10,10 +10,9 @@ from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import can_be_finished, cure, stale_parts
+from fk_pipeline.stages.strategy import choose
 from fk_pipeline.tables.ledger import LandedFile, Ledger
-from fk_pipeline.tables.schemas import RIGHT_CHANGELOG
-
-INCREMENTAL, FULL = "incremental", "full"
+from fk_pipeline.tables.schemas import SUBSCRIBERS, SUBSCRIPTION_STORE
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,12 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
     for stage, why in due.items():
         side = SIDE_OF.get(stage)
         files = tuple(f for batch in why for f in estimate.files(batch, side)) if side else ()
-        table = RIGHT_CHANGELOG if stage is Stage.RIGHT_TABLE else stage.value
-        stored = ledger.logs.version(f"{spec.home}/{table}") is not None
-        strategy = INCREMENTAL if stored else FULL
-        reason = (
-            "only the rows that these batches bring, own or concern"
-            if stored
-            else "nothing is stored yet: what these batches bring is the whole table"
-        )
+        table = SUBSCRIPTION_STORE if stage is Stage.RESPONSES else stage.value
+        rows, index = (ledger.logs.rows(f"{spec.home}/{name}") for name in (table, SUBSCRIBERS))
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
-        plans.append(StagePlan(stage, why, ranges, files, estimate.of(stage, why), strategy, reason))
+        changes = estimate.of(stage, why)
+        choice = choose(stage, spec.settings.strategy_of(stage), changes, rows, indexed=index > 0)
+        plans.append(StagePlan(stage, why, ranges, files, changes, choice.strategy, choice.reason))
     return Plan(stale, fix, found, tuple(plans))
 
 

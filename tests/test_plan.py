@@ -29,9 +29,18 @@ def test_a_plan_is_what_the_run_does(rows_pipeline: Callable[..., Any]) -> None:
     made.land(0, [(i, "a", "v") for i in range(6)], [("a", "A"), ("b", "B")])
     made.land(3, [(1, "b", "v")])
     plan = made.pipeline.plan()
-    assert {(stage.strategy, stage.estimated_rows) for stage in plan.stages} == {("full", None)}
+    assert [(stage.strategy, stage.estimated_rows) for stage in plan.stages] == [
+        ("incremental", None),
+        *[("full", None)] * 4,
+    ]
+    said = [stage.strategy for stage in plan.stages]
     assert plan.stages[0].why == {0: "a new batch", 3: "a new batch"}
     assert passes(made) == run(made)
+    assert [
+        row["strategy"]
+        for row in made.pipeline.ledger().entries.rows("runs")
+        if row["event"] == "succeeded" and row["batch"] == 0
+    ] == said
     assert made.pipeline.plan().due == 0
     made.land(0, [(i, "a", "w") for i in range(6)], [("a", "A"), ("b", "B")])
     made.land(5, [], [("a", "A5")])

@@ -12,7 +12,9 @@ from functools import reduce
 
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -28,6 +30,11 @@ from fk_pipeline.cdc.records import (
 )
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec, quote
+
+KEYS_AT_ONCE = 1 << 20
+"""Keys that are held in memory to see whether they ascend."""
+
+INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Parquet:
@@ -59,6 +66,27 @@ class Parquet:
         return lines.selectExpr(
             *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
         ).selectExpr(*records(place, ARRIVAL))
+
+    def has_keys_once(self, path: str, side: SideSpec) -> bool:
+        """Whether the keys of a file, taken as they are, are one number or text each that is greater than the last."""
+        with fsspec.open(path, "rb") as stream:
+            file = pq.ParquetFile(stream)
+            stored = [field for field in file.schema_arrow if field.name.lower() == side.key_columns[0].name.lower()]
+            if len(side.key_columns) > 1 or len(stored) != 1 or not _is_kept(stored[0].type, side.key_columns[0].type):
+                return False
+            before: list[pa.Scalar] = []
+            for batch in file.iter_batches(KEYS_AT_ONCE, columns=[stored[0].name]):
+                keys = pa.chunked_array([pa.array(before, stored[0].type), batch.column(0)])
+                if keys.null_count or pc.any(pc.greater_equal(keys[:-1], keys[1:])).as_py():
+                    return False
+                before = [keys[-1]]
+        return True
+
+
+def _is_kept(stored: pa.DataType, declared: str) -> bool:
+    """A number or text that is not converted."""
+    texts = pt.is_string(stored) or pt.is_large_string(stored)
+    return bool(pt.is_integer(stored)) if declared.upper() in INTEGERS else texts and declared.upper() == "STRING"
 
 
 def _columns(path: str) -> str:

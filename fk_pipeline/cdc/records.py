@@ -55,9 +55,17 @@ class Format(Protocol):
         """One row per line, as the table above says."""
         ...
 
+    def has_keys_once(self, path: str, side: SideSpec) -> bool:
+        """Whether it is quickly seen that no key is in a file twice."""
+        ...
+
 
 class JsonLines:
     """Reads one text per line, split on the line feed only."""
+
+    def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
+        """That takes parsing them."""
+        return False
 
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
         """`value` is the line."""

@@ -71,6 +71,8 @@ def _run_as_json(result: Any) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "counts": {str(batch): counts for batch, counts in sorted(result.counts.items())},
         "versions": result.versions,
+        "strategy": result.choice.strategy if result.choice else None,
+        "reason": result.choice.reason if result.choice else None,
         "notes": list(result.notes),
     }
 

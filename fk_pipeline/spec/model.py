@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import Side, Stage
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
     Column,
@@ -149,6 +149,9 @@ class Output:
     """It is a column of one side as it is, so that computing it cannot fail."""
 
 
+Strategy = Literal["auto", "incremental", "full"]
+
+
 class Settings(_Frozen):
     """Tuning. Every default is meant to be left alone."""
 
@@ -160,6 +163,13 @@ class Settings(_Frozen):
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
     """A range run is cut into passes of at most this many batches."""
+    strategy: Strategy | dict[Stage, Strategy] = "auto"
+    """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
+    `auto` chooses by cost. One word for all stages, or one per stage."""
+
+    def strategy_of(self, stage: Stage) -> Strategy:
+        """How a stage is to change its table."""
+        return self.strategy.get(stage, "auto") if isinstance(self.strategy, dict) else self.strategy
 
     @field_validator("spark", mode="before")
     @classmethod

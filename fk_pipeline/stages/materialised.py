@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -32,6 +33,8 @@ class Materialised:
         """
         self.local: pa.Table | None = local
         """The rows, where they are in the driver."""
+        self.at_most = len(local) if local is not None else sys.maxsize if at_most is None else at_most
+        """An upper bound of the rows; very many where none is known."""
         self._cached: DataFrame | None = None
         if computed:
             self.frame = frame
@@ -42,7 +45,7 @@ class Materialised:
             wanted = frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields])
             found = (wanted.limit(SMALL + 1) if at_most is None else wanted).toArrow()
             if at_most is not None or len(found) <= SMALL:
-                self.local = found
+                self.local, self.at_most = found, len(found)
                 self.frame = frame.sparkSession.createDataFrame(found, schema)
                 return
         self.frame = self._cached = frame.persist()
@@ -69,7 +72,7 @@ class Materialised:
         """All rows but those with certain values in a column."""
         if self.local is None:
             wanted = ~F.col(column).isin(*values) | F.col(column).isNull()
-            return Materialised(self.frame.where(wanted), computed=True)
+            return Materialised(self.frame.where(wanted), self.at_most, computed=True)
         unwanted = pc.is_in(self.local[column], pa.array(values, self.local.schema.field(column).type))
         chosen = self.local.filter(pc.invert(unwanted))
         frame = self.frame.sparkSession.createDataFrame(chosen, self.frame.schema)

@@ -66,13 +66,17 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
         IF({asks}, STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {s.INSTRUCTION} AS instruction), NULL),
         IF({hears}, STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction), NULL)
     ), answer -> answer IS NOT NULL)"""
-    return both.withColumn("_fk_answer", F.explode(F.expr(answers))).select(
-        F.col("_fk_answer.batch").alias(s.BATCH),
-        *pks,
-        *map(quote, fks),
-        F.col("_fk_answer.cause").alias(s.CAUSE),
-        F.col("_fk_answer.instruction").alias(s.INSTRUCTION),
-        F.col(s.HASH).alias(s.LEFT_HASH),
-        s.RIGHT_HASH,
-        s.OWNER,
+    return (
+        both.where(f"({asks}) OR {news}")
+        .withColumn("_fk_answer", F.explode(F.expr(answers)))
+        .select(
+            F.col("_fk_answer.batch").alias(s.BATCH),
+            *pks,
+            *map(quote, fks),
+            F.col("_fk_answer.cause").alias(s.CAUSE),
+            F.col("_fk_answer.instruction").alias(s.INSTRUCTION),
+            F.col(s.HASH).alias(s.LEFT_HASH),
+            s.RIGHT_HASH,
+            s.OWNER,
+        )
     )

@@ -22,6 +22,7 @@ from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
+from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import Counts, StageWork
 from fk_pipeline.tables.lease import Check, lease
@@ -43,6 +44,8 @@ class StageRun:
     seconds: float
     versions: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    choice: Choice | None = None
+    """How it went about it; None where there was nothing to do, or no choice."""
 
 
 class Runner:
@@ -97,7 +100,8 @@ class Runner:
         try:
             counts = self._with_second_tries(work)
             seconds = time.monotonic() - started
-            self.ledger.succeed(counts, work.versions, seconds)
+            how = (work.choice.strategy, work.choice.reason) if work.choice else (None, None)
+            self.ledger.succeed(counts, work.versions, seconds, *how)
         except Exception as error:
             what = error.what if isinstance(error, FkPipelineError) else root_message(error)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
@@ -110,7 +114,7 @@ class Runner:
                 why="the batches stay due; whatever the stage had committed is repaired by running it again",
                 fix=f"fk-pipeline run {self.spec.file}",
             ) from error
-        return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes))
+        return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes), work.choice)
 
     @staticmethod
     def _with_second_tries(work: StageWork) -> Counts:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
 from fk_pipeline.errors import BadRecordError, LandingError, StageError, UnsupportedEventError
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.model import Strategy
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
@@ -23,19 +25,23 @@ from fk_pipeline.stages.materialised import SMALL as SMALL_FRAME
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
+from fk_pipeline.stages.strategy import AUTO, INCREMENTAL, Choice, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.ledger import LandedFile, Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, SMALL, SMALL_BYTES, SMALL_ROWS, settings
-from fk_pipeline.tables.skipping import Condition, Within, among
+from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
+from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, Within, among
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
 
 Counts = dict[int, dict[str, int]]
 
 UNKNOWN = sys.maxsize
 """An upper bound of rows where none is known."""
+
+SENT_ROWS = 2_000_000
+"""Keys up to which they are sent to where a table is read, so that only its rows with these keys go on from there."""
 
 INDEXED_ROWS = 500_000
 """Rows of the subscription store from which on an index finds the subscribers of a right key."""
@@ -83,7 +89,8 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
 class StageWork:
     """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start.
 
-    After it, `versions` are the Delta versions that it read and wrote, and `notes` what a person should know.
+    After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
+    there was nothing to do), and `notes` what a person should know.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class StageWork:
         self.warehouse, self.ledger, self.layout, self.spec, self.zone = warehouse, ledger, layout, spec, zone
         self.stage, self.known, self.batches, self.info = stage, known, info.batches, info
         self.versions: dict[str, int] = {}
+        self.choice: Choice | None = None
         self.notes: list[str] = []
         self.careful = False
         """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
@@ -127,6 +135,7 @@ class StageWork:
             Stage.RESOLVED_JOIN: self._resolved_join,
         }
         self.versions, self.notes = {}, []
+        self.choice = choose(self.stage, AUTO, None, 0) if self.stage is Stage.LEFT_CHANGELOG else None
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
         self.vanished: list[int] = []
@@ -145,7 +154,7 @@ class StageWork:
         sides = [Side.LEFT, Side.RIGHT]
         landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
         if landed > SMALL_BYTES:
-            return {}
+            return HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
         return SMALL if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS else FEW
 
@@ -163,7 +172,7 @@ class StageWork:
     def _rows_of(
         self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
     ) -> DataFrame:
-        """The rows of a table with some keys; all rows where the keys are too many to name.
+        """The rows of a table with some keys; all rows where the keys are too many to be sent to it.
 
         Args:
             table: the table.
@@ -171,39 +180,91 @@ class StageWork:
             columns: by key column of the table, its name in `keys`.
             where: what the rows meet besides.
         """
-        if keys.local is None:
+        if keys.at_most > SENT_ROWS:
             return self._read(table, where)
-        wanted = keys.frame.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])
+        wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
+        if keys.local is None:
+            return self._read(table, where).join(wanted, list(columns), "left_semi")
         rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
-        return F.broadcast(rows.join(F.broadcast(wanted), list(columns), "left_semi"))
+        return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
+
+    def _choose(self, changes: int, table: Table, look_up: bool = False) -> int:
+        """Chooses how the stage goes about so many changed rows of a table.
+
+        Returns:
+            The number of rows up to which they are looked up by their keys.
+        """
+        rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
+        indexed = bool(self.warehouse.rows([self.layout.subscribers]))
+        wanted: Strategy = INCREMENTAL if look_up else self.spec.settings.strategy_of(self.stage)
+        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed)
+        if self.choice.full:
+            return 0 if rows else SMALL_FRAME
+        return SENT_ROWS
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
         kept = Materialised(frame, at_most)
         self._frames.append(kept)
         return kept
 
-    def _replace_batches(self, frame: DataFrame, table: Table, rows: int, predicate: str = "") -> None:
+    def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
+        """Adds rows to a table: so many at most, or those that are in the driver already."""
+        if local is None and rows <= SMALL_FRAME and self.warehouse.version(table.name) is not None:
+            local = self._materialise(frame, rows).local
+        if local is None or not self.warehouse.append_local(local, table, self.info):
+            self.warehouse.append(frame, table, self.info)
+        self._committed(table)
+
+    def _replace_batches(
+        self, frame: DataFrame, table: Table, rows: int, predicate: str = "", local: pa.Table | None = None
+    ) -> None:
         """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
         if rows <= SMALL_FRAME:
             frame = frame.coalesce(1)
         if self.first_time:
-            if not rows:
-                return
-            self.warehouse.append(frame, table, self.info)
+            if rows:
+                self._append(frame, table, rows, local)
         else:
             where = self.batches.predicate(s.BATCH) + predicate
             if self.vanished:
                 where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.vanished))})"
             self.warehouse.replace(frame, table, where, self.info)
+            self._committed(table)
+
+    def _merge(
+        self, rows: Materialised, table: Table, delete_when: str | None = None, named: DataFrame | None = None
+    ) -> None:
+        """Puts rows in place of those with their keys.
+
+        Args:
+            rows: the rows.
+            table: the table.
+            delete_when: SQL condition on them: the row is removed instead.
+            named: frame with their keys, if that is less to compute.
+        """
+        if self.choice is not None and self.choice.full:
+            kept = self._read_for_rewrite(rows, table, named)
+            self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
+            self._committed(table)
+            return
+        where: Sequence[Condition] = ()
+        keys = rows.local
+        if keys is not None:
+            where = among(keys, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
+        elif rows.at_most <= NAMED_IN_FEED and table.feeds:
+            keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
+        self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
         self._committed(table)
 
-    def _merge(self, rows: Materialised, table: Table, delete_when: str | None = None) -> None:
-        """Puts rows in place of those with their keys."""
-        where: Sequence[Condition] = ()
-        if rows.local is not None:
-            where = among(rows.local, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
-        self.warehouse.merge(rows.frame, table, self.info, where, local=rows.local, delete_when=delete_when)
-        self._committed(table)
+    def _read_for_rewrite(self, rows: Materialised, table: Table, named: DataFrame | None) -> DataFrame | None:
+        """The rows of a table that stay when others are put in place, in their order if these can be sent to them."""
+        if not self.warehouse.rows([table]):
+            return None
+        keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
+        if rows.at_most <= SENT_ROWS:
+            return self.warehouse.read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
+        stays = self.warehouse.read(table).join(keys, list(table.keys), "left_anti")
+        return clustered(stays, table.keys, self.warehouse.rows([table]))
 
     def _committed(self, table: Table) -> None:
         version = self.warehouse.version(table.name)
@@ -234,7 +295,7 @@ class StageWork:
         records = evaluate(format_of(side_spec).parse(lines, side_spec), self.spec, side, self.careful)
         records = records.withColumn("why", F.when(F.col("kind") == IGNORED, F.col("reason")))
         landed = sum(file.size for group in files.values() for file in group)
-        found = None if landed <= SMALL_BYTES else self._survey(records, side)
+        found = None if landed <= SMALL_BYTES else self._survey(records, files, side)
         if found is not None:
             records = mark_only(records)
         else:
@@ -257,7 +318,9 @@ class StageWork:
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
         return counts
 
-    def _survey(self, records: DataFrame, side: Side) -> dict[int, dict[tuple[Any, ...], int]] | None:
+    def _survey(
+        self, records: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
+    ) -> dict[int, dict[tuple[Any, ...], int]] | None:
         """Per batch what `Materialised.counts` counts, from the key columns alone; None unless every key is there once.
 
         So the rows of a large load are neither sorted nor kept to find the last event of every key.
@@ -266,10 +329,16 @@ class StageWork:
         groups = records.groupBy("batch", "kind", "why", "deleted").count().collect()
         if any(row["kind"] == TRUNCATE for row in groups):
             return None
-        # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.
-        events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
-        if not events.groupBy("key").count().where("count > 1").isEmpty():
-            return None
+        side_spec = self.spec.side(side)
+        reads = format_of(side_spec)
+        if not all(
+            len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
+            for group in files.values()
+        ):
+            # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.
+            events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
+            if not events.groupBy("key").count().where("count > 1").isEmpty():
+                return None
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
             last = True if row["kind"] == EVENT else None
@@ -388,7 +457,7 @@ class StageWork:
         if not truncated and not self._rewritten(log_stage) and self._known(log_stage):
             at_most = brought
             log = self._read(log_table, [Within(s.BATCH, self.batches)])
-            if brought <= SMALL_FRAME:
+            if brought <= self._choose(brought, table):
                 incoming = self._materialise(log, brought)
                 log, state = incoming.frame, self._rows_of(table, incoming, keys)
             else:
@@ -397,6 +466,8 @@ class StageWork:
         rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
         if SMALL_FRAME < at_most < UNKNOWN and not self.warehouse.rows([table]):
             return self._first_state(rows, table, counts, brought)
+        if self.choice is None:
+            self._choose(at_most, table)
         kept = self._materialise(rows, at_most)
         changed = 0
         for batch, outcomes in kept.counts(COUNTED_IN, OUTCOME).items():
@@ -435,8 +506,7 @@ class StageWork:
             pairs = pairs.unionByName(new_subscribers(self._read(store), self.spec))
             changed += stored
         fks = [name for name, _ in s.fk_columns(self.spec)]
-        self.warehouse.append(clustered(pairs, fks, changed), index, self.info)
-        self._committed(index)
+        self._append(clustered(pairs, fks, changed), index, changed)
 
     def _known(self, stage: Stage) -> bool:
         """The counts of a stage are those of what is stored: its last run for every batch was finished."""
@@ -461,7 +531,8 @@ class StageWork:
         if at_most <= SMALL_FRAME:
             kept = self._materialise(rows, at_most)
             counts = kept.counts(s.BATCH, name)
-            self._replace_batches(kept.frame, table, sum(sum(found.values()) for found in counts.values()))
+            number = sum(sum(found.values()) for found in counts.values())
+            self._replace_batches(kept.frame, table, number, local=kept.local)
             return counts
         self._replace_batches(rows, table, at_most)
         written = self.warehouse.read(table, where=[Within(s.BATCH, self.batches)])
@@ -482,23 +553,22 @@ class StageWork:
         store, right, index = self.layout.subscription_store, self.layout.right_table, self.layout.subscribers
         subscriptions, rights = self._read(store), self._read(right)
         asking, changing = self._announced(Stage.SUBSCRIPTION_STORE), self._announced(Stage.RIGHT_TABLE)
-        if max(asking, changing) > SMALL_FRAME or not self.warehouse.rows([index]):
+        if max(asking, changing) > self._choose(min(asking + changing, UNKNOWN), store):
             return subscriptions, rights, 2 * self.warehouse.rows([store])
         within = [Within(s.APPLIED_IN, self.batches)]
         asks = self._materialise(due_subscriptions(self._read(store, within), self.batches), asking)
         rows, at_most = asks.frame, asking
         answers = self._rows_of(right, asks, self.right_keys)
         changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
-        if changed.local:
+        if changed.local is None or len(changed.local):
             # The store was opened first: the index has at least what this version of the store holds.
             fks = {fk: name for name, fk in self.right_keys.items()}
             pairs = self._materialise(self._rows_of(index, changed, fks), None)
-            if pairs.local is None:
-                return subscriptions, rights, UNKNOWN
-            rows = rows.unionByName(self._rows_of(store, pairs, self.pks)).dropDuplicates([*self.pks])
+            at_most = at_most + len(pairs.local) if pairs.local is not None else UNKNOWN
+            hearing = self._rows_of(store, *((pairs, self.pks) if pairs.local is not None else (changed, fks)))
+            rows = rows.unionByName(hearing).dropDuplicates([*self.pks])
             answers = answers.unionByName(changed.frame).dropDuplicates([*self.right_keys])
-            at_most += len(pairs.local)
-        return rows, F.broadcast(answers), at_most
+        return rows, F.broadcast(answers) if asks.local is not None else answers, at_most
 
     def _resolved_join(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
@@ -507,14 +577,14 @@ class StageWork:
         answers = [self.ledger.state(Stage.RESPONSES, b).counts for b in self.known]
         at_most = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
         due = self._read(self.layout.responses, [Within(s.BATCH, self.batches)])
-        if at_most > SMALL_FRAME and not self.careful:
-            self._resolve_many(due, counts, at_most)
-        else:
+        if self._choose(at_most, self.layout.resolved_join, self.careful) >= at_most or self.careful:
             self._resolve_few(due, counts, at_most)
+        else:
+            self._resolve_many(due, counts, at_most)
         return counts
 
     def _resolve_few(self, due: DataFrame, counts: Counts, at_most: int) -> None:
-        """Decides about answers in the driver, with both rows at hand; or carefully about any number."""
+        """Decides about answers with both rows at hand, looked up by their keys; or carefully about any number."""
         answers = self._materialise(due, at_most)
         unchanged = self._as_answered()
         decided = resolver.decide(
@@ -542,9 +612,10 @@ class StageWork:
             number = sum(c.get(resolver.QUARANTINED, 0) for c in counts.values())
             self._quarantine(refused, number, "join")
         # The verdicts before the result: after a crash between the two they are decided again, and the same way.
-        self._replace_batches(kept.frame, self.layout.verdicts, sum(sum(c.values()) for c in counts.values()))
+        number = sum(sum(c.values()) for c in counts.values())
+        self._replace_batches(kept.frame, self.layout.verdicts, number, local=kept.local)
         if changed is not None:
-            self._merge(changed, self.layout.resolved_join, delete_when=s.DELETED)
+            self._merge(changed, self.layout.resolved_join, s.DELETED)
 
     def _left_rows(self, answers: Materialised, owners_hold: bool) -> DataFrame:
         """The rows of the left changelog that answers are about, or more.
@@ -554,15 +625,24 @@ class StageWork:
             owners_hold: their owners are the current ones: those among the batches lie in the files of these.
         """
         log, keys = self.layout.left_changelog, self.left_keys
-        if answers.local is None or not owners_hold:
+        if not owners_hold or answers.at_most > SENT_ROWS:
             return self._rows_of(log, answers, keys)
         here = Within(s.BATCH, self.batches)
         brought = self._rows_of(log, answers, keys, [here])
-        older = answers.but(s.OWNER, *range(int(self.batches.first), int(self.batches.last) + 1))
-        if not older.local:
+        older = self._older(answers)
+        if older.local is not None and not len(older.local):
             return brought
-        before = self._rows_of(log, older, keys).where(f"NOT ({here.sql()})")
-        return F.broadcast(brought.unionByName(before))
+        both = brought.unionByName(self._rows_of(log, older, keys).where(f"NOT ({here.sql()})"))
+        return F.broadcast(both) if answers.local is not None else both
+
+    def _older(self, answers: Materialised) -> Materialised:
+        """Those whose left rows the batches did not bring."""
+        if answers.local is not None:
+            return answers.but(s.OWNER, *range(int(self.batches.first), int(self.batches.last) + 1))
+        brought = F.coalesce(F.expr(Within(s.OWNER, self.batches).sql()), F.lit(False))
+        older = self._materialise(answers.frame.where(~brought), None)
+        older.at_most = min(older.at_most, answers.at_most)
+        return older
 
     def _resolve_many(self, due: DataFrame, counts: Counts, at_most: int) -> None:
         """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.
@@ -586,19 +666,18 @@ class StageWork:
             self._quarantine(None, 0, "join")
         if not writing:
             return
-        if first:
-            rows = resolver.first_rows(self._read(log), right, self.spec)
-        else:
-            chosen = resolver.writing(self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)]), self.spec)
-            rows = self._with_rows(chosen, right)
-        self.warehouse.merge(resolver.changes(rows, self.spec), result, self.info, delete_when=s.DELETED)
-        self._committed(result)
+        chosen = resolver.writing(self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)]), self.spec)
+        rows = (
+            resolver.first_rows(self._read(log), right, self.spec) if first else self._with_rows(chosen, writing, right)
+        )
+        changed = Materialised(resolver.changes(rows, self.spec), writing, computed=True)
+        self._merge(changed, result, s.DELETED, None if first else chosen)
 
-    def _with_rows(self, decided: DataFrame, right: DataFrame) -> DataFrame:
+    def _with_rows(self, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
         """Decided answers with both rows; left rows that the batches brought are looked up in these batches only."""
         log, here = self.layout.left_changelog, Within(s.OWNER, self.batches)
         brought = decided.where(here.sql())
-        older = self._materialise(decided.where(f"NOT COALESCE({here.sql()}, FALSE)"), None)
+        older = self._older(Materialised(decided, at_most, computed=True))
         near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)
         return near.unionByName(
             resolver.with_rows(older.frame, self._rows_of(log, older, self.left_keys), right, self.spec)

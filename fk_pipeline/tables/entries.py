@@ -60,6 +60,8 @@ RUNS = pa.schema(
         ("counts", _COUNTS),
         ("versions", _COUNTS),
         ("seconds", pa.float64()),
+        ("strategy", pa.string()),
+        ("reason", pa.string()),
         ("error", pa.string()),
     ]
 )
@@ -127,7 +129,9 @@ class Entries:
         path = f"{self.home}/{table}"
         stored = self.logs.table(path)
         with faults.around(f"entry in {table}"):
-            write_deltalake(stored or path, pa.Table.from_pylist(full, schema=SCHEMAS[table]), mode="append")
+            rows = pa.Table.from_pylist(full, schema=SCHEMAS[table])
+            widens = stored is not None and len(stored.schema().fields) < len(rows.schema)
+            write_deltalake(stored or path, rows, mode="append", schema_mode="merge" if widens else None)
         if stored is not None:
             self.logs.keep(path, stored)
         if self._versions is not None:

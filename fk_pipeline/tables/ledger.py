@@ -375,13 +375,15 @@ class Ledger:
         counts: Mapping[int, Mapping[str, int]],
         versions: Mapping[str, int],
         seconds: float,
+        strategy: str | None = None,
+        reason: str | None = None,
     ) -> None:
-        """Records, after everything is committed, what the started run did per batch."""
-        self._finish("succeeded", counts, versions, seconds, None)
+        """Records, after everything is committed, what the started run did per batch, and how it went about it."""
+        self._finish("succeeded", counts, versions, seconds, strategy=strategy, reason=reason)
 
     def fail(self, seconds: float, error: str) -> None:
         """Records that the started run failed; its batches stay due."""
-        self._finish("failed", {}, {}, seconds, error)
+        self._finish("failed", {}, {}, seconds, error=error)
 
     def _finish(
         self,
@@ -389,7 +391,7 @@ class Ledger:
         counts: Mapping[int, Mapping[str, int]],
         versions: Mapping[str, int],
         seconds: float,
-        error: str | None,
+        **said: str | None,
     ) -> None:
         rows = [
             {
@@ -398,7 +400,8 @@ class Ledger:
                 "counts": [(k, int(v)) for k, v in counts.get(batch, {}).items()],
                 "versions": [(k, int(v)) for k, v in versions.items()],
                 "seconds": seconds,
-                "error": error,
+                "error": None,
+                **said,
             }
             for batch, started in self._started.items()
         ]

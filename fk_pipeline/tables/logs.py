@@ -86,7 +86,10 @@ class DeltaLogs:
     def rows(self, path: str) -> int:
         """How many rows a table has, by the statistics of its files; a file without any counts as very many."""
         table = self.table(path)
-        return 0 if table is None else sum(_counts(self._version(path, table).files))
+        if table is None:
+            return 0
+        stored = self._version(path, table)
+        return sum(_counts(stored.files)) - sum(map(len, stored.deleted.values()))
 
     def span(self, path: str, column: str) -> tuple[int, int] | None:
         """The least and greatest value of an integer column in all files; None where a file does not tell."""

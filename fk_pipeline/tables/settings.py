@@ -17,6 +17,9 @@ SMALL_ROWS = 200_000
 SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
+ROWS_PER_PAGE = 2_000
+"""Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
+
 FEW = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -33,10 +36,12 @@ SMALL = {
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
-    "spark.sql.autoBroadcastJoinThreshold": "64m",
+    "parquet.page.row.count.limit": str(ROWS_PER_PAGE),
 }
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten), and hold a right table of a
-million rows in memory rather than sort the left one (ten megabytes)."""
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten), and write small pages."""
+
+HOLDING = {"spark.sql.autoBroadcastJoinThreshold": "64m"}
+"""Hold a right table of a million rows in memory rather than sort the left one (Spark's own limit: ten megabytes)."""
 
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""

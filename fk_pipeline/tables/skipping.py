@@ -18,15 +18,18 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 
-LISTED = 300
-"""Single keys that a condition names. The session lets Parquet skip pages by so many (`session.LOCAL`); with thousands
-the filter nests too deep for Spark's stack."""
+LISTED = 1_000
+"""Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); with several
+thousands the filter nests too deep for the stack of a thread."""
 
 INTERVALS = 32
 """Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
 
-NAMED = 2_000
-"""Keys that a commit names one by one. They are not handed to Parquet, so that many are no burden."""
+NAMED = 20_000
+"""Keys that a commit names one by one. They are not handed to Parquet; the log of the table keeps them."""
+
+NAMED_IN_FEED = 200_000
+"""The same where the table has a change feed: a MERGE would read and sort all of its columns to write the feed."""
 
 
 class Bounds(Protocol):
@@ -93,12 +96,14 @@ class Among:
         gaps = _widest_gaps(ordered, width)
         found: list[tuple[Any, Any]] = []
         intervals: tuple[tuple[Any, Any], ...] = ()
-        for clusters in range(min(LISTED, len(gaps) + 1), 0, -1):
+        clusters = min(LISTED, len(gaps) + 1)
+        while True:
             edges = [0, *sorted(gaps[: clusters - 1]), len(ordered)]
             found = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
             intervals = tuple((low, high) for low, high in found if low != high)
             if len(intervals) <= INTERVALS:
                 break
+            clusters -= max(1, clusters // 10)
         singles = tuple(low for low, high in found if low == high)
         if len(intervals) > 1 and _span(intervals) > _span([(ordered[0], ordered[-1])]) / 2:
             singles, intervals = (), ((ordered[0], ordered[-1]),)  # to compare with many costs more than it leaves out
@@ -137,15 +142,16 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int])
     return found
 
 
-def exactly(keys: pa.Table, column: str) -> str | None:
+def exactly(keys: pa.Table, column: str, at_most: int = NAMED) -> str | None:
     """SQL that holds for the rows with some keys and for no others; None where that cannot be said in short.
 
     Args:
         keys: rows with the keys.
         column: the key column.
+        at_most: so many keys are named.
     """
     kind, values = keys.schema.field(column).type, keys[column]
-    if len(values) > NAMED or values.null_count or not _has_conditions(kind):
+    if len(values) > at_most or values.null_count or not _has_conditions(kind):
         return None
     return f"{quote(column)} IN ({', '.join(map(_literal, values.to_pylist()))})"
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.types as pt
+from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -21,7 +23,8 @@ from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Condition, exactly
+from fk_pipeline.tables.settings import ROWS_PER_PAGE, settings
+from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, exactly
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
@@ -32,10 +35,10 @@ MARKED_ROWS = 200_000
 ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
 
-ROWS_PER_PAGE = 2_000
-"""Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
-
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+UNCHECKED = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+"""Delta would compare every row that a commit writes with every key that it names, one by one."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,23 @@ class Warehouse:
         with _commit(table, info):
             self._writer(frame, table, info).mode("append").save(self.path(table.name))
 
+    def append_local(self, rows: pa.Table, table: Table, info: CommitInfo) -> bool:
+        """Adds rows that are in the driver without Spark, which takes a tenth of the time (ADR 0009).
+
+        Returns:
+            False where only Spark can do it, and nothing was done: the table is not there yet or in an object store,
+            or has columns of a type that delta-rs may store in another way.
+        """
+        path = self.path(table.name)
+        stored = None if "://" in path else self.logs.table(path)
+        if stored is None or table.partition_by or not all(_is_common(field.type) for field in rows.schema):
+            return False
+        properties = CommitProperties(custom_metadata={"userMetadata": info.as_json()})
+        with _commit(table, info):
+            write_deltalake(stored, rows.select(table.names), mode="append", commit_properties=properties)
+        self.logs.keep(path, stored)
+        return True
+
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
         """Replaces the rows that match a predicate by others that match it, in one commit."""
         if self.version(table.name) is None:
@@ -159,6 +179,26 @@ class Warehouse:
         with self._commit_by_sql(table, info):
             writer.createOrReplace()
 
+    def rewrite(
+        self, source: DataFrame, stays: DataFrame | None, table: Table, info: CommitInfo, *, delete_when: str | None
+    ) -> None:
+        """What `merge` does, by writing the whole table anew. In the change feed every row is a delete and an insert.
+
+        Args:
+            source: the columns of the table, and the columns that `delete_when` reads; one row per key.
+            stays: the rows of the table with other keys; None if it has no rows.
+            table: the table.
+            info: of the commit.
+            delete_when: SQL condition on source columns: the row is removed instead.
+        """
+        rows = _typed(source if delete_when is None else source.where(f"NOT ({delete_when})"), table)
+        if self.version(table.name) is None:
+            self.append(rows, table, info)
+            return
+        whole = rows if stays is None else _typed(stays, table).unionByName(rows)
+        with _commit(table, info):
+            self._writer(whole, table, info).mode("overwrite").save(self.path(table.name))
+
     @contextmanager
     def _commit_by_sql(self, table: Table, info: CommitInfo) -> Iterator[None]:
         """A commit whose user metadata can only be set in the session."""
@@ -171,7 +211,6 @@ class Warehouse:
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         writer = _typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
-        writer = writer.option("parquet.page.row.count.limit", ROWS_PER_PAGE)
         for name, value in table.delta_properties.items():
             writer = writer.option(name, value)
         return writer.partitionBy(*table.partition_by) if table.partition_by else writer
@@ -183,7 +222,7 @@ class Warehouse:
         info: CommitInfo,
         where: Sequence[Condition] = (),
         *,
-        local: pa.Table | None = None,
+        keys: pa.Table | None = None,
         delete_when: str | None = None,
     ) -> None:
         """One MERGE of rows with unique keys: update what is there, insert what is not.
@@ -196,17 +235,20 @@ class Warehouse:
             table: the table; its keys identify a row.
             info: of the commit.
             where: what all rows of the table with keys of `source` meet; what does not is left unread.
-            local: the rows of `source`, if they are in the driver.
+            keys: of `source`, if they are in the driver.
             delete_when: SQL condition on source columns: the row is removed instead.
         """
         rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
-        named = exactly(local, table.keys[0]) if local is not None and len(table.keys) == 1 else None
+        named = None
+        if keys is not None and len(table.keys) == 1:
+            named = exactly(keys, table.keys[0], NAMED_IN_FEED if table.feeds else NAMED)
         if named is not None:
             predicate = " AND ".join([named, *[condition.sql() for condition in where]])
-            self.replace(rows.coalesce(1), table, predicate, info)
+            with settings(self.session, UNCHECKED):
+                self.replace(rows.coalesce(1), table, predicate, info)
             return
         view = f"fk_source_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
@@ -237,6 +279,14 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:
 def _typed(frame: DataFrame, table: Table) -> DataFrame:
     """The columns of a table, in its order and with its types."""
     return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
+
+
+def _is_common(kind: pa.DataType) -> bool:
+    """Arrow, Spark and delta-rs agree on what it is in a Parquet file."""
+    if pt.is_struct(kind):
+        return all(_is_common(field.type) for field in kind)
+    plain = (pt.is_integer, pt.is_floating, pt.is_boolean, pt.is_string, pt.is_binary, pt.is_date32, pt.is_decimal)
+    return any(is_kind(kind) for is_kind in plain) or (pt.is_timestamp(kind) and kind.unit == "us")
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.stages import work
+from fk_pipeline.spec import Settings
+from fk_pipeline.stages import materialised, work
+from fk_pipeline.stages.strategy import FULL
 from fk_pipeline.tables import warehouse
 
 pytestmark = pytest.mark.spark
@@ -30,10 +32,24 @@ def few_through_delta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warehouse, "exactly", lambda *_: None)
 
 
-def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing comes to the driver."""
+def sent_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are looked up by keys that do not come to the driver."""
+    few_in_large_tables(monkeypatch)
+    monkeypatch.setattr(materialised, "SMALL", -1)
     monkeypatch.setattr(work, "SMALL_FRAME", -1)
+
+
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are joined whole, and rows merged."""
+    monkeypatch.setattr(work, "SMALL_FRAME", -1)
+    monkeypatch.setattr(work, "SENT_ROWS", -1)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
+
+
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are joined whole, and written whole."""
+    many(monkeypatch)
+    monkeypatch.setattr(Settings, "strategy_of", lambda *_: FULL)
 
 
 def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, str]) -> None:
@@ -49,10 +65,14 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     [
         (few_in_large_tables, "inner"),
         pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
+        pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
+        (sent_to_the_tables, "left"),
+        (whole, "inner"),
+        pytest.param(whole, "left", marks=pytest.mark.slow),
         pytest.param(few_through_delta, "inner", marks=pytest.mark.slow),
         pytest.param(few_through_delta, "left", marks=pytest.mark.slow),
         pytest.param(many, "inner", marks=pytest.mark.slow),
-        (many, "left"),
+        pytest.param(many, "left", marks=pytest.mark.slow),
     ],
 )
 def test_the_join_is_right_on_every_way(

@@ -1,0 +1,66 @@
+"""Incremental or full: how a stage gets at the rows that a run concerns, chosen by cost (docs/benchmark.md).
+
+*Incremental*: it looks those rows up and puts them in place. *Full*: it reads its tables whole and writes its own anew.
+Both leave the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fk_pipeline.identity import Stage
+from fk_pipeline.spec.model import Strategy
+
+AUTO: Strategy = "auto"
+INCREMENTAL: Strategy = "incremental"
+FULL: Strategy = "full"
+
+SMALL_CHANGE = 20_000
+"""Changed rows up to which looking them up is the quicker way in a table of any size."""
+
+FULL_SHARE = {
+    Stage.RIGHT_TABLE: 0.05,
+    Stage.SUBSCRIPTION_STORE: 0.05,
+    Stage.RESPONSES: 0.05,
+    Stage.RESOLVED_JOIN: 0.02,
+}
+"""Changed rows by the rows of the table, above which reading and writing it whole is the quicker way (measured)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and why, for a person to read."""
+
+    strategy: Strategy
+    reason: str
+
+    @property
+    def full(self) -> bool:
+        """Tables are read and written whole."""
+        return self.strategy == FULL
+
+
+def choose(stage: Stage, wanted: Strategy, changes: int | None, rows: int, *, indexed: bool = True) -> Choice:
+    """The strategy of a stage.
+
+    Args:
+        stage: the stage.
+        wanted: what the pipeline file says.
+        changes: rows that the run changes or asks about, at most; None when that is not known before.
+        rows: of the table that they are looked up in; 0 when nothing is stored yet.
+        indexed: the subscription store has an index by foreign key.
+    """
+    if stage not in FULL_SHARE:
+        return Choice(INCREMENTAL, "batches are added to a log")
+    if not rows:
+        return Choice(FULL, "nothing is stored yet: what these batches bring is the whole table")
+    if stage is Stage.RESPONSES and not indexed:
+        return Choice(FULL, f"a subscription store of {rows:,} rows is joined whole")
+    if wanted != AUTO:
+        return Choice(wanted, "the pipeline file says so")
+    if changes is None:
+        return Choice(INCREMENTAL, "how much changes is not known before")
+    share = f"{changes:,} of {rows:,} rows"
+    if changes > SMALL_CHANGE and changes > rows * FULL_SHARE[stage]:
+        return Choice(FULL, f"{share}: reading and writing all is quicker")
+    return Choice(INCREMENTAL, f"{share}: looking them up is quicker")

@@ -1,0 +1,47 @@
+"""The choice between looking rows up and reading tables whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from fk_pipeline.identity import Stage
+from fk_pipeline.stages.strategy import AUTO, FULL, FULL_SHARE, INCREMENTAL, SMALL_CHANGE, choose
+
+LARGE = 10_000_000
+CHOOSING = list(FULL_SHARE)
+
+
+@pytest.mark.parametrize("stage", CHOOSING)
+def test_few_changes_are_looked_up_and_many_are_not(stage: Stage) -> None:
+    limit = int(LARGE * FULL_SHARE[stage])
+    assert choose(stage, AUTO, limit, LARGE).strategy == INCREMENTAL
+    beyond = choose(stage, AUTO, limit + 1, LARGE)
+    assert beyond.full
+    assert f"{limit + 1:,} of 10,000,000 rows" in beyond.reason
+
+
+@pytest.mark.parametrize("stage", CHOOSING)
+def test_a_small_change_of_a_small_table_is_looked_up(stage: Stage) -> None:
+    assert choose(stage, AUTO, SMALL_CHANGE, SMALL_CHANGE).strategy == INCREMENTAL
+    assert choose(stage, AUTO, SMALL_CHANGE + 1, SMALL_CHANGE).strategy == FULL
+
+
+@pytest.mark.parametrize("stage", CHOOSING)
+@pytest.mark.parametrize("wanted", [INCREMENTAL, FULL])
+def test_the_pipeline_file_has_the_last_word_once_there_is_a_table(stage: Stage, wanted: str) -> None:
+    assert choose(stage, wanted, 1, LARGE).strategy == wanted  # type: ignore[arg-type]
+    assert choose(stage, wanted, LARGE, LARGE).strategy == wanted  # type: ignore[arg-type]
+    assert choose(stage, wanted, 1, 0).full  # type: ignore[arg-type]
+
+
+def test_an_unknown_number_of_changes_is_merged() -> None:
+    assert choose(Stage.SUBSCRIPTION_STORE, AUTO, None, LARGE).strategy == INCREMENTAL
+
+
+def test_answers_are_looked_up_with_an_index_only() -> None:
+    assert choose(Stage.RESPONSES, INCREMENTAL, 1, LARGE, indexed=False).full
+    assert choose(Stage.RESPONSES, AUTO, 1, LARGE, indexed=True).strategy == INCREMENTAL
+
+
+def test_a_log_has_no_choice() -> None:
+    assert choose(Stage.LEFT_CHANGELOG, FULL, None, 0).strategy == INCREMENTAL
