@@ -3,13 +3,14 @@
 KIP-213 compares the hash of the left value that a message was made for with the hash of the current one; here both
 sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the encoding promises:
 
-* a field is `n` when null, otherwise `<length>:<text>`, so `('a', null)` and `(null, 'a')` differ, and so do
+* a field is `n` when null, otherwise `<length in bytes>:<text>`, so `('a', null)` and `(null, 'a')` differ, and so do
   `('ab', '')` and `('a', 'b')`;
 * text is stored as it is: no trimming, no case folding, no Unicode normalisation;
-* integers of every width share one text, decimals lose trailing zeros, dates and timestamps count days and
-  microseconds since 1970 in UTC;
+* integers of every width share one text, dates and timestamps count days and microseconds since 1970 in UTC;
 * floating-point numbers are encoded by their bits (`xxhash64`, a bijection on 64 bits), never by a printed form that
   changes with the Java version; -0.0 equals 0.0 and every NaN equals every NaN;
+* decimals of up to 18 digits are encoded by their digits, in the same way, which is much quicker than to print them;
+  longer ones are printed without trailing zeros;
 * arrays, structs and maps are encoded element by element, maps by their sorted entries.
 """
 
@@ -22,8 +23,11 @@ from pyspark.sql import types as T
 
 from fk_pipeline.spec.sql import quote
 
-HASH_VERSION = 1
+HASH_VERSION = 2
 """Stored with the state; another version is refused, because its hashes cannot be compared with ours."""
+
+DIGITS_IN_A_LONG = 18
+"""Digits up to which Spark keeps a decimal, without its point, as a number of 64 bits."""
 
 NULL_MARKER = "n"
 
@@ -45,7 +49,7 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
         for i, field in enumerate(names)
     }
     texts = list(printed)
-    parts = [f"IF({text} IS NULL, '{NULL_MARKER}', CONCAT(LENGTH({text}), ':', {text}))" for text in texts]
+    parts = [f"IF({text} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({text}), ':', {text}))" for text in texts]
     joined = ", ".join(["''", *parts])
     content = f"UNHEX(MD5(CONCAT({joined})))"
     frame = rows.selectExpr("*", *[f"{text} AS {column}" for column, text in printed.items()])
@@ -61,7 +65,7 @@ def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
         depth: how many lambdas surround it; keeps their variables apart.
     """
     text = _text(value, kind, depth)
-    return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(LENGTH({text}), ':', {text}))"
+    return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({text}), ':', {text}))"
 
 
 def _text(value: str, kind: T.DataType, depth: int) -> str:
@@ -71,6 +75,8 @@ def _text(value: str, kind: T.DataType, depth: int) -> str:
     if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType | T.BooleanType):
         return f"CAST({value} AS STRING)"
     if isinstance(kind, T.DecimalType):
+        if kind.precision <= DIGITS_IN_A_LONG:
+            return f"CAST(XXHASH64({value}) AS STRING)"
         text = f"CAST({value} AS STRING)"
         return f"RTRIM('.', RTRIM('0', {text}))" if kind.scale > 0 else text
     if isinstance(kind, T.FloatType | T.DoubleType):

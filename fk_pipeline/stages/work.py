@@ -292,10 +292,9 @@ class StageWork:
             return counts
         side_spec = self.spec.side(side)
         lines = read_lines(self.warehouse.session, files, self.spec, side)
-        records = evaluate(format_of(side_spec).parse(lines, side_spec), self.spec, side, self.careful)
-        records = records.withColumn("why", F.when(F.col("kind") == IGNORED, F.col("reason")))
+        records = self._records(format_of(side_spec).parse(lines, side_spec), side)
         landed = sum(file.size for group in files.values() for file in group)
-        found = None if landed <= SMALL_BYTES else self._survey(records, files, side)
+        found = None if landed <= SMALL_BYTES else self._survey(lines, files, side)
         if found is not None:
             records = mark_only(records)
         else:
@@ -318,24 +317,30 @@ class StageWork:
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
         return counts
 
+    def _records(self, parsed: DataFrame, side: Side) -> DataFrame:
+        """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""
+        records = evaluate(parsed, self.spec, side, self.careful)
+        return records.withColumn("why", F.when(F.col("kind") == IGNORED, F.col("reason")))
+
     def _survey(
-        self, records: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
+        self, lines: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
     ) -> dict[int, dict[tuple[Any, ...], int]] | None:
         """Per batch what `Materialised.counts` counts, from the key columns alone; None unless every key is there once.
 
         So the rows of a large load are neither sorted nor kept to find the last event of every key.
         """
-        keys = [F.col("row")[c.name] for c in self.spec.side(side).key_columns]
+        side_spec = self.spec.side(side)
+        reads = format_of(side_spec)
+        records = self._records(reads.parse(lines, side_spec).withColumn("value", F.lit(None).cast("string")), side)
         groups = records.groupBy("batch", "kind", "why", "deleted").count().collect()
         if any(row["kind"] == TRUNCATE for row in groups):
             return None
-        side_spec = self.spec.side(side)
-        reads = format_of(side_spec)
         if not all(
             len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
             for group in files.values()
         ):
             # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.
+            keys = [F.col("row")[c.name] for c in side_spec.key_columns]
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
                 return None

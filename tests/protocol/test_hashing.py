@@ -20,6 +20,7 @@ pytestmark = pytest.mark.spark
 
 EQUAL = {
     "decimals of other scale": ("DECIMAL(20,6)", ["1.50", "1.5", "1.500000"]),
+    "short decimals of other scale": ("DECIMAL(18,6)", ["1.50", "1.5", "1.500000"]),
     "whole decimals": ("DECIMAL(20,6)", ["100", "100.000"]),
     "negative zero": ("DOUBLE", ["-0.0", "0.0"]),
     "every NaN": ("DOUBLE", ["'NaN'", "sqrt(-1)"]),
@@ -37,6 +38,7 @@ DIFFERENT = {
     "MAP<STRING, INT>": ["map()", "map('a', 1)", "map('a', NULL)", "map('b', 1)", "map('a', 1, 'b', 1)"],
     "DOUBLE": ["NULL", "0.0", "'NaN'", "'Infinity'", "'-Infinity'", "1.0", "1.0000000000000002", "4.9E-324"],
     "DECIMAL(20,6)": ["0", "10", "100", "1", "0.1", "0.01", "-0.1", "NULL"],
+    "DECIMAL(18,6)": ["0", "10", "100", "1", "0.1", "0.01", "-0.1", "-1", "999999999999.999999", "NULL"],
     "BINARY": ["NULL", "X''", "X'00'", "X'0000'", "X'30'"],
     "BOOLEAN": ["NULL", "true", "false"],
     "DATE": ["NULL", "'1970-01-01'", "'1970-01-02'", "'0001-01-01'"],
@@ -72,7 +74,7 @@ def test_the_encoding_is_what_the_documentation_says(spark: SparkSession) -> Non
     frame = spark.sql("SELECT 'héllo' AS a, CAST(NULL AS STRING) AS b, 7 AS c")
     kinds: list[tuple[str, Any]] = [(f.name, f.dataType) for f in frame.schema.fields]
     found = frame.selectExpr(f"{row_hash(kinds)} AS h").collect()[0]["h"]
-    assert bytes(found) == hashlib.md5("5:héllon1:7".encode()).digest()
+    assert bytes(found) == hashlib.md5("6:héllon1:7".encode()).digest()
 
 
 ROW = pa.schema(
@@ -115,7 +117,7 @@ def encoded(value: Any) -> str:
         value = "".join(map(encoded, value))
     elif isinstance(value, dict):
         value = encoded(value["x"]) + encoded(value["y"])
-    return f"{len(str(value))}:{value}"
+    return f"{len(str(value).encode())}:{value}"
 
 
 def parts(row: dict[str, Any]) -> list[Any]:
