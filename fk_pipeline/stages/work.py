@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
 from fk_pipeline.errors import BadRecordError, LandingError, StageError, UnsupportedEventError
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
+from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.model import Strategy
 from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
+from fk_pipeline.stages.access import SENT_ROWS, UNKNOWN, StageTables
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.layout import Layout
-from fk_pipeline.stages.materialised import SMALL as SMALL_FRAME
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
-from fk_pipeline.stages.strategy import AUTO, INCREMENTAL, Choice, choose
+from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
-from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, Within, among
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
+from fk_pipeline.tables.skipping import Within
+from fk_pipeline.tables.warehouse import clustered
 
 Counts = dict[int, dict[str, int]]
-
-UNKNOWN = sys.maxsize
-"""An upper bound of rows where none is known."""
-
-SENT_ROWS = 2_000_000
-"""Keys up to which they are sent to where a table is read, so that only its rows with these keys go on from there."""
 
 INDEXED_ROWS = 500_000
 """Rows of the subscription store from which on an index finds the subscribers of a right key."""
@@ -86,36 +76,15 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
             counts[key] = counts.get(key, 0) + value
 
 
-class StageWork:
+class StageWork(StageTables):
     """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start.
 
     After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
     there was nothing to do), and `notes` what a person should know.
     """
 
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        ledger: Ledger,
-        layout: Layout,
-        spec: PipelineSpec,
-        zone: LandingZone,
-        stage: Stage,
-        known: Sequence[BatchId],
-        info: CommitInfo,
-    ) -> None:
-        self.warehouse, self.ledger, self.layout, self.spec, self.zone = warehouse, ledger, layout, spec, zone
-        self.stage, self.known, self.batches, self.info = stage, known, info.batches, info
-        self.versions: dict[str, int] = {}
-        self.choice: Choice | None = None
-        self.notes: list[str] = []
-        self.careful = False
-        """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
-        self._frames: list[Materialised] = []
-        self.pks = {name: name for name, _ in s.pk_columns(spec)}
-        self.left_keys = {c.name: s.pk(c.name) for c in spec.left.key_columns}
-        self.right_keys = {c.name: s.fk(c.name) for c in spec.right.key_columns}
-        """By key column of a side, its name in the state tables."""
+    careful = False
+    """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
 
     @property
     def may_meet_bad_rows(self) -> bool:
@@ -134,20 +103,19 @@ class StageWork:
             Stage.RESPONSES: self._responses,
             Stage.RESOLVED_JOIN: self._resolved_join,
         }
-        self.versions, self.notes = {}, []
+        self.versions = {}
+        self.notes: list[str] = []
         self.choice = choose(self.stage, AUTO, None, 0) if self.stage is Stage.LEFT_CHANGELOG else None
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
-        self.vanished: list[int] = []
+        self.vanished = []
         self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
         try:
             session, guarded = self.warehouse.session, GUARDED if self.careful else {}
             with settings(session, ALWAYS | self._settings(), optional=True), settings(session, guarded):
                 return steps[self.stage]()
         finally:
-            for kept in self._frames:
-                kept.release()
-            self._frames = []
+            self.release()
 
     def _settings(self) -> dict[str, str]:
         """What suits the size of the changes and of the tables that they meet."""
@@ -157,121 +125,6 @@ class StageWork:
             return HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
         return SMALL if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS else FEW
-
-    # ---- reading and committing
-
-    def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
-        """A table at one version, the same however often the stage asks for it."""
-        if table.name not in self.versions:
-            version = self.warehouse.version(table.name)
-            if version is None:
-                return self.warehouse.read(table)
-            self.versions[table.name] = version
-        return self.warehouse.read(table, self.versions[table.name], where)
-
-    def _rows_of(
-        self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
-    ) -> DataFrame:
-        """The rows of a table with some keys; all rows where the keys are too many to be sent to it.
-
-        Args:
-            table: the table.
-            keys: rows with the keys.
-            columns: by key column of the table, its name in `keys`.
-            where: what the rows meet besides.
-        """
-        if keys.at_most > SENT_ROWS:
-            return self._read(table, where)
-        wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
-        if keys.local is None:
-            return self._read(table, where).join(wanted, list(columns), "left_semi")
-        rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
-        return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
-
-    def _choose(self, changes: int, table: Table, look_up: bool = False) -> int:
-        """Chooses how the stage goes about so many changed rows of a table.
-
-        Returns:
-            The number of rows up to which they are looked up by their keys.
-        """
-        rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
-        indexed = bool(self.warehouse.rows([self.layout.subscribers]))
-        wanted: Strategy = INCREMENTAL if look_up else self.spec.settings.strategy_of(self.stage)
-        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed)
-        if self.choice.full:
-            return 0 if rows else SMALL_FRAME
-        return SENT_ROWS
-
-    def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
-        kept = Materialised(frame, at_most)
-        self._frames.append(kept)
-        return kept
-
-    def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
-        """Adds rows to a table: so many at most, or those that are in the driver already."""
-        if local is None and rows <= SMALL_FRAME and self.warehouse.version(table.name) is not None:
-            local = self._materialise(frame, rows).local
-        if local is None or not self.warehouse.append_local(local, table, self.info):
-            self.warehouse.append(frame, table, self.info)
-        self._committed(table)
-
-    def _replace_batches(
-        self, frame: DataFrame, table: Table, rows: int, predicate: str = "", local: pa.Table | None = None
-    ) -> None:
-        """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
-        if rows <= SMALL_FRAME:
-            frame = frame.coalesce(1)
-        if self.first_time:
-            if rows:
-                self._append(frame, table, rows, local)
-        else:
-            where = self.batches.predicate(s.BATCH) + predicate
-            if self.vanished:
-                where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.vanished))})"
-            self.warehouse.replace(frame, table, where, self.info)
-            self._committed(table)
-
-    def _merge(
-        self, rows: Materialised, table: Table, delete_when: str | None = None, named: DataFrame | None = None
-    ) -> None:
-        """Puts rows in place of those with their keys.
-
-        Args:
-            rows: the rows.
-            table: the table.
-            delete_when: SQL condition on them: the row is removed instead.
-            named: frame with their keys, if that is less to compute.
-        """
-        if self.choice is not None and self.choice.full:
-            kept = self._read_for_rewrite(rows, table, named)
-            self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
-            self._committed(table)
-            return
-        where: Sequence[Condition] = ()
-        keys = rows.local
-        if keys is not None:
-            where = among(keys, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
-        elif rows.at_most <= NAMED_IN_FEED and table.feeds:
-            keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
-        self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
-        self._committed(table)
-
-    def _read_for_rewrite(self, rows: Materialised, table: Table, named: DataFrame | None) -> DataFrame | None:
-        """The rows of a table that stay when others are put in place, in their order if these can be sent to them."""
-        if not self.warehouse.rows([table]):
-            return None
-        keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
-        if rows.at_most <= SENT_ROWS:
-            return self.warehouse.read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
-        stays = self.warehouse.read(table).join(keys, list(table.keys), "left_anti")
-        return clustered(stays, table.keys, self.warehouse.rows([table]))
-
-    def _committed(self, table: Table) -> None:
-        version = self.warehouse.version(table.name)
-        if version is not None:
-            self.versions[f"{table.name} written"] = version
-
-    # ---- the stages
 
     def _changelog(self, side: Side) -> Counts:
         if not self.ledger.reads_landing:
@@ -469,7 +322,7 @@ class StageWork:
                 wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
                 state = state.join(wanted, list(keys), "left_semi")
         rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
-        if SMALL_FRAME < at_most < UNKNOWN and not self.warehouse.rows([table]):
+        if materialised.SMALL < at_most < UNKNOWN and not self.warehouse.rows([table]):
             return self._first_state(rows, table, counts, brought)
         if self.choice is None:
             self._choose(at_most, table)
@@ -533,7 +386,7 @@ class StageWork:
         self, rows: DataFrame, table: Table, at_most: int, name: str
     ) -> dict[int, dict[tuple[Any, ...], int]]:
         """Replaces the batches in a log, and counts its rows by a column: few before, many where they were written."""
-        if at_most <= SMALL_FRAME:
+        if at_most <= materialised.SMALL:
             kept = self._materialise(rows, at_most)
             counts = kept.counts(s.BATCH, name)
             number = sum(sum(found.values()) for found in counts.values())
@@ -583,12 +436,12 @@ class StageWork:
         at_most = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
         due = self._read(self.layout.responses, [Within(s.BATCH, self.batches)])
         if self._choose(at_most, self.layout.resolved_join, self.careful) >= at_most or self.careful:
-            self._resolve_few(due, counts, at_most)
+            self._resolve_by_keys(due, counts, at_most)
         else:
-            self._resolve_many(due, counts, at_most)
+            self._resolve_whole(due, counts, at_most)
         return counts
 
-    def _resolve_few(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+    def _resolve_by_keys(self, due: DataFrame, counts: Counts, at_most: int) -> None:
         """Decides about answers with both rows at hand, looked up by their keys; or carefully about any number."""
         answers = self._materialise(due, at_most)
         unchanged = self._as_answered()
@@ -649,7 +502,7 @@ class StageWork:
         older.at_most = min(older.at_most, answers.at_most)
         return older
 
-    def _resolve_many(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+    def _resolve_whole(self, due: DataFrame, counts: Counts, at_most: int) -> None:
         """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.
 
         A row on which an expression fails makes the stage start again with care; then it replaces these verdicts.
@@ -689,16 +542,27 @@ class StageWork:
         )
 
     def _as_answered(self) -> bool:
-        """The versions of store and right table are those that the answers were computed from: they are not stale."""
+        """Store and right table are as they were when the answers were computed: no answer is stale.
+
+        The ledger says so, asked after the versions of both tables are fixed: no run of their stages has started since,
+        and none was under way. The versions must be the same as well; that alone would not do (rule 8).
+        """
         tables = [self.layout.subscription_store, self.layout.right_table]
         for table in tables:
-            self._read(table)  # at a version that stays what it is
+            self._read(table)
+        self.ledger.refresh()
         states = [self.ledger.state(Stage.RESPONSES, b) for b in self.known]
-        return self._known(Stage.RESPONSES) and all(
-            state.versions.get(t.name) == self.versions.get(t.name)
-            for state in states
-            if sum(state.counts.values())
-            for t in tables
+        return (
+            self._known(Stage.RESPONSES)
+            and self.ledger.unchanged_since(
+                (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE), min(state.started for state in states)
+            )
+            and all(
+                state.versions.get(t.name) == self.versions.get(t.name)
+                for state in states
+                if sum(state.counts.values())
+                for t in tables
+            )
         )
 
     def _never_rewritten(self) -> bool:

@@ -47,6 +47,9 @@ class StageState:
     """What the ledger knows of one stage and batch."""
 
     last_event: str = ""
+    last_entry: int = 0
+    started: int = 0
+    """Entry of the last start."""
     attempts: int = 0
     successes: int = 0
     failures: int = 0
@@ -170,11 +173,12 @@ class Ledger:
 
     def _fold(self, row: dict[str, Any]) -> None:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
-        state.last_event = row["event"]
+        state.last_event, state.last_entry = row["event"], row["entry"]
         state.error = row["error"]
         state.failures += row["event"] == "failed"
         if row["event"] == "started":
             state.attempts += 1
+            state.started = row["entry"]
             state.uncertain |= state.succeeded is not None and row["input"] != state.input
             state.generation, state.started_input = row["generation"], row["input"]
         if row["event"] == "succeeded":
@@ -336,6 +340,15 @@ class Ledger:
         """Whether no run of the stage for any of the batches, finished or not, can have counted any of these."""
         states = [self.state(stage, batch) for batch in batches]
         return all(st.attempts == st.successes and not any(st.totals.get(name) for name in counts) for st in states)
+
+    def unchanged_since(self, stages: Iterable[str], entry: int) -> bool:
+        """Whether every run of some stages, for whatever batch, had ended before an entry."""
+        wanted = set(stages)
+        return all(
+            state.last_event in ("succeeded", "failed") and state.last_entry < entry
+            for (stage, _), state in self.stages.items()
+            if stage in wanted
+        )
 
     def generations(self, stage: str) -> dict[int, int]:
         """The batches whose partition was ever rewritten, with their generation."""

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.spec import Settings
-from fk_pipeline.stages import materialised, work
+from fk_pipeline.stages import access, materialised, work
 from fk_pipeline.stages.strategy import FULL
 from fk_pipeline.tables import warehouse
 
@@ -36,13 +36,13 @@ def sent_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes are looked up by keys that do not come to the driver."""
     few_in_large_tables(monkeypatch)
     monkeypatch.setattr(materialised, "SMALL", -1)
-    monkeypatch.setattr(work, "SMALL_FRAME", -1)
 
 
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are joined whole, and rows merged."""
-    monkeypatch.setattr(work, "SMALL_FRAME", -1)
-    monkeypatch.setattr(work, "SENT_ROWS", -1)
+    monkeypatch.setattr(materialised, "SMALL", -1)
+    for module in (work, access):
+        monkeypatch.setattr(module, "SENT_ROWS", -1)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
 
 

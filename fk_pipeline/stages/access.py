@@ -1,0 +1,180 @@
+"""How one run of a stage gets at the tables: reads at fixed versions, look-ups by key, the choice of a way, commits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.landing import LandingZone
+from fk_pipeline.identity import BatchId, Stage
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.model import Strategy
+from fk_pipeline.stages import materialised
+from fk_pipeline.stages.layout import Layout
+from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.stages.strategy import INCREMENTAL, Choice, choose
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
+
+UNKNOWN = sys.maxsize
+"""An upper bound of rows where none is known."""
+
+SENT_ROWS = 2_000_000
+"""Keys up to which they are sent to where a table is read, so that only its rows with these keys go on from there."""
+
+
+class StageTables:
+    """The tables of a pipeline, as one run of a stage reads and commits them.
+
+    `versions` are the Delta versions that it read and wrote, `choice` is how it goes about its work (None where there
+    is nothing to do).
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        ledger: Ledger,
+        layout: Layout,
+        spec: PipelineSpec,
+        zone: LandingZone,
+        stage: Stage,
+        known: Sequence[BatchId],
+        info: CommitInfo,
+    ) -> None:
+        self.warehouse, self.ledger, self.layout, self.spec, self.zone = warehouse, ledger, layout, spec, zone
+        self.stage, self.known, self.batches, self.info = stage, known, info.batches, info
+        self.versions: dict[str, int] = {}
+        self.choice: Choice | None = None
+        self.first_time = False
+        """Nothing can have been committed for any of the batches."""
+        self.vanished: list[int] = []
+        """Batches of which a landing file is gone: what is stored of them stays."""
+        self._frames: list[Materialised] = []
+        self.pks = {name: name for name, _ in s.pk_columns(spec)}
+        self.left_keys = {c.name: s.pk(c.name) for c in spec.left.key_columns}
+        self.right_keys = {c.name: s.fk(c.name) for c in spec.right.key_columns}
+        """By key column of a side, its name in the state tables."""
+
+    def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
+        """A table at one version, the same however often the stage asks for it."""
+        if table.name not in self.versions:
+            version = self.warehouse.version(table.name)
+            if version is None:
+                return self.warehouse.read(table)
+            self.versions[table.name] = version
+        return self.warehouse.read(table, self.versions[table.name], where)
+
+    def _rows_of(
+        self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
+    ) -> DataFrame:
+        """The rows of a table with some keys; all rows where the keys are too many to be sent to it.
+
+        Args:
+            table: the table.
+            keys: rows with the keys.
+            columns: by key column of the table, its name in `keys`.
+            where: what the rows meet besides.
+        """
+        if keys.at_most > SENT_ROWS:
+            return self._read(table, where)
+        wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
+        if keys.local is None:
+            return self._read(table, where).join(wanted, list(columns), "left_semi")
+        rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
+        return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
+
+    def _choose(self, changes: int, table: Table, look_up: bool = False) -> int:
+        """Chooses how the stage goes about so many changed rows of a table.
+
+        Returns:
+            The number of rows up to which they are looked up by their keys.
+        """
+        rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
+        indexed = bool(self.warehouse.rows([self.layout.subscribers]))
+        wanted: Strategy = INCREMENTAL if look_up else self.spec.settings.strategy_of(self.stage)
+        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed)
+        if self.choice.full:
+            return 0 if rows else materialised.SMALL
+        return SENT_ROWS
+
+    def release(self) -> None:
+        """Frees what is cached."""
+        for kept in self._frames:
+            kept.release()
+        self._frames = []
+
+    def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
+        kept = Materialised(frame, at_most)
+        self._frames.append(kept)
+        return kept
+
+    def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
+        """Adds rows to a table: so many at most, or those that are in the driver already."""
+        if local is None and rows <= materialised.SMALL and self.warehouse.version(table.name) is not None:
+            local = self._materialise(frame, rows).local
+        if local is None or not self.warehouse.append_local(local, table, self.info):
+            self.warehouse.append(frame, table, self.info)
+        self._committed(table)
+
+    def _replace_batches(
+        self, frame: DataFrame, table: Table, rows: int, predicate: str = "", local: pa.Table | None = None
+    ) -> None:
+        """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
+        if rows <= materialised.SMALL:
+            frame = frame.coalesce(1)
+        if self.first_time:
+            if rows:
+                self._append(frame, table, rows, local)
+        else:
+            where = self.batches.predicate(s.BATCH) + predicate
+            if self.vanished:
+                where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, self.vanished))})"
+            self.warehouse.replace(frame, table, where, self.info)
+            self._committed(table)
+
+    def _merge(
+        self, rows: Materialised, table: Table, delete_when: str | None = None, named: DataFrame | None = None
+    ) -> None:
+        """Puts rows in place of those with their keys.
+
+        Args:
+            rows: the rows.
+            table: the table.
+            delete_when: SQL condition on them: the row is removed instead.
+            named: frame with their keys, if that is less to compute.
+        """
+        if self.choice is not None and self.choice.full:
+            kept = self._read_for_rewrite(rows, table, named)
+            self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
+            self._committed(table)
+            return
+        where: Sequence[Condition] = ()
+        keys = rows.local
+        if keys is not None:
+            where = among(keys, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
+        elif rows.at_most <= NAMED_IN_FEED and table.feeds:
+            keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
+        self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
+        self._committed(table)
+
+    def _read_for_rewrite(self, rows: Materialised, table: Table, named: DataFrame | None) -> DataFrame | None:
+        """The rows of a table that stay when others are put in place, in their order if these can be sent to them."""
+        if not self.warehouse.rows([table]):
+            return None
+        keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
+        if rows.at_most <= SENT_ROWS:
+            return self._read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
+        stays = self._read(table).join(keys, list(table.keys), "left_anti")
+        return clustered(stays, table.keys, self.warehouse.rows([table]))
+
+    def _committed(self, table: Table) -> None:
+        version = self.warehouse.version(table.name)
+        if version is not None:
+            self.versions[f"{table.name} written"] = version

@@ -1,0 +1,81 @@
+"""Commits: what is appended without Spark is what Spark would have appended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.skipping import Within
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (
+    ("_fk_batch", "INT"),
+    ("id", "BIGINT"),
+    ("flag", "BOOLEAN"),
+    ("small", "TINYINT"),
+    ("part", "FLOAT"),
+    ("number", "DOUBLE"),
+    ("price", "DECIMAL(15,2)"),
+    ("long", "DECIMAL(38,10)"),
+    ("day", "DATE"),
+    ("moment", "TIMESTAMP"),
+    ("local", "TIMESTAMP_NTZ"),
+    ("text", "STRING"),
+    ("raw", "BINARY"),
+    ("seq", "STRUCT<file: INT, at: BIGINT>"),
+)
+ROWS = """
+    SELECT 1, 7L, true, 3Y, CAST('NaN' AS FLOAT), -0.0D, 12345.60BD, 1e20BD, DATE '0001-01-01',
+        TIMESTAMP '2026-01-01 00:00:00.123456', TIMESTAMP_NTZ '1800-02-03 04:05:06', 'né', X'00ff', STRUCT(1, 2L)
+    UNION ALL SELECT 2, 8L, null, null, null, null, null, null, null, null, null, null, null, null
+"""
+
+
+def info(batch: int) -> CommitInfo:
+    return CommitInfo("tested", "left_changelog", BatchRange.of(batch), "run")
+
+
+def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    tables = [Table(name, COLUMNS, skip_by=("_fk_batch", "id")) for name in ("by_spark", "without")]
+    frame = spark.sql(ROWS).toDF(*[name for name, _ in COLUMNS])
+    frame = frame.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS])
+    rows = Materialised(frame, 2).local
+    assert rows is not None
+    assert not warehouse.append_local(rows, tables[1], info(0)), "there is no table yet"
+    for table in tables:
+        warehouse.append(frame.limit(0), table, info(0))
+    warehouse.append(frame, tables[0], info(1))
+    assert warehouse.append_local(rows, tables[1], info(1))
+    assert warehouse.rows([tables[1]]) == 2
+
+    def stored(table: Table) -> list[Any]:
+        return spark.read.format("delta").load(warehouse.path(table.name)).orderBy("id").collect()
+
+    assert str(stored(tables[0])) == str(stored(tables[1]))
+    assert warehouse.read(tables[0]).schema == warehouse.read(tables[1]).schema
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{warehouse.path('without')}`").first()
+    assert history is not None
+    assert history["userMetadata"] == info(1).as_json()
+    assert warehouse.logs.span(warehouse.path("without"), "id") == (7, 8)
+    found = warehouse.read(tables[1], where=[Within("_fk_batch", BatchRange.of(2))]).collect()
+    assert [row["id"] for row in found] == [8]
+
+
+def test_types_that_may_be_stored_in_another_way_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    table = Table("maps", (("id", "INT"), ("m", "MAP<STRING, INT>")))
+    frame = spark.sql("SELECT 1 AS id, MAP('a', 1) AS m")
+    warehouse.append(frame, table, info(0))
+    rows = Materialised(frame, 1).local
+    assert rows is not None
+    assert not warehouse.append_local(rows, table, info(1))
+    assert warehouse.rows([table]) == 1
