@@ -72,7 +72,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         rows, index = (ledger.logs.rows(f"{spec.home}/{name}") for name in (table, SUBSCRIBERS))
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
         changes = estimate.of(stage, why)
-        choice = choose(stage, spec.settings.strategy_of(stage), changes, rows, indexed=index > 0)
+        about = estimate.changed(why) if stage is Stage.RESPONSES else changes
+        choice = choose(stage, spec.settings.strategy_of(stage), about, rows, indexed=index > 0)
         plans.append(StagePlan(stage, why, ranges, files, changes, choice.strategy, choice.reason))
     return Plan(stale, fix, found, tuple(plans))
 
@@ -118,6 +119,11 @@ class _Estimate:
 
     def of(self, stage: Stage, batches: Iterable[BatchId]) -> int | None:
         rows = [self._rows(stage, batch) for batch in batches]
+        return None if None in rows else round(sum(r for r in rows if r is not None))
+
+    def changed(self, batches: Iterable[BatchId]) -> int | None:
+        """Rows that batches bring on both sides."""
+        rows = [self._log_rows(log, batch) for batch in batches for log in SIDE_OF]
         return None if None in rows else round(sum(r for r in rows if r is not None))
 
     def _rows(self, stage: Stage, batch: BatchId) -> float | None:

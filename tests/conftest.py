@@ -46,6 +46,7 @@ class RowsPipeline:
         self.folder = folder
         parts = {
             "select": "[id, v, name]",
+            "left_key": "id",
             "foreign_key": "fk",
             "left_extra": "",
             "right_extra": "",
@@ -55,8 +56,8 @@ class RowsPipeline:
         file = folder / "pipeline.yaml"
         file.write_text(
             f"name: tested\njoin: {join}\n"
-            f'left:\n  path: landing/left\n  format: rows\n  schema: "{LEFT_SCHEMA}"\n  key: id\n  op_column: op\n'
-            f"  foreign_key: {parts['foreign_key']}\n{parts['left_extra']}"
+            f'left:\n  path: landing/left\n  format: rows\n  schema: "{LEFT_SCHEMA}"\n  op_column: op\n'
+            f"  key: {parts['left_key']}\n  foreign_key: {parts['foreign_key']}\n{parts['left_extra']}"
             f'right:\n  path: landing/right\n  format: rows\n  schema: "{RIGHT_SCHEMA}"\n  key: k\n  op_column: op\n'
             f"{parts['right_extra']}select: {parts['select']}\non_bad_record: {parts['on_bad_record']}\n"
             f"settings: {parts['settings']}\n"

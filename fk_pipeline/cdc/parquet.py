@@ -30,11 +30,10 @@ from fk_pipeline.cdc.records import (
 )
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.sql import INTEGERS
 
 KEYS_AT_ONCE = 1 << 20
 """Keys that are held in memory to see whether they ascend."""
-
-INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Parquet:

@@ -58,14 +58,18 @@ class Expression:
     """It is nothing but one column."""
 
 
+INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+"""Types of whole numbers, as parsed columns have them."""
+
+
 def quote(name: str) -> str:
     """A column name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text(value: str) -> str:
-    """A SQL string literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A SQL string literal. Its dollars are escaped, or Spark would put variables in place of `${...}`."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -12,22 +12,22 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.identity import BatchId, Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.model import Strategy
+from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.strategy import INCREMENTAL, Choice, choose
+from fk_pipeline.stages.strategy import Choice, choose
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among
+from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among, is_named
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
 
 UNKNOWN = sys.maxsize
 """An upper bound of rows where none is known."""
 
-SENT_ROWS = 2_000_000
-"""Keys up to which they are sent to where a table is read, so that only its rows with these keys go on from there."""
+SENT_BYTES = 64_000_000
+"""Memory for keys that are sent to where a table is read, so that only its rows with these keys go on from there."""
 
 
 class StageTables:
@@ -36,6 +36,9 @@ class StageTables:
     `versions` are the Delta versions that it read and wrote, `choice` is how it goes about its work (None where there
     is nothing to do).
     """
+
+    careful = False
+    """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class StageTables:
             columns: by key column of the table, its name in `keys`.
             where: what the rows meet besides.
         """
-        if keys.at_most > SENT_ROWS:
+        if keys.at_most > _sendable(table, columns):
             return self._read(table, where)
         wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
         if keys.local is None:
@@ -90,19 +93,19 @@ class StageTables:
         rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
         return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
 
-    def _choose(self, changes: int, table: Table, look_up: bool = False) -> int:
+    def _choose(self, changes: int, table: Table) -> int:
         """Chooses how the stage goes about so many changed rows of a table.
 
         Returns:
-            The number of rows up to which they are looked up by their keys.
+            The number of rows up to which they are looked up by their keys; below 0 when none are.
         """
         rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
         indexed = bool(self.warehouse.rows([self.layout.subscribers]))
-        wanted: Strategy = INCREMENTAL if look_up else self.spec.settings.strategy_of(self.stage)
-        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed)
+        wanted = self.spec.settings.strategy_of(self.stage)
+        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed, careful=self.careful)
         if self.choice.full:
-            return 0 if rows else materialised.SMALL
-        return SENT_ROWS
+            return -1 if rows else materialised.SMALL
+        return _sendable(table, table.keys)
 
     def release(self) -> None:
         """Frees what is cached."""
@@ -117,9 +120,13 @@ class StageTables:
 
     def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
         """Adds rows to a table: so many at most, or those that are in the driver already."""
-        if local is None and rows <= materialised.SMALL and self.warehouse.version(table.name) is not None:
-            local = self._materialise(frame, rows).local
-        if local is None or not self.warehouse.append_local(local, table, self.info):
+        if (local is not None or rows <= materialised.SMALL) and self.warehouse.appends_locally(table):
+            local = local if local is not None else self._materialise(frame, rows).local
+        else:
+            local = None
+        if local is not None:
+            self.warehouse.append_local(local, table, self.info)
+        else:
             self.warehouse.append(frame, table, self.info)
         self._committed(table)
 
@@ -140,36 +147,47 @@ class StageTables:
             self._committed(table)
 
     def _merge(
-        self, rows: Materialised, table: Table, delete_when: str | None = None, named: DataFrame | None = None
+        self,
+        rows: Materialised,
+        number: int,
+        table: Table,
+        delete_when: str | None = None,
+        named: DataFrame | None = None,
     ) -> None:
-        """Puts rows in place of those with their keys.
+        """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it.
 
         Args:
             rows: the rows.
+            number: how many there are.
             table: the table.
             delete_when: SQL condition on them: the row is removed instead.
             named: frame with their keys, if that is less to compute.
         """
+        sent = self._choose(number, table)
         if self.choice is not None and self.choice.full:
-            kept = self._read_for_rewrite(rows, table, named)
+            kept = self._read_for_rewrite(rows, number, table, named)
             self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
+        if rows.local is None and number <= min(sent, materialised.SMALL):
+            rows = self._materialise(rows.frame, number)
         keys = rows.local
         if keys is not None:
             where = among(keys, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
-        elif rows.at_most <= NAMED_IN_FEED and table.feeds:
+        elif number <= NAMED_IN_FEED and table.feeds and is_named(table):
             keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
         self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
         self._committed(table)
 
-    def _read_for_rewrite(self, rows: Materialised, table: Table, named: DataFrame | None) -> DataFrame | None:
+    def _read_for_rewrite(
+        self, rows: Materialised, number: int, table: Table, named: DataFrame | None
+    ) -> DataFrame | None:
         """The rows of a table that stay when others are put in place, in their order if these can be sent to them."""
         if not self.warehouse.rows([table]):
             return None
         keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
-        if rows.at_most <= SENT_ROWS:
+        if number <= _sendable(table, table.keys):
             return self._read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
         stays = self._read(table).join(keys, list(table.keys), "left_anti")
         return clustered(stays, table.keys, self.warehouse.rows([table]))
@@ -178,3 +196,10 @@ class StageTables:
         version = self.warehouse.version(table.name)
         if version is not None:
             self.versions[f"{table.name} written"] = version
+
+
+def _sendable(table: Table, columns: Iterable[str]) -> int:
+    """How many keys of a table are at most sent to it: a number takes 16 bytes in memory, other values about 200."""
+    kinds = dict(table.columns)
+    width = sum(16 if kinds[column].upper() in INTEGERS else 200 for column in columns)
+    return SENT_BYTES // width

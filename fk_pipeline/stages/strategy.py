@@ -40,7 +40,9 @@ class Choice:
         return self.strategy == FULL
 
 
-def choose(stage: Stage, wanted: Strategy, changes: int | None, rows: int, *, indexed: bool = True) -> Choice:
+def choose(
+    stage: Stage, wanted: Strategy, changes: int | None, rows: int, *, indexed: bool = True, careful: bool = False
+) -> Choice:
     """The strategy of a stage.
 
     Args:
@@ -49,13 +51,18 @@ def choose(stage: Stage, wanted: Strategy, changes: int | None, rows: int, *, in
         changes: rows that the run changes or asks about, at most; None when that is not known before.
         rows: of the table that they are looked up in; 0 when nothing is stored yet.
         indexed: the subscription store has an index by foreign key.
+        careful: rows on which an expression of the pipeline file fails are looked for.
     """
     if stage not in FULL_SHARE:
         return Choice(INCREMENTAL, "batches are added to a log")
     if not rows:
         return Choice(FULL, "nothing is stored yet: what these batches bring is the whole table")
+    if careful:
+        return Choice(INCREMENTAL, "the rows on which an expression fails are looked for one by one")
     if stage is Stage.RESPONSES and not indexed:
         return Choice(FULL, f"a subscription store of {rows:,} rows is joined whole")
+    if stage is Stage.RESPONSES and changes is None:
+        return Choice(FULL, "how much changes is not known before: both tables are joined whole")
     if wanted != AUTO:
         return Choice(wanted, "the pipeline file says so")
     if changes is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -16,7 +17,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.access import SENT_ROWS, UNKNOWN, StageTables
+from fk_pipeline.stages.access import UNKNOWN, StageTables
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
@@ -25,7 +26,7 @@ from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.tables.ledger import LandedFile, StageState
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
 from fk_pipeline.tables.skipping import Within
@@ -82,9 +83,6 @@ class StageWork(StageTables):
     After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
     there was nothing to do), and `notes` what a person should know.
     """
-
-    careful = False
-    """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
 
     @property
     def may_meet_bad_rows(self) -> bool:
@@ -314,7 +312,9 @@ class StageWork(StageTables):
         at_most = UNKNOWN
         if not truncated and not self._rewritten(log_stage) and self._known(log_stage):
             at_most = brought
+            needed = {*keys.values(), *table.names, s.BATCH}
             log = self._read(log_table, [Within(s.BATCH, self.batches)])
+            log = log.select(*[quote(name) for name in log_table.names if name in needed])
             if brought <= self._choose(brought, table):
                 incoming = self._materialise(log, brought)
                 log, state = incoming.frame, self._rows_of(table, incoming, keys)
@@ -335,7 +335,7 @@ class StageWork(StageTables):
         if changed:
             if table.name == s.SUBSCRIPTION_STORE:
                 self._index(kept.frame, changed)
-            self._merge(kept.but(OUTCOME, LATE), table)
+            self._merge(kept.but(OUTCOME, LATE), changed, table)
         return counts
 
     def _first_state(self, rows: DataFrame, table: Table, counts: Counts, brought: int) -> Counts:
@@ -416,8 +416,10 @@ class StageWork(StageTables):
         within = [Within(s.APPLIED_IN, self.batches)]
         asks = self._materialise(due_subscriptions(self._read(store, within), self.batches), asking)
         rows, at_most = asks.frame, asking
-        answers = self._rows_of(right, asks, self.right_keys)
-        changed = self._materialise(due_rights(self._read(right, within), self.batches), changing)
+        versions = [*map(quote, self.right_keys), s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+        answers = self._rows_of(right, asks, self.right_keys).select(versions)
+        news = due_rights(self._read(right, within), self.batches).select(versions)
+        changed = self._materialise(news, changing)
         if changed.local is None or len(changed.local):
             # The store was opened first: the index has at least what this version of the store holds.
             fks = {fk: name for name, fk in self.right_keys.items()}
@@ -426,25 +428,28 @@ class StageWork(StageTables):
             hearing = self._rows_of(store, *((pairs, self.pks) if pairs.local is not None else (changed, fks)))
             rows = rows.unionByName(hearing).dropDuplicates([*self.pks])
             answers = answers.unionByName(changed.frame).dropDuplicates([*self.right_keys])
-        return rows, F.broadcast(answers) if asks.local is not None else answers, at_most
+        few = asks.local is not None and changed.local is not None
+        return rows, F.broadcast(answers) if few else answers, at_most
 
     def _resolved_join(self) -> Counts:
         counts: Counts = {int(b): {} for b in self.known}
         if self.first_time and self.ledger.never_did(Stage.RESPONSES, self.known, "left-driven", "right-driven"):
             return counts
-        answers = [self.ledger.state(Stage.RESPONSES, b).counts for b in self.known]
-        at_most = sum(sum(found.values()) for found in answers) if self._known(Stage.RESPONSES) else UNKNOWN
+        # What the ledger says of the answers, before they are looked at: later it may speak of other ones.
+        known = self._known(Stage.RESPONSES)
+        answered = [replace(self.ledger.state(Stage.RESPONSES, b)) for b in self.known] if known else []
+        at_most = sum(sum(state.counts.values()) for state in answered) if known else UNKNOWN
         due = self._read(self.layout.responses, [Within(s.BATCH, self.batches)])
-        if self._choose(at_most, self.layout.resolved_join, self.careful) >= at_most or self.careful:
-            self._resolve_by_keys(due, counts, at_most)
+        if self._choose(at_most, self.layout.resolved_join) >= at_most or self.careful:
+            self._resolve_by_keys(due, answered, counts, at_most)
         else:
-            self._resolve_whole(due, counts, at_most)
+            self._resolve_whole(due, answered, counts, at_most)
         return counts
 
-    def _resolve_by_keys(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+    def _resolve_by_keys(self, due: DataFrame, answered: Sequence[StageState], counts: Counts, at_most: int) -> None:
         """Decides about answers with both rows at hand, looked up by their keys; or carefully about any number."""
         answers = self._materialise(due, at_most)
-        unchanged = self._as_answered()
+        unchanged = self._as_answered(answered)
         decided = resolver.decide(
             answers.frame,
             None if unchanged else self._rows_of(self.layout.subscription_store, answers, self.pks),
@@ -473,7 +478,7 @@ class StageWork(StageTables):
         number = sum(sum(c.values()) for c in counts.values())
         self._replace_batches(kept.frame, self.layout.verdicts, number, local=kept.local)
         if changed is not None:
-            self._merge(changed, self.layout.resolved_join, s.DELETED)
+            self._merge(changed, writing, self.layout.resolved_join, s.DELETED)
 
     def _left_rows(self, answers: Materialised, owners_hold: bool) -> DataFrame:
         """The rows of the left changelog that answers are about, or more.
@@ -483,7 +488,7 @@ class StageWork(StageTables):
             owners_hold: their owners are the current ones: those among the batches lie in the files of these.
         """
         log, keys = self.layout.left_changelog, self.left_keys
-        if not owners_hold or answers.at_most > SENT_ROWS:
+        if not owners_hold:
             return self._rows_of(log, answers, keys)
         here = Within(s.BATCH, self.batches)
         brought = self._rows_of(log, answers, keys, [here])
@@ -496,20 +501,20 @@ class StageWork(StageTables):
     def _older(self, answers: Materialised) -> Materialised:
         """Those whose left rows the batches did not bring."""
         if answers.local is not None:
-            return answers.but(s.OWNER, *range(int(self.batches.first), int(self.batches.last) + 1))
+            return answers.but(s.OWNER, *map(int, self.known))
         brought = F.coalesce(F.expr(Within(s.OWNER, self.batches).sql()), F.lit(False))
         older = self._materialise(answers.frame.where(~brought), None)
         older.at_most = min(older.at_most, answers.at_most)
         return older
 
-    def _resolve_whole(self, due: DataFrame, counts: Counts, at_most: int) -> None:
+    def _resolve_whole(self, due: DataFrame, answered: Sequence[StageState], counts: Counts, at_most: int) -> None:
         """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.
 
         A row on which an expression fails makes the stage start again with care; then it replaces these verdicts.
         """
         log, verdicts, result = self.layout.left_changelog, self.layout.verdicts, self.layout.resolved_join
         right = self._read(self.layout.right_table)
-        unchanged, readable = self._as_answered(), self._never_rewritten()
+        unchanged, readable = self._as_answered(answered), self._never_rewritten()
         first = unchanged and readable and self._only_versions()
         decided = resolver.decide(
             due,
@@ -529,7 +534,7 @@ class StageWork(StageTables):
             resolver.first_rows(self._read(log), right, self.spec) if first else self._with_rows(chosen, writing, right)
         )
         changed = Materialised(resolver.changes(rows, self.spec), writing, computed=True)
-        self._merge(changed, result, s.DELETED, None if first else chosen)
+        self._merge(changed, writing, result, s.DELETED, None if first else chosen)
 
     def _with_rows(self, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
         """Decided answers with both rows; left rows that the batches brought are looked up in these batches only."""
@@ -541,25 +546,26 @@ class StageWork(StageTables):
             resolver.with_rows(older.frame, self._rows_of(log, older, self.left_keys), right, self.spec)
         )
 
-    def _as_answered(self) -> bool:
+    def _as_answered(self, answered: Sequence[StageState]) -> bool:
         """Store and right table are as they were when the answers were computed: no answer is stale.
 
         The ledger says so, asked after the versions of both tables are fixed: no run of their stages has started since,
         and none was under way. The versions must be the same as well; that alone would not do (rule 8).
+
+        Args:
+            answered: what the ledger said of the answers before they were read; nothing when that is not all of them.
         """
         tables = [self.layout.subscription_store, self.layout.right_table]
         for table in tables:
             self._read(table)
         self.ledger.refresh()
-        states = [self.ledger.state(Stage.RESPONSES, b) for b in self.known]
+        upstream = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
         return (
-            self._known(Stage.RESPONSES)
-            and self.ledger.unchanged_since(
-                (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE), min(state.started for state in states)
-            )
+            bool(answered)
+            and self.ledger.unchanged_since(upstream, min(state.started for state in answered))
             and all(
                 state.versions.get(t.name) == self.versions.get(t.name)
-                for state in states
+                for state in answered
                 if sum(state.counts.values())
                 for t in tables
             )

@@ -36,9 +36,11 @@ SMALL = {
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
-    "parquet.page.row.count.limit": str(ROWS_PER_PAGE),
 }
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten), and write small pages."""
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten)."""
+
+WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
+"""Write small pages."""
 
 HOLDING = {"spark.sql.autoBroadcastJoinThreshold": "64m"}
 """Hold a right table of a million rows in memory rather than sort the left one (Spark's own limit: ten megabytes)."""

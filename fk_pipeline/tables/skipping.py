@@ -16,7 +16,8 @@ import pyarrow.types as pt
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import INTEGERS, text
+from fk_pipeline.tables.schemas import Table
 
 LISTED = 1_000
 """Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); with several
@@ -154,6 +155,12 @@ def exactly(keys: pa.Table, column: str, at_most: int = NAMED) -> str | None:
     if len(values) > at_most or values.null_count or not _has_conditions(kind):
         return None
     return f"{quote(column)} IN ({', '.join(map(_literal, values.to_pylist()))})"
+
+
+def is_named(table: Table) -> bool:
+    """Whether `exactly` can name keys of a table: one column, of integers or strings."""
+    kinds = dict(table.columns)
+    return len(table.keys) == 1 and kinds[table.keys[0]].upper() in (*INTEGERS, "STRING")
 
 
 def _has_conditions(kind: pa.DataType) -> bool:

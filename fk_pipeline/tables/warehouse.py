@@ -6,13 +6,13 @@ Every commit covers one table and carries `{pipeline, stage, batches, run_id}` a
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.types as pt
 from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +23,7 @@ from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ROWS_PER_PAGE, settings
+from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
 from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, exactly
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -36,6 +36,12 @@ ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+WRITABLE = {"appendOnly", "invariants", "timestampNtz"}
+"""Features of a table's writer that delta-rs and Spark have alike."""
+
+OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID)\b", re.IGNORECASE)
+"""Types of which delta-rs may write Parquet that differs from Spark's."""
 
 UNCHECKED = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 """Delta would compare every row that a commit writes with every key that it names, one by one."""
@@ -139,25 +145,34 @@ class Warehouse:
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
-        with _commit(table, info):
+        with self._commit(table, info):
             self._writer(frame, table, info).mode("append").save(self.path(table.name))
 
-    def append_local(self, rows: pa.Table, table: Table, info: CommitInfo) -> bool:
-        """Adds rows that are in the driver without Spark, which takes a tenth of the time (ADR 0009).
+    def appends_locally(self, table: Table) -> bool:
+        """Whether rows can be added to a table without Spark.
 
-        Returns:
-            False where only Spark can do it, and nothing was done: the table is not there yet or in an object store,
-            or has columns of a type that delta-rs may store in another way.
+        It is there, on a local disk, without partitions and features of its own, and Arrow, Spark and delta-rs agree on
+        how its columns are stored.
         """
         path = self.path(table.name)
-        stored = None if "://" in path else self.logs.table(path)
-        if stored is None or table.partition_by or not all(_is_common(field.type) for field in rows.schema):
+        stored = None if "://" in path or table.partition_by else self.logs.table(path)
+        if stored is None or any(OTHERWISE_STORED.search(kind) for _, kind in table.columns):
             return False
+        protocol = stored.protocol()
+        return protocol.min_writer_version <= 2 or set(protocol.writer_features or ()) <= WRITABLE
+
+    def append_local(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
+        """Adds rows that are in the driver without Spark, which takes a tenth of the time (ADR 0009).
+
+        For tables of which `appends_locally` is true.
+        """
+        path = self.path(table.name)
+        stored = self.logs.table(path)
         properties = CommitProperties(custom_metadata={"userMetadata": info.as_json()})
         with _commit(table, info):
-            write_deltalake(stored, rows.select(table.names), mode="append", commit_properties=properties)
-        self.logs.keep(path, stored)
-        return True
+            write_deltalake(stored or path, rows.select(table.names), mode="append", commit_properties=properties)
+        if stored is not None:
+            self.logs.keep(path, stored)
 
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
         """Replaces the rows that match a predicate by others that match it, in one commit."""
@@ -165,7 +180,7 @@ class Warehouse:
             self.append(frame, table, info)
             return
         writer = self._writer(frame, table, info).mode("overwrite").option("replaceWhere", predicate)
-        with _commit(table, info):
+        with self._commit(table, info):
             writer.save(self.path(table.name))
 
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
@@ -196,7 +211,7 @@ class Warehouse:
             self.append(rows, table, info)
             return
         whole = rows if stays is None else _typed(stays, table).unionByName(rows)
-        with _commit(table, info):
+        with self._commit(table, info):
             self._writer(whole, table, info).mode("overwrite").save(self.path(table.name))
 
     @contextmanager
@@ -204,10 +219,16 @@ class Warehouse:
         """A commit whose user metadata can only be set in the session."""
         self.session.conf.set(USER_METADATA, info.as_json())
         try:
-            with _commit(table, info):
+            with self._commit(table, info):
                 yield
         finally:
             self.session.conf.unset(USER_METADATA)
+
+    @contextmanager
+    def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
+        """A commit by Spark."""
+        with settings(self.session, WRITING, optional=True), _commit(table, info):
+            yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         writer = _typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
@@ -248,7 +269,9 @@ class Warehouse:
         if named is not None:
             predicate = " AND ".join([named, *[condition.sql() for condition in where]])
             with settings(self.session, UNCHECKED):
-                self.replace(rows.coalesce(1), table, predicate, info)
+                self.replace(
+                    rows.coalesce(1) if len(keys or ()) <= NAMED else rows.repartition(1), table, predicate, info
+                )
             return
         view = f"fk_source_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
@@ -279,14 +302,6 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:
 def _typed(frame: DataFrame, table: Table) -> DataFrame:
     """The columns of a table, in its order and with its types."""
     return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
-
-
-def _is_common(kind: pa.DataType) -> bool:
-    """Arrow, Spark and delta-rs agree on what it is in a Parquet file."""
-    if pt.is_struct(kind):
-        return all(_is_common(field.type) for field in kind)
-    plain = (pt.is_integer, pt.is_floating, pt.is_boolean, pt.is_string, pt.is_binary, pt.is_date32, pt.is_decimal)
-    return any(is_kind(kind) for is_kind in plain) or (pt.is_timestamp(kind) and kind.unit == "us")
 
 
 @contextmanager

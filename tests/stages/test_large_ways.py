@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.spec import Settings
+from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import access, materialised, work
-from fk_pipeline.stages.strategy import FULL
 from fk_pipeline.tables import warehouse
 
 pytestmark = pytest.mark.spark
@@ -41,15 +42,13 @@ def sent_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are joined whole, and rows merged."""
     monkeypatch.setattr(materialised, "SMALL", -1)
-    for module in (work, access):
-        monkeypatch.setattr(module, "SENT_ROWS", -1)
+    monkeypatch.setattr(access, "SENT_BYTES", -1000)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are joined whole, and written whole."""
+    """Tables are joined whole, and written whole, because the pipeline file says so."""
     many(monkeypatch)
-    monkeypatch.setattr(Settings, "strategy_of", lambda *_: FULL)
 
 
 def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, str]) -> None:
@@ -79,7 +78,7 @@ def test_the_join_is_right_on_every_way(
     way: Any, join: str, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way(monkeypatch)
-    made = rows_pipeline(join)
+    made = rows_pipeline(join, settings="{strategy: full}" if way is whole else "{}")
     left, right = {i: (k, v) for i, k, v in LEFT}, dict(RIGHT)
     made.land(0, LEFT, RIGHT)
     made.pipeline.run()
@@ -175,3 +174,41 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     other.pipeline.run()
     assert len(taken) == 1
     assert other.pipeline.verify().ok
+
+
+def test_keys_with_dollars_are_not_taken_for_variables(rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_in_large_tables(monkeypatch)
+    made = rows_pipeline("inner", left_key="fk", foreign_key="v", select="[fk, id, name]")
+    made.land(0, [(1, "a", "k"), (2, "a${x}", "k"), (3, "${env:HOME}", "k")], [("k", "K")])
+    made.pipeline.run()
+    made.land(1, [(4, "a${x}", "k")])
+    made.pipeline.run()
+    rows = made.pipeline.table("resolved_join").select("fk", "id").collect()
+    assert {(row["fk"], row["id"]) for row in rows} == {("a", 1), ("a${x}", 4), ("${env:HOME}", 3)}
+
+
+def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_for_the_old_ones(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """Architecture, rule 3: the resolver may leave out the look at both hashes only for the answers that it read."""
+    made = rows_pipeline("inner")
+    made.land(0, [(1, "a", "old")], [("a", "A")])
+    made.pipeline.run()
+    made.land(1, [(1, "a", "new")])
+    made.pipeline.run()
+    made.land(0, [(1, "a", "old")], [("a", "A"), ("b", "B")])
+    made.pipeline.run("0", stages=["right_table"])
+    as_answered = work.StageWork._as_answered
+    other = Pipeline(load_spec(made.file), spark)
+
+    def meanwhile(self: Any, answered: Any) -> bool:
+        monkeypatch.setattr(work.StageWork, "_as_answered", as_answered)
+        other.runner.run(Stage.RESPONSES, BatchRange.of(0))
+        return as_answered(self, answered)
+
+    monkeypatch.setattr(work.StageWork, "_as_answered", meanwhile)
+    made.pipeline.runner.run(Stage.RESOLVED_JOIN, BatchRange.of(0))
+    assert made.result() == {1: ("new", "A")}
+    made.pipeline.run()
+    assert made.result() == {1: ("new", "A")}
+    assert made.pipeline.verify().ok

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.tables.entries import RUNS, SCHEMAS
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 LEFT, STORE, RESPONSES = Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES
@@ -213,3 +215,35 @@ def test_a_run_with_another_input_that_did_not_end_is_remembered_until_a_success
     assert state.uncertain, "the killed run may have emptied the partition"
     again.succeed({0: {"rows": 1}}, {}, 0.1)
     assert not open_ledger(home).state(LEFT, 0).uncertain
+
+
+def test_stages_are_unchanged_since_an_entry_when_all_their_runs_had_ended(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    land(ledger, 1)
+    run(ledger, STORE, 0)
+    run(ledger, RESPONSES, 0)
+    answered = ledger.state(RESPONSES, 0).started
+    assert ledger.unchanged_since([STORE, Stage.RIGHT_TABLE], answered)
+    run(ledger, RESPONSES, 0)
+    assert ledger.unchanged_since([STORE], answered), "the stage itself is not asked about"
+    ledger.start(STORE, [1], "run")
+    assert not ledger.unchanged_since([STORE], ledger.state(RESPONSES, 0).started), "a run goes on"
+    ledger.fail(0.1, "no")
+    assert not ledger.unchanged_since([STORE], answered)
+    run(ledger, RESPONSES, 0)
+    assert ledger.unchanged_since([STORE], open_ledger(home).state(RESPONSES, 0).started)
+
+
+def test_a_ledger_without_the_newest_columns_is_read_and_gets_them(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        older = pa.schema([field for field in RUNS if field.name not in ("strategy", "reason")])
+        patch.setitem(SCHEMAS, "runs", older)
+        run(ledger, STORE, 0)
+    ledger = open_ledger(home)
+    assert ledger.state(STORE, 0).successes == 1
+    ledger.start(STORE, [0], "run")
+    ledger.succeed({0: {}}, {}, 0.1, "full", "why")
+    assert [row["strategy"] for row in open_ledger(home).entries.rows("runs")] == [None, None, None, "full"]

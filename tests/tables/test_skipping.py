@@ -79,3 +79,4 @@ def test_keys_are_named_exactly_or_not_at_all() -> None:
     assert exactly(pa.table({"k": [1.5]}), "k") is None
     assert exactly(pa.table({"k": [1, None]}), "k") is None
     assert exactly(pa.table({"k": list(range(5))}), "k", 4) is None
+    assert exactly(pa.table({"k": ["a${x}'"]}), "k") == "`k` IN ('a\\u0024{x}\\'')"

@@ -50,11 +50,12 @@ def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> Non
     frame = frame.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS])
     rows = Materialised(frame, 2).local
     assert rows is not None
-    assert not warehouse.append_local(rows, tables[1], info(0)), "there is no table yet"
+    assert not warehouse.appends_locally(tables[1]), "there is no table yet"
     for table in tables:
         warehouse.append(frame.limit(0), table, info(0))
     warehouse.append(frame, tables[0], info(1))
-    assert warehouse.append_local(rows, tables[1], info(1))
+    assert warehouse.appends_locally(tables[1])
+    warehouse.append_local(rows, tables[1], info(1))
     assert warehouse.rows([tables[1]]) == 2
 
     def stored(table: Table) -> list[Any]:
@@ -75,7 +76,11 @@ def test_types_that_may_be_stored_in_another_way_are_left_to_spark(spark: SparkS
     table = Table("maps", (("id", "INT"), ("m", "MAP<STRING, INT>")))
     frame = spark.sql("SELECT 1 AS id, MAP('a', 1) AS m")
     warehouse.append(frame, table, info(0))
-    rows = Materialised(frame, 1).local
-    assert rows is not None
-    assert not warehouse.append_local(rows, table, info(1))
-    assert warehouse.rows([table]) == 1
+    assert not warehouse.appends_locally(table)
+
+
+def test_a_table_with_features_of_its_own_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    table = Table("marked", (("id", "INT"),), properties={"delta.enableDeletionVectors": "true"})
+    warehouse.append(spark.sql("SELECT 1 AS id"), table, info(0))
+    assert not warehouse.appends_locally(table)
