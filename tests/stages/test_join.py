@@ -238,7 +238,7 @@ def test_expressions_and_arrival_order(rows_pipeline: Any) -> None:
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.parametrize("join", ["inner", "left"])
+@pytest.mark.parametrize("join", [pytest.param("inner", marks=slow), "left"])
 def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, join: str) -> None:
     made = rows_pipeline(join)
     made.land(0, [(1, "a", "v"), (2, "a", "v"), (3, "a", "v")], [("a", "A")])

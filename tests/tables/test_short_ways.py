@@ -44,6 +44,7 @@ def test_a_setting_that_is_refused_leaves_none_behind(spark: SparkSession) -> No
     assert {name: spark.conf.get(name, None) for name in SMALL} == before
 
 
+@pytest.mark.slow
 def test_the_join_is_right_on_the_long_ways(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
