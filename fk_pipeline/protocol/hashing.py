@@ -41,7 +41,7 @@ def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
 def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:
     """Rows with one more column, the `row_hash` of some others; null where a SQL condition holds.
 
-    The text of every field is computed once and no more: printing decimals is what hashing takes longest for.
+    The text of every field is computed once and no more.
     """
     kinds = {f.name: f.dataType for f in rows.schema.fields}
     printed = {
@@ -49,7 +49,7 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
         for i, field in enumerate(names)
     }
     texts = list(printed)
-    parts = [f"IF({text} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({text}), ':', {text}))" for text in texts]
+    parts = [_framed(text, text) for text in texts]
     joined = ", ".join(["''", *parts])
     content = f"UNHEX(MD5(CONCAT({joined})))"
     frame = rows.selectExpr("*", *[f"{text} AS {column}" for column, text in printed.items()])
@@ -64,7 +64,11 @@ def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
         kind: its type.
         depth: how many lambdas surround it; keeps their variables apart.
     """
-    text = _text(value, kind, depth)
+    return _framed(value, _text(value, kind, depth))
+
+
+def _framed(value: str, text: str) -> str:
+    """SQL (STRING, never null): a value's text with its length; the marker where the value is null."""
     return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({text}), ':', {text}))"
 
 

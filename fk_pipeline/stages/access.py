@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -15,16 +14,13 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages.layout import Layout
-from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.strategy import Choice, choose
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among, is_named
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
-
-UNKNOWN = sys.maxsize
-"""An upper bound of rows where none is known."""
 
 SENT_BYTES = 64_000_000
 """Memory for keys that are sent to where a table is read, so that only its rows with these keys go on from there."""
@@ -120,11 +116,10 @@ class StageTables:
 
     def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
         """Adds rows to a table: so many at most, or those that are in the driver already."""
-        if (local is not None or rows <= materialised.SMALL) and self.warehouse.appends_locally(table):
-            local = local if local is not None else self._materialise(frame, rows).local
-        else:
-            local = None
-        if local is not None:
+        here = self.warehouse.appends_locally(table)
+        if here and local is None and rows <= materialised.SMALL:
+            local = self._materialise(frame, rows).local
+        if here and local is not None:
             self.warehouse.append_local(local, table, self.info)
         else:
             self.warehouse.append(frame, table, self.info)

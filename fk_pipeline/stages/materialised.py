@@ -17,6 +17,10 @@ SMALL = 20_000
 """Rows up to which a frame is brought to the driver: a MERGE from a local relation saves Spark several jobs."""
 
 
+UNKNOWN = sys.maxsize
+"""An upper bound of rows where none is known."""
+
+
 class Materialised:
     """A computed frame, and counts of its rows."""
 
@@ -33,7 +37,7 @@ class Materialised:
         """
         self.local: pa.Table | None = local
         """The rows, where they are in the driver."""
-        self.at_most = len(local) if local is not None else sys.maxsize if at_most is None else at_most
+        self.at_most = len(local) if local is not None else UNKNOWN if at_most is None else at_most
         """An upper bound of the rows; very many where none is known."""
         self._cached: DataFrame | None = None
         if computed:

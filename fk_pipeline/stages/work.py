@@ -17,9 +17,9 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.access import UNKNOWN, StageTables
+from fk_pipeline.stages.access import StageTables
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.strategy import AUTO, choose

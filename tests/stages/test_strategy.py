@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fk_pipeline.identity import Stage
+from fk_pipeline.spec.model import Strategy
 from fk_pipeline.stages.strategy import AUTO, FULL, FULL_SHARE, INCREMENTAL, SMALL_CHANGE, choose
 
 LARGE = 10_000_000
@@ -28,10 +29,10 @@ def test_a_small_change_of_a_small_table_is_looked_up(stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", CHOOSING)
 @pytest.mark.parametrize("wanted", [INCREMENTAL, FULL])
-def test_the_pipeline_file_has_the_last_word_once_there_is_a_table(stage: Stage, wanted: str) -> None:
-    assert choose(stage, wanted, 1, LARGE).strategy == wanted  # type: ignore[arg-type]
-    assert choose(stage, wanted, LARGE, LARGE).strategy == wanted  # type: ignore[arg-type]
-    assert choose(stage, wanted, 1, 0).full  # type: ignore[arg-type]
+def test_the_pipeline_file_has_the_last_word_once_there_is_a_table(stage: Stage, wanted: Strategy) -> None:
+    assert choose(stage, wanted, 1, LARGE).strategy == wanted
+    assert choose(stage, wanted, LARGE, LARGE).strategy == wanted
+    assert choose(stage, wanted, 1, 0).full
 
 
 def test_an_unknown_number_of_changes_is_merged() -> None:
