@@ -1,4 +1,4 @@
-"""The job that materialises all five stages of a pipeline for one batch or a range."""
+"""The jobs of a pipeline: all five stages for one batch or a range, checked; and the full checks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from fk_pipeline.spec import PipelineSpec
 
 
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
-    """All five stages, in order; the checks look at whole tables and are run apart."""
+    """All five stages, in order, each with the checks of what the batches touched before the next."""
     return define_asset_job(
         f"{spec.name}_all_stages",
-        selection=AssetSelection.groups(spec.name).without_checks(),
-        description=f"All stages of {spec.name} for one batch or a range of them.",
+        selection=AssetSelection.groups(spec.name),
+        description=f"All stages of {spec.name} for one batch or a range of them, checked.",
+    )
+
+
+def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
+    """All checks of the whole tables, and the proof of the result; for the night."""
+    return define_asset_job(
+        f"{spec.name}_full_checks",
+        selection=AssetSelection.groups(spec.name) - AssetSelection.groups(spec.name).without_checks(),
+        description=f"Every check of {spec.name}, of the whole tables, with the join computed anew.",
     )

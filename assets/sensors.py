@@ -52,15 +52,19 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         pipeline.discover()
         ledger = pipeline.ledger()
         add_partitions(context.instance, spec, ledger.batches)
-        due: set[BatchId] = {batch for stage in Stage for batch in ledger.due(stage)}
+        work = {stage: ledger.due(stage) for stage in Stage}
+        refused = [failed for stage, batches in work.items() for failed in ledger.refusing(stage, batches)]
+        due: set[BatchId] = {b for stage, batches in work.items() for b in batches if not ledger.refusing(stage, [b])}
         if ledger.open_rebuild is not None:  # any run swaps in the rest
             due |= set(ledger.batches[:1])
+        if not due and refused:
+            return SkipReason(f"{refused[0]}; mend or waive it: 'fk-pipeline run {spec.file}' says how")
         if not due:
             return SkipReason("nothing is due: no new or changed landing files")
         failed = [
             f"{stage} of batch {int(b)} failed {state.failures} times: {state.error}"
             for stage in Stage
-            for b in ledger.due(stage)
+            for b in work[stage]
             if (state := ledger.state(stage, b)).last_event == "failed" and state.failures >= MAX_FAILURES
         ]
         if failed:

@@ -1,12 +1,12 @@
-"""The suites as Dagster asset checks: one scan per table, one check per expectation.
+"""The suites as Dagster asset checks: one definition per asset, one check per expectation.
 
 Checks belong to the asset, not to a partition: a state table has one state, and partitioned checks do not work in a run
-over a range of batches.
+over a range of batches. In a run over batches they look at what these touched; on their own at the whole tables.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of a check's `context` with the class itself.
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -22,76 +22,110 @@ from dagster import (
     multi_asset_check,
 )
 
-from expectations.suites import SUITES, TableExpectation, suite_of, validate
-from expectations.violations import SAMPLE, Violations, violations
-from fk_pipeline.identity import Stage
+from expectations.checking import Checked, CheckResult, check, not_run, own_suite
+from expectations.scan import SAMPLE
+from expectations.suites import suite_of
+from expectations.validation import Validator
+from fk_pipeline.identity import BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
-from resources import FkSparkResource
+from resources import FkSparkResource, LandingZoneResource
 
 _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity.WARN}
 
 
 def checks_of(spec: PipelineSpec) -> list[AssetChecksDefinition]:
-    """The checks of a pipeline's assets, one definition per checked asset."""
-    return [_table_checks(spec, stage) for stage in SUITES]
+    """The checks of a pipeline's assets, one definition per asset."""
+    return [_stage_checks(spec, stage) for stage in Stage]
 
 
-def _table_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
+def _specs(spec: PipelineSpec, stage: Stage) -> list[AssetCheckSpec]:
     key = AssetKey([spec.name, stage.value])
-    suite = suite_of(spec, stage)
+    ours = [
+        AssetCheckSpec(one.name, asset=key, description=one.description, blocking=one.severity == "critical")
+        for one in suite_of(spec, stage)
+    ]
+    own = [
+        AssetCheckSpec(
+            one.name, asset=key, description=one.description or one.type, blocking=one.severity == "critical"
+        )
+        for one in own_suite(spec, stage)
+    ]
+    return ours + own
 
+
+def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
     @multi_asset_check(
         name=f"{spec.name}__{stage}__expectations",
-        specs=[AssetCheckSpec(one.name, asset=key, description=one.description) for one in suite],
-        description=f"What is expected of {stage} as it is now, whatever batches a run covers.",
+        specs=_specs(spec, stage),
+        description=f"What is expected of {stage}: of what a run's batches touched, or of the whole tables.",
         can_subset=True,
         pool=f"fk_{spec.name}",
     )
-    def check_table(context: AssetCheckExecutionContext, spark: FkSparkResource) -> Iterator[AssetCheckResult]:
-        started = time.monotonic()
-        chosen = {key.name for key in context.selected_asset_check_keys}
-        wanted = [one for one in suite if one.name in chosen]
-        found = violations(Pipeline(spec, spark.spark_session), stage)
-        holds = validate(found.frame(), wanted, where=f"pipeline {spec.name}, table {stage}")
-        seconds = time.monotonic() - started
-        for one in wanted:
-            yield _result(key, one, found, holds[one.name], seconds)
+    def check_stage(
+        context: AssetCheckExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
+    ) -> Iterator[AssetCheckResult]:
+        key = AssetKey([spec.name, stage.value])
+        chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
+        pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
+        docs = spec.docs_folder
+        batches = batches_of(context.run.tags)
+        validator = Validator(docs / stage if docs is not None and batches is None else None)
+        checked = check(pipeline, stage, batches, only=chosen, validator=validator)
+        for one in checked.results:
+            if one.outcome.problem is None:
+                yield _result(key, one, checked, validator)
+        if checked.not_run:
+            raise not_run(checked.not_run, f"pipeline {spec.name}, stage {stage}")
 
-    return check_table
+    return check_stage
 
 
-def _result(
-    key: AssetKey, wanted: TableExpectation, found: Violations, passed: bool, seconds: float
-) -> AssetCheckResult:
-    """The result of one expectation; `seconds` is what all of the table took together."""
-    metadata: dict[str, MetadataValue] = {
-        "rows": MetadataValue.int(found.rows),
-        "violations": MetadataValue.int(found.counts[wanted.name]),
-        "pending": MetadataValue.int(found.pending[wanted.name]),
-        "seconds": MetadataValue.float(round(seconds, 3)),
+def batches_of(tags: Mapping[str, str]) -> BatchRange | None:
+    """The batches that a run covers, by its tags; None for a run without partitions."""
+    first = tags.get("dagster/asset_partition_range_start") or tags.get("dagster/partition")
+    last = tags.get("dagster/asset_partition_range_end") or first
+    return None if not first or not last else BatchRange(BatchId.from_key(first), BatchId.from_key(last))
+
+
+def _result(key: AssetKey, one: CheckResult, checked: Checked, validator: Validator) -> AssetCheckResult:
+    """The result of one expectation; `seconds` is what all of the stage took together."""
+    metadata: dict[str, Any] = {
+        "rows": MetadataValue.int(checked.rows),
+        "share" if one.share else "violations": MetadataValue.float(float(one.finding.value))
+        if one.share
+        else MetadataValue.int(int(one.finding.value)),
+        "pending": MetadataValue.int(one.finding.pending),
+        "depth": checked.depth.value,
+        "batches": str(checked.batches) if checked.batches is not None else "all",
+        "seconds": MetadataValue.float(round(checked.seconds, 3)),
     }
-    if found.samples[wanted.name]:
-        metadata["sample"] = _sample_table(found.samples[wanted.name])
+    if one.finding.sample and one.failed:
+        metadata["sample"] = _sample_table(one.finding.sample)
+    if validator.index is not None:
+        metadata["data docs"] = MetadataValue.path(str(validator.index))
     return AssetCheckResult(
-        passed=passed,
+        passed=one.outcome.passed,
         asset_key=key,
-        check_name=wanted.name,
-        severity=_SEVERITY[wanted.severity],
-        description=_sentence(found.counts[wanted.name], found.pending[wanted.name]),
+        check_name=one.name,
+        severity=_SEVERITY[one.severity],
+        description=_sentence(one),
         metadata=metadata,
     )
 
 
-def _sample_table(rows: Sequence[dict[str, str]]) -> MetadataValue:
-    names = ("key", "found", "expected")
+def _sample_table(rows: Sequence[Mapping[str, Any]]) -> MetadataValue:
+    names = ("key", "found", "expected", "batch")
     return MetadataValue.table(
-        records=[TableRecord({name: row[name] for name in names}) for row in rows[:SAMPLE]],
+        records=[TableRecord({name: str(row[name]) for name in names}) for row in rows[:SAMPLE]],
         schema=TableSchema([TableColumn(name, "string") for name in names]),
     )
 
 
-def _sentence(violated: int, pending: int) -> str:
+def _sentence(one: CheckResult) -> str:
     """What a reader of the check sees first."""
-    violating = f"{violated} row(s) violate it" if violated else "no row violates it"
+    value, pending = one.finding.value, one.finding.pending
+    if one.share:
+        return f"a share of {value:.2%}"
+    violating = f"{int(value)} row(s) violate it" if value else "no row violates it"
     return f"{violating}; {pending} wait for work that is due" if pending else violating

@@ -1,146 +1,279 @@
-"""The suites as data, and their validation with Great Expectations.
+"""The suites as data: what is expected of every stage, how bad it is when it does not hold, and what mends it.
 
-An expectation asks that the count of violations of its name is 0. The counts are one pandas row that Spark has computed
-(`expectations.violations`): Great Expectations on Spark would run ten jobs for what is one scan.
+The rules behind the names are SQL in the module of their table; `docs/reference/expectations.md` lists them for users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from enum import StrEnum
+from typing import Literal
 
-from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.model import Settings
+from fk_pipeline.tables import checks
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from great_expectations.core import ExpectationSuite
+Severity = Literal["critical", "warning"]
 
 
-class ExpectationNotRunError(FkPipelineError):
-    """Great Expectations could not evaluate an expectation: whether it holds is not known."""
+class Depth(StrEnum):
+    """How much a check looks at: what a few batches touched, or the whole tables."""
+
+    BATCH = "batch"
+    FULL = "full"
+
+
+BOTH = (Depth.BATCH, Depth.FULL)
+
+
+class Cure(StrEnum):
+    """What mends a broken row."""
+
+    RUN = checks.RUN
+    """The stage makes its partition anew when it runs again for the batch."""
+    REBUILD = checks.REBUILD
+    """The state is carried from batch to batch: it has to be made anew."""
+    SOURCE = checks.SOURCE
+    """It is about what landed: look there."""
 
 
 @dataclass(frozen=True)
-class TableExpectation:
-    """One expectation of a table: its name is that of the rule in `expectations.violations`."""
+class Expectation:
+    """One expectation of a stage.
+
+    Attributes:
+        name: unique within its stage.
+        description: one or two sentences; what goes wrong for whom when it does not hold.
+        severity: a critical one stops what comes after it.
+        cure: what mends it.
+        depths: at which depths it can be told.
+        threshold: the setting that says how much is too much; without one, anything is.
+        only: holds for this join only.
+    """
 
     name: str
     description: str
-    severity: Literal["critical", "warning"] = "warning"
-    inner_only: bool = False
+    severity: Severity = "critical"
+    cure: Cure = Cure.REBUILD
+    depths: tuple[Depth, ...] = BOTH
+    threshold: str = ""
+    only: Literal["inner", "left", ""] = ""
+
+    @property
+    def share(self) -> bool:
+        """It is about a share, not about rows."""
+        return self.threshold.endswith("_share")
+
+    def at_most(self, settings: Settings) -> float:
+        """How much of it is still right."""
+        return float(getattr(settings, self.threshold)) if self.threshold else 0
 
 
-SUITES: dict[Stage, tuple[TableExpectation, ...]] = {
+def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
+    rows = "left" if not prefix else "right"
+    return (
+        Expectation(
+            f"{prefix}one_row_per_key_and_batch",
+            "A changelog has one row per key and batch, the last event. With two, the winner would be left to chance.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}no_null_key",
+            "Every changelog row has a whole key; only a truncate has none.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}sequence_is_present",
+            "Every changelog row says where it stands in the source's order. Without, the last writer is unknown.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}hash_is_that_of_the_row",
+            f"The hash of a {rows} row, computed anew from the row, is the stored one. Otherwise answers are about a "
+            "row that nobody can read.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}no_payload_in_a_tombstone",
+            "A deleted row has no values: somebody asked for them to be gone.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}rows_are_those_counted",
+            "A batch has as many rows as its last run counted. With fewer, changes were lost after they were read.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            f"{prefix}holes_are_filled",
+            "No record lacks a value that the source did not send. It is in the quarantine, and its row is the "
+            "one before.",
+            severity="warning",
+            cure=Cure.SOURCE,
+            threshold="max_unresolved_holes",
+        ),
+        Expectation(
+            f"{prefix}quarantined_share_is_low",
+            "Few of the records that were read are in the quarantine. Many mean that the feed or the schema changed.",
+            severity="warning",
+            cure=Cure.SOURCE,
+            threshold="max_quarantined_share",
+        ),
+    )
+
+
+def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
+    return (
+        Expectation(one_row, f"Every {what} key has one row. Two would be answered twice."),
+        Expectation(
+            "owner_has_its_row",
+            "The batch that a row says it comes from holds a row with its key, or a truncate.",
+        ),
+        Expectation(
+            "version_is_the_last",
+            f"A {what} row is the version of the last writer, by the source's sequence. An older one is a change that "
+            "was lost, or a deleted row that came back.",
+        ),
+        Expectation("no_missing_row", f"Every {what} key of the changelog has a row."),
+        Expectation(
+            "late_share_is_low",
+            "Few changes came after something newer. Many mean that the feed is out of order.",
+            severity="warning",
+            cure=Cure.SOURCE,
+            threshold="max_late_share",
+        ),
+    )
+
+
+SUITES: dict[Stage, tuple[Expectation, ...]] = {
+    Stage.LEFT_CHANGELOG: (
+        *_changelog(),
+        Expectation(
+            "foreign_key_is_that_of_the_row",
+            "The stored foreign key is what its expression says of the row.",
+            cure=Cure.RUN,
+        ),
+    ),
+    Stage.RIGHT_TABLE: (
+        *_state("one_row_per_right_key", "right"),
+        Expectation(
+            "hash_is_that_of_the_row",
+            "The hash of a right row, computed anew from the row, is the stored one. Otherwise its subscribers "
+            "are not told of the next change, or told of none.",
+        ),
+        Expectation(
+            "row_is_that_of_the_changelog",
+            "A right row has the values of the changelog row that it comes from, and is deleted where that is.",
+        ),
+        Expectation("no_payload_in_a_tombstone", "A deleted right row has no values."),
+        *_changelog("changelog_"),
+    ),
     Stage.SUBSCRIPTION_STORE: (
-        TableExpectation(
-            "one_row_per_left_key",
-            "Every left key has one subscription. Two would be answered twice.",
-        ),
-        TableExpectation(
+        *_state("one_row_per_left_key", "left"),
+        Expectation(
             "hash_is_that_of_the_changelog_row",
-            "The hash of a subscription, computed anew, is that of the left row that it points to. Otherwise its "
-            "answers are about a row that nobody can read.",
+            "Hash consistency: the hash of a subscription is that of the left row that it points to, computed anew. "
+            "Otherwise its answers are about a row that nobody can read.",
         ),
-        TableExpectation(
+        Expectation(
             "foreign_key_is_that_of_the_changelog_row",
             "A subscription is to the right key that its left row refers to. Otherwise it hears of the changes of "
             "another row.",
         ),
+        Expectation(
+            "instruction_is_that_of_the_change",
+            "A subscription asks for the answer that its change calls for. Otherwise a row that has to go may stay.",
+        ),
+        Expectation(
+            "subscribers_are_indexed",
+            "The index of a large store knows every subscription. One that it does not know hears of no right change.",
+            depths=(Depth.FULL,),
+        ),
+    ),
+    Stage.RESPONSES: (
+        Expectation(
+            "one_answer_per_key_and_cause",
+            "A batch answers a left key at most once for its own change and once for that of its right row.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            "rows_are_those_counted",
+            "A batch has as many responses as its last run counted. With fewer, answers were lost.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            "no_missing_answer",
+            "Every answer that was due by the tables as the stage read them is there.",
+            cure=Cure.RUN,
+            depths=(Depth.BATCH,),
+        ),
+        Expectation(
+            "no_unexpected_answer",
+            "No answer is there that was not due by the tables as the stage read them.",
+            cure=Cure.RUN,
+            depths=(Depth.BATCH,),
+        ),
+        Expectation(
+            "answer_is_about_the_rows_read",
+            "A response carries the hashes of both rows as the stage read them, and the instruction it answers.",
+            cure=Cure.RUN,
+            depths=(Depth.BATCH,),
+        ),
+        Expectation(
+            "every_current_pair_has_a_response",
+            "Every left row and the right row that it refers to, as they are now, have been announced to the resolver. "
+            "A pair that was not is missing in the result, or stale there.",
+            cure=Cure.RUN,
+            depths=(Depth.FULL,),
+        ),
     ),
     Stage.RESOLVED_JOIN: (
-        TableExpectation(
+        Expectation(
             "one_row_per_left_key",
             "A left row refers to one right row, so the join has at most one row per left key.",
         ),
-        TableExpectation(
+        Expectation(
             "no_stale_row",
             "Both hashes of a row are the current ones of the left row and of the right row. KIP-213 checks the left "
             "one only.",
-            severity="critical",
         ),
-        TableExpectation(
-            "no_missing_row",
-            "Every left row that belongs in the join has a row.",
-        ),
-        TableExpectation(
-            "no_row_for_a_deleted_key",
-            "A left row that was deleted, or never seen, has no row.",
-        ),
-        TableExpectation(
+        Expectation("no_missing_row", "Every left row that belongs in the join has a row."),
+        Expectation("no_row_for_a_deleted_key", "A left row that was deleted, or never seen, has no row."),
+        Expectation(
             "no_inner_row_without_match",
             "An inner join has no row whose right row is not there.",
-            inner_only=True,
+            only="inner",
+        ),
+        Expectation(
+            "foreign_key_is_the_current_one",
+            "A row carries the foreign key that its left row has now.",
+        ),
+        Expectation(
+            "every_response_has_its_verdict",
+            "Verdicts add up to responses: each response has one verdict, about the same two versions.",
+            cure=Cure.RUN,
+        ),
+        Expectation(
+            "rows_are_those_of_the_join",
+            "The proof: both changelogs joined anew, by another way than the stages', give the same rows, value by "
+            "value.",
+            depths=(Depth.FULL,),
         ),
     ),
 }
-"""What is expected of each checked table. A key that due work explains violates nothing."""
+"""What is expected of the tables of each stage. A key that due work explains violates nothing."""
+
+PROOF = "rows_are_those_of_the_join"
+LATE, QUARANTINED, HOLES = "late_share_is_low", "quarantined_share_is_low", "holes_are_filled"
 
 
-def suite_of(spec: PipelineSpec, stage: Stage) -> tuple[TableExpectation, ...]:
-    """The expectations of a stage's table in this pipeline."""
-    return tuple(wanted for wanted in SUITES[stage] if spec.inner or not wanted.inner_only)
-
-
-def validate(counts: pd.DataFrame, wanted: Sequence[TableExpectation], where: str = "") -> dict[str, bool]:
-    """Which expectations hold, by name.
-
-    Args:
-        counts: one row, a column per expectation: how many rows violate it.
-        wanted: the expectations.
-        where: pipeline and table, for the error.
-
-    Raises:
-        ExpectationNotRunError: one could not be evaluated; that is not a failed check.
-    """
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
-
-    context = gx.get_context(mode="ephemeral")
-    context.enable_analytics(enable=False)
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    batch = context.data_sources.pandas_default.read_dataframe(counts)
-    holds: dict[str, bool] = {}
-    # The order of the results is not that of the suite: they are told apart by the name in their meta data.
-    for result in batch.validate(_gx_suite(wanted, where)).results:
-        assert result.expectation_config is not None
-        name = result.expectation_config.meta["name"]
-        problem = _exception(result.exception_info)
-        if problem is not None:
-            raise ExpectationNotRunError(
-                f"expectation {name!r} could not be evaluated: {problem}",
-                where=where,
-                why="whether it holds is not known",
-            )
-        holds[name] = bool(result.success)
-    return holds
-
-
-def _gx_suite(wanted: Sequence[TableExpectation], where: str) -> ExpectationSuite:
-    from great_expectations.core import ExpectationSuite
-    from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
-    from great_expectations.expectations.metadata_types import FailureSeverity
-
-    return ExpectationSuite(
-        name=where or "fk_pipeline",
-        expectations=[
-            ExpectColumnValuesToBeInSet(
-                column=one.name,
-                value_set=[0],
-                description=one.description,
-                severity=FailureSeverity(one.severity),
-                meta={"name": one.name},
-            )
-            for one in wanted
-        ],
+def suite_of(spec: PipelineSpec, stage: Stage, depth: Depth | None = None) -> tuple[Expectation, ...]:
+    """The expectations of a stage in this pipeline, at one depth or at any."""
+    debezium = {"": spec.left.format, "changelog_": spec.right.format}
+    return tuple(
+        one
+        for one in SUITES[stage]
+        if one.only in ("", spec.join)
+        and (depth is None or depth in one.depths)
+        and (not one.threshold.endswith("holes") or debezium[one.name.removesuffix(HOLES)] == "debezium")
     )
-
-
-def _exception(info: Mapping[str, Any]) -> str | None:
-    """The message of the exception behind a result; one of an expectation, or of the metrics that it asked for."""
-    if "raised_exception" in info:
-        return str(info["exception_message"]) if info["raised_exception"] else None
-    found = (_exception(part) for part in info.values() if isinstance(part, Mapping))
-    return next((message for message in found if message is not None), None)

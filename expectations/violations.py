@@ -1,273 +1,158 @@
-"""What is wrong with a table: one Spark scan that leaves counts and a few sample keys.
+"""What is wrong with the tables of a stage: one Spark job that leaves counts and a few sample rows.
 
-A key whose row work still due explains is pending, not violated: stages may run in any order, so a table that lags
-behind its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key are never legal.
+A row that work still due explains is pending, not violated: stages may run in any order, so a table that lags behind
+its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key are never legal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-from fk_pipeline.identity import UPSTREAM, BatchId, Side, Stage
+from expectations.changelogs import changelog_view, counted_view, holes_view
+from expectations.looking import Looked
+from expectations.resolved_join import resolved_join_views
+from expectations.responses import responses_views
+from expectations.right_table import right_table_view
+from expectations.scan import SAMPLE, Finding, Scan, View, scan
+from expectations.subscription_store import subscription_store_view
+from expectations.suites import HOLES, LATE, PROOF, QUARANTINED, Depth, suite_of
+from fk_pipeline.failures import is_from_spark
+from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.protocol.hashing import row_hash
-from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.resolved_join import QUARANTINED
+from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.verify.rejoin import pending_keys
+from fk_pipeline.tables.settings import GUARDED, settings
+from fk_pipeline.verify.report import VerifyReport
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SAMPLE = 20
-"""How many rows a sample shows."""
-
-TABLES = (
-    "left_changelog",
-    "right_changelog",
-    "right_table",
-    "subscription_store",
-    "responses",
-    "verdicts",
-    "resolved_join",
-)
-"""From upstream to downstream: what a stage commits while they are opened is not older than what it read."""
-
-_ROW, _COPIES, _PENDING = "_fk_row", "_fk_copies", "_fk_pending"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What must not be true of a row, as SQL over `subscription_rows` or `result_rows`.
-
-    `found` and `expected` (SQL, STRING) describe an offending row in a sample.
-    """
-
-    name: str
-    broken: str
-    found: str
-    expected: str
-    may_be_pending: bool = True
-
 
 @dataclass(frozen=True)
 class Violations:
-    """What the scan of one table found.
+    """What the scan of a stage's tables found.
 
     Attributes:
-        table: the table.
-        rows: its rows.
-        counts: per rule the rows that break it.
-        pending: per rule the rows that break it because work is due.
-        samples: per rule up to `SAMPLE` rows that break it, the lowest keys first: `key`, `found`, `expected`.
+        stage: the stage.
+        depth: how much was looked at.
+        batches: the batches that were looked at; None for all.
+        rows: rows of the stage's first table that were looked at.
+        findings: per expectation what was found.
+        seconds: how long it took.
     """
 
-    table: str
+    stage: Stage
+    depth: Depth
+    batches: BatchRange | None
     rows: int
-    counts: Mapping[str, int]
-    pending: Mapping[str, int]
-    samples: Mapping[str, tuple[dict[str, str], ...]]
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def frame(self) -> pd.DataFrame:
-        """The counts as one row, a column per rule."""
+        """What Great Expectations looks at: one row, per expectation the rows that break it, or the share."""
         import pandas as pd
 
-        return pd.DataFrame([dict(self.counts)])
+        return pd.DataFrame([{name: finding.value for name, finding in self.findings.items()}])
 
 
-def violations(pipeline: Pipeline, stage: Stage) -> Violations:
-    """Scans the table of a stage, `subscription_store` or `resolved_join`."""
-    spec = pipeline.spec
-    # Before and after: a run that ends while the tables are opened is due before, what it makes due is due after.
-    before = pipeline.due()
-    tables = {name: pipeline.table(name) for name in TABLES}
-    after = pipeline.due()
-    store = tables["subscription_store"]
-    if stage is Stage.SUBSCRIPTION_STORE:
-        rows, rules = subscription_rows(store, tables["left_changelog"], spec), subscription_rules(spec)
-    elif stage is Stage.RESOLVED_JOIN:
-        rows, rules = result_rows(tables, spec), result_rules(spec)
-    else:
-        raise ValueError(f"there are no rules for {stage}")
-    return summary(stage, with_pending(rows, tables, explaining(stage, before, after), spec), rules, spec)
-
-
-def explaining(stage: Stage, *ledgers: Mapping[Stage, Iterable[BatchId]]) -> dict[Stage, set[BatchId]]:
-    """The due batches that explain a row of a stage's table: those of the stage and of everything upstream of it."""
-    stages = [stage]
-    for one in stages:  # grows while it is read: upstream of upstream
-        stages += [up for up in UPSTREAM[one] if up not in stages]
-    return {one: {batch for due in ledgers for batch in due[one]} for one in stages}
-
-
-def with_pending(
-    rows: DataFrame, tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[int]], spec: PipelineSpec
-) -> DataFrame:
-    """The rows with `_fk_pending`: work that is due may still change the key."""
-    if not any(due.values()):
-        return rows.withColumn(_PENDING, F.lit(False))
-    keys = pending_keys(tables, due, spec).withColumn(_PENDING, F.lit(True))
-    joined = rows.join(keys, [name for name, _ in s.pk_columns(spec)], "left")
-    return joined.withColumn(_PENDING, F.coalesce(_PENDING, F.lit(False)))
-
-
-def _counted(table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """A state table with `_fk_row` (true) and `_fk_copies`, how many rows have the key."""
-    pks = [quote(name) for name, _ in s.pk_columns(spec)]
-    return table.withColumns({_ROW: F.lit(True), _COPIES: F.count("*").over(Window.partitionBy(*pks))})
-
-
-# ---- subscription_store
-
-
-def subscription_rows(store: DataFrame, left_changelog: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The subscription store beside the changelog rows that it points to.
-
-    Returns:
-        One row per row of the store: its columns, `_fk_row`, `_fk_copies`, `_fk_logged` (the changelog has the row),
-        `_fk_log_hash` (recomputed) and `_fk_log_fk`, a struct of the foreign key's expressions evaluated on the row;
-        `_fk_truncates`: the batch that owns the row holds a truncate.
-    """
-    refs = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))]
-    fks = [name for name, _ in s.fk_columns(spec)]
-    types = {f.name: f.dataType for f in left_changelog.schema.fields}
-    content = row_hash((name, types[name]) for name in [*fks, *[c.name for c in spec.selected[Side.LEFT]]])
-    # KIP-213 has no partial foreign key: one null component makes all of them null.
-    whole = " AND ".join(f"{ref} IS NOT NULL" for ref in refs)
-    parts = ", ".join(f"IF({whole}, {ref}, NULL) AS {quote(fk)}" for fk, ref in zip(fks, refs, strict=True))
-    log = left_changelog.selectExpr(
-        "*",
-        *[f"IF({s.DELETED}, NULL, ({text})) AS {ref}" for text, ref in zip(spec.left.foreign_key, refs, strict=True)],
-    ).selectExpr(
-        *[f"{c.quoted} AS {quote(s.pk(c.name))}" for c in spec.left.key_columns],
-        f"{s.BATCH} AS {s.OWNER}",
-        "TRUE AS _fk_logged",
-        f"IF({s.DELETED}, NULL, {content}) AS _fk_log_hash",
-        f"STRUCT({parts}) AS _fk_log_fk",
-    )
-    truncates = left_changelog.where(F.col(quote(spec.left.key_columns[0].name)).isNull())
-    truncates = truncates.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
-    rows = _counted(store, spec).join(log, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left")
-    return rows.join(F.broadcast(truncates), s.OWNER, "left")
-
-
-def subscription_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
-    """What must hold for `subscription_rows`."""
-    fks = [quote(name) for name, _ in s.fk_columns(spec)]
-    same_fk = " AND ".join(f"{fk} <=> _fk_log_fk.{fk}" for fk in fks)
-    place = f"CONCAT('batch ', COALESCE(CAST({s.OWNER} AS STRING), 'none'))"
-    # A key whose last version was withdrawn points nowhere and has neither hash nor foreign key.
-    # A key that a truncate deleted points to a batch that may have no row of it.
-    truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
-    dangling = f"({s.OWNER} IS NOT NULL AND _fk_logged IS NULL AND NOT {truncated})"
-    return (
-        Rule("one_row_per_left_key", f"{_COPIES} > 1", f"CONCAT({_COPIES}, ' rows')", "'1 row'", may_be_pending=False),
-        Rule(
-            "hash_is_that_of_the_changelog_row",
-            f"{dangling} OR NOT ({s.HASH} <=> _fk_log_hash)",
-            _hex(s.HASH),
-            f"IF({dangling}, CONCAT('no row in ', {place}), CONCAT({_hex('_fk_log_hash')}, ' in ', {place}))",
-        ),
-        Rule(
-            "foreign_key_is_that_of_the_changelog_row",
-            f"NOT ({same_fk})",
-            f"TO_JSON(STRUCT({', '.join(fks)}), MAP('ignoreNullFields', 'false'))",
-            f"CONCAT(TO_JSON(_fk_log_fk, MAP('ignoreNullFields', 'false')), ' in ', {place})",
-        ),
-    )
-
-
-# ---- resolved_join
-
-
-def result_rows(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
-    """The result beside the current versions of both sides.
+def violations(
+    pipeline: Pipeline, stage: Stage, batches: BatchRange | None = None, proof: VerifyReport | None = None
+) -> Violations:
+    """Scans the tables of a stage.
 
     Args:
-        tables: `resolved_join`, `subscription_store`, `right_table`, `verdicts`.
-        spec: the pipeline.
+        pipeline: the pipeline.
+        stage: the stage.
+        batches: only what these touched (batch depth); None for everything (full depth).
+        proof: a verification that was made already; at full depth one is made for `resolved_join` if there is none.
 
-    Returns:
-        One row per row of the result and per left key without one: the left key, `_fk_row` and `_fk_copies` (null
-        where the result has no row), its `_fk_left_hash` and `_fk_right_hash`, the current ones as `_fk_left` and
-        `_fk_right`, null where there is no left row, or no right row with its foreign key; and `_fk_refused`: the
-        current pair is in the quarantine.
+    Raises:
+        StateError: the stored tables do not fit the pipeline file.
     """
-    result, store, right_table = (tables[name] for name in ("resolved_join", "subscription_store", "right_table"))
-    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    there = _counted(result, spec).select(*map(quote, pks), _ROW, _COPIES, s.LEFT_HASH, s.RIGHT_HASH)
-    left = store.select(*map(quote, [*pks, *fks]), F.col(s.HASH).alias("_fk_left"))
-    right = right_table.select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias("_fk_right")
+    started = time.monotonic()
+    looked = Looked(pipeline, stage, batches)
+    try:
+        with settings(pipeline.session, looked.settings(), optional=True):
+            found = _scanned(looked)
+    finally:
+        looked.release()
+    depth = Depth.FULL if batches is None else Depth.BATCH
+    findings = {**found.findings, **_shares(looked)}
+    if stage is Stage.RESOLVED_JOIN and depth is Depth.FULL:
+        findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
+    wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
+    kept = {name: findings.get(name, Finding()) for name in wanted}
+    return Violations(stage, depth, batches, found.rows, kept, time.monotonic() - started)
+
+
+def _scanned(looked: Looked) -> Scan:
+    """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
+    try:
+        return scan(_views(looked, careful=False))
+    except Exception as error:
+        if not is_from_spark(error) or all(parse_expression(sql).plain for sql in looked.spec.left.foreign_key):
+            raise
+    with settings(looked.warehouse.session, GUARDED):
+        return scan(_views(looked, careful=True))
+
+
+def _views(looked: Looked, careful: bool) -> list[View]:
+    if looked.stage is Stage.LEFT_CHANGELOG:
+        return _changelog_views(looked, Side.LEFT, "", careful)
+    if looked.stage is Stage.RIGHT_TABLE:
+        return [right_table_view(looked), *_changelog_views(looked, Side.RIGHT, "changelog_", careful)]
+    if looked.stage is Stage.SUBSCRIPTION_STORE:
+        return [subscription_store_view(looked, careful)]
+    return responses_views(looked) if looked.stage is Stage.RESPONSES else resolved_join_views(looked)
+
+
+def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> list[View]:
+    log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
+    states = {int(batch): looked.ledger.state(looked.stage, batch) for batch in looked.known}
+    counted = {batch: state.counts.get("rows", 0) for batch, state in states.items() if state.succeeded is not None}
+    views = [
+        changelog_view(log, looked.spec, side, prefix, careful),
+        counted_view(f"{prefix}rows_are_those_counted", log, counted, looked.due[looked.stage], looked.within),
+    ]
+    if any(state.counts.get("quarantined") for state in states.values()):
+        views.append(holes_view(f"{prefix}{HOLES}", looked.of_batches(s.QUARANTINE, s.BATCH), side))
+    return views
+
+
+def _shares(looked: Looked) -> dict[str, Finding]:
+    """What the ledger counted of what landed: the share in the quarantine, and that which came too late."""
+    counts: dict[str, int] = {}
+    for batch in looked.known:
+        for stage in (looked.stage, Stage.LEFT_CHANGELOG):
+            for name, number in looked.ledger.state(stage, batch).counts.items():
+                counts[f"{stage} {name}"] = counts.get(f"{stage} {name}", 0) + number
+    here = looked.stage
+
+    def share(part: str, whole: str) -> Finding:
+        return Finding(round(counts.get(part, 0) / counts[whole], 6) if counts.get(whole) else 0.0)
+
+    found: dict[str, Finding] = {}
+    if here in SIDE_OF:
+        prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
+        found[f"{prefix}{QUARANTINED}"] = share(f"{here} quarantined", f"{here} read")
+    if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
+        log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG
+        found[LATE] = share(f"{here} late", f"{log} rows")
+    return found
+
+
+def _proof(report: VerifyReport) -> Finding:
+    """The differences that a verification found, as those of an expectation."""
+    sample = tuple(
+        {
+            "key": row["key"],
+            "found": row["difference"] if row["found"] is None else str(row["found"]),
+            "expected": "no row" if row["expected"] is None else str(row["expected"]),
+            "batch": None,
+        }
+        for row in report.sample[:SAMPLE]
     )
-    refused = tables["verdicts"].where(F.col(s.VERDICT) == QUARANTINED)
-    refused = refused.select(*map(quote, pks), F.col(s.LEFT_HASH).alias("_l"), F.col(s.RIGHT_HASH).alias("_r"))
-    current = there.join(left, pks, "full").join(right, fks, "left")
-    pair = F.struct("_fk_left", "_fk_right")
-    refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(F.struct("_l", "_r")).alias("_fk_pairs"))
-    return current.join(refused, pks, "left").withColumn(
-        "_fk_refused", F.coalesce(F.exists("_fk_pairs", lambda one: one.eqNullSafe(pair)), F.lit(False))
-    )
-
-
-def result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
-    """What must hold for `result_rows`. A row of the result breaks at most one of them besides the first."""
-    found = f"CONCAT('left ', {_hex(s.LEFT_HASH)}, ', right ', {_hex(s.RIGHT_HASH)})"
-    current = f"CONCAT('left ', {_hex('_fk_left')}, ', right ', {_hex('_fk_right')})"
-    is_row, alive, matched = f"{_ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
-    due = f"{alive} AND {matched}" if spec.inner else alive
-    same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
-    rules = (
-        Rule("one_row_per_left_key", f"{_COPIES} > 1", f"CONCAT({_COPIES}, ' rows')", "'1 row'", may_be_pending=False),
-        Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
-        Rule("no_missing_row", f"{_ROW} IS NULL AND {due} AND NOT _fk_refused", "'no row'", current),
-        Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", found, "'no row'"),
-    )
-    if not spec.inner:
-        return rules
-    return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
-
-
-def _hex(column: str) -> str:
-    """SQL (STRING): a hash for people."""
-    return f"COALESCE(LOWER(HEX({column})), 'none')"
-
-
-# ---- the scan
-
-
-def summary(table: str, rows: DataFrame, rules: Sequence[Rule], spec: PipelineSpec) -> Violations:
-    """Counts and samples of the rules, in one aggregation that keeps no more than `SAMPLE` rows per rule.
-
-    Args:
-        table: the table, for the report.
-        rows: what `with_pending` returns.
-        rules: what must not be true of a row.
-        spec: the pipeline.
-    """
-    key = f"STRUCT({', '.join(f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns)})"
-    judged = rows
-    wanted: list[Column] = [F.expr(f"COUNT_IF({_ROW})").alias("rows")]
-    for i, rule in enumerate(rules):
-        excused = _PENDING if rule.may_be_pending else "FALSE"
-        judged = judged.withColumn(f"_fk_broken_{i}", F.expr(f"COALESCE({rule.broken}, FALSE)"))
-        wrong = f"_fk_broken_{i} AND NOT {excused}"
-        sample = f"STRUCT(TO_JSON({key}) AS key, {rule.found} AS found, {rule.expected} AS expected)"
-        wanted += [
-            F.expr(f"COUNT_IF({wrong})").alias(f"wrong_{i}"),
-            F.expr(f"COUNT_IF(_fk_broken_{i} AND {excused})").alias(f"pending_{i}"),
-            F.expr(f"MIN_BY({sample}, {key}, {SAMPLE}) FILTER (WHERE {wrong})").alias(f"sample_{i}"),
-        ]
-    counts: dict[str, Any] = judged.agg(*wanted).collect()[0].asDict(recursive=True)
-    return Violations(
-        table=str(table),
-        rows=counts["rows"],
-        counts={rule.name: counts[f"wrong_{i}"] for i, rule in enumerate(rules)},
-        pending={rule.name: counts[f"pending_{i}"] for i, rule in enumerate(rules)},
-        samples={rule.name: tuple(counts[f"sample_{i}"] or ()) for i, rule in enumerate(rules)},
-    )
+    return Finding(report.missing + report.stale + report.unexpected, report.pending, (), sample)

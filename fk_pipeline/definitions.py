@@ -17,7 +17,7 @@ from typing import Any
 from dagster import BetaWarning, Definitions, in_process_executor
 
 from assets import assets_of
-from assets.jobs import batches_job
+from assets.jobs import batches_job, full_checks_job
 from assets.sensors import batches_sensor
 from expectations.checks import checks_of
 from fk_pipeline.demo.files import demo_spec
@@ -53,7 +53,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> De
     return Definitions(
         assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
-        jobs=list(jobs.values()),
+        jobs=[*jobs.values(), *[full_checks_job(spec) for spec in specs]],
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
         resources={"spark": spark, "landing_zone": LandingZoneResource()},
         executor=in_process_executor,

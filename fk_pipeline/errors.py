@@ -80,3 +80,11 @@ class LeaseTakenError(FkPipelineError):
 
 class LeaseLostError(FkPipelineError):
     """A run was not heard of for so long that another may have taken its stage over; it committed nothing more."""
+
+
+class CheckFailedError(FkPipelineError):
+    """A batch failed a critical check: what comes after it does not run for it until it is mended or waived."""
+
+
+class ExpectationNotRunError(FkPipelineError):
+    """Great Expectations could not evaluate an expectation: whether it holds is not known."""

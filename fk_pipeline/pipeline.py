@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from fk_pipeline.plan import Plan
     from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.stages.runner import Runner, StageRun
+    from fk_pipeline.tables.checks import FailedCheck
     from fk_pipeline.tables.ledger import Ledger
     from fk_pipeline.verify.report import VerifyReport
 
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds")
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks")
 
 
 @dataclass(frozen=True)
@@ -201,17 +202,24 @@ class Pipeline:
         batches: str | Sequence[BatchRange] | None = None,
         stages: Iterable[str] | None = None,
         progress: Progress | None = None,
+        waive: str | None = None,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
+
+        Without `batches`, a batch that failed a check is left out, and told in the end.
 
         Args:
             batches: passes to make in the given order, each stage by stage, `3,7,9..12` for example; default: all that
                 is due. A withdrawn batch that is named on its own is brought back.
             stages: only these stages; default: all five.
             progress: called before and after every pass.
+            waive: why batches that failed checks are to be gone on with as they are; recorded.
 
         Returns:
             What every pass did, in order.
+
+        Raises:
+            CheckFailedError: a batch failed a check upstream of a stage.
         """
         chosen = self._stages(stages)
         try:
@@ -226,17 +234,37 @@ class Pipeline:
                 self._restore(wanted.first)
         if self.ledger().open_rebuild is not None:
             self.runner.finish_rebuild()
+        if waive is not None:
+            self._waive(chosen, ranges, waive)
         size = self.spec.settings.max_batches_per_pass
         if ranges is not None:
             for wanted in ranges:
                 for part in cut(wanted, self.ledger().batches, size):
                     done += [self._pass(Pass(stage, part), progress) for stage in chosen]
             return done
+        refused: list[FailedCheck] = []
         for stage in chosen:
             ledger = self.ledger()
-            for part in passes(ledger.due(stage), ledger.batches, size):
+            due = ledger.due(stage)
+            refusing = ledger.refusing(stage, due)
+            refused += [one for one in refusing if one not in refused]
+            left_out = due if any(one.batch is None for one in refusing) else [one.batch for one in refusing]
+            for part in passes(set(due) - set(left_out), ledger.batches, size):
                 done.append(self._pass(Pass(stage, part), progress))
+        if refused:
+            from fk_pipeline.stages.runner import check_failed
+
+            raise check_failed(refused, self.spec)
         return done
+
+    def _waive(self, stages: Iterable[Stage], ranges: Sequence[BatchRange] | None, reason: str) -> None:
+        """Records that the failed checks for which stages would not run for batches do not count."""
+        if not reason.strip():
+            raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
+        ledger = self.ledger()
+        wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
+        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted)}
+        ledger.waive(failed, reason)
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
         if stages is None:
@@ -285,11 +313,19 @@ class Pipeline:
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join([*names, *LEDGER_TABLES])}")
         return runner.warehouse.read(table)
 
-    def verify(self) -> VerifyReport:
-        """Compares the result with the join of the last writers of both changelogs."""
+    def verify(self, share: float = 1.0) -> VerifyReport:
+        """Compares the result with the join of the last writers of both changelogs.
+
+        Args:
+            share: of the left keys, chosen by a hash of the key; 1 for all.
+        """
+        from fk_pipeline.tables.settings import settings, suiting
         from fk_pipeline.verify.rejoin import TABLES, verify
 
-        return verify({name: self.table(name) for name in TABLES}, self.due(), self.spec)
+        tables, warehouse = {name: self.table(name) for name in TABLES}, self.runner.warehouse
+        stored = [table for name in TABLES if (table := self.runner.layout.table(name)) is not None]
+        with settings(self.session, suiting(warehouse.rows(stored)), optional=True):
+            return verify(tables, self.due(), self.spec, share)
 
     def export(self, file: str | Path) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""

@@ -29,6 +29,9 @@ from fk_pipeline.spec.sql import text
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update did not change and PostgreSQL therefore did not send."""
 
+NOT_SENT = "the source did not send column"
+"""How the reason begins for which a record with such a value is in the quarantine."""
+
 
 class Debezium(JsonLines):
     """Reads the envelope shapes (a) and (b)."""
@@ -116,6 +119,6 @@ def _bad(side: SideSpec, texts: dict[str, str], hole: str) -> str:
         "WHEN op = 't' THEN NULL "
         "WHEN NOT deleted AND _envelope.after IS NULL THEN CONCAT('op ', op, ' without a row in after') "
         f"WHEN NOT deleted AND COALESCE({hole}) IS NOT NULL "
-        f"THEN CONCAT('the source did not send column ', COALESCE({hole})) "
+        f"THEN CONCAT('{NOT_SENT} ', COALESCE({hole})) "
         f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
     )

@@ -49,6 +49,12 @@ def run(
         typer.Option(help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"),
     ] = None,
     stages: Annotated[str | None, typer.Option(help="only these, comma-separated; default: all five")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
+    ] = False,
+    waive: Annotated[
+        str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
+    ] = None,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -56,7 +62,12 @@ def run(
     from fk_pipeline.pipeline import load
 
     wanted = stages.split(",") if stages else None
-    done = load(pipeline).run(batches, wanted, Progress())
+    loaded, progress = load(pipeline), Progress()
+    if check:
+        from fk_pipeline.cli.verify import Checking
+
+        progress = Checking(loaded)
+    done = loaded.run(batches, wanted, progress, waive)
     if format_ is OutputFormat.JSON:
         print_json([_run_as_json(result) for result in done])
     elif not done:
@@ -91,17 +102,30 @@ def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Deb
         print_plan(made)
 
 
-@app.command(epilog="Example: fk-pipeline verify pipeline.yaml --format json")
-def verify(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
-    """Joins the last writers of both changelogs anew and compares that with the result, row by row."""
+@app.command(epilog="Example: fk-pipeline verify pipeline.yaml --docs report --format json")
+def verify(
+    pipeline: PipelineFile,
+    docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="of the left keys, chosen by a hash: only these are joined anew")
+    ] = 1.0,
+    checks: Annotated[bool, typer.Option(help="also check every table with Great Expectations")] = True,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
+    from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
     from fk_pipeline.pipeline import load
 
-    report = load(pipeline).verify()
+    loaded = load(pipeline)
+    report = loaded.verify(share)
+    checked, index = checks_of_all(loaded, report, docs) if checks else ([], None)
     if format_ is OutputFormat.JSON:
-        print_json(report.counts() | ({"sample": list(report.sample)} if report.sample else {}))
+        print_json(as_json(report, checked, index))
     else:
         print_verification(report)
-    if not report.ok:
+        print_checks(checked, index)
+    if not report.ok or any(one.failed or one.not_run for one in checked):
         raise typer.Exit(1)
 
 

@@ -40,6 +40,10 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "verdicts": verdicts,
         "quarantined": quarantined,
         "errors": errors,
+        "failed_checks": [
+            {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
+            for one in ledger.failed_checks()
+        ],
         "last_run": max(finished).isoformat() if finished else None,
         "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
     }
@@ -71,4 +75,7 @@ def print_status(found: dict[str, Any]) -> None:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
     for where, error in found["errors"].items():
         print(f"failed: {where}: {error}")
+    for one in found["failed_checks"]:
+        where = "the whole table" if one["batch"] is None else f"batch {one['batch']}"
+        print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by a {one['mended_by']}")
     print(f"last run: {found['last_run'] or 'never'}")

@@ -11,12 +11,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.spec.model import FORMATS, LeftSpec, PipelineSpec, Settings, SideSpec
+from fk_pipeline.spec.model import FORMATS, LeftSpec, OwnSuites, PipelineSpec, Settings, SideSpec
 
 _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): PipelineSpec,
     ("left",): LeftSpec,
     ("right",): SideSpec,
+    ("expectations",): OwnSuites,
     ("settings",): Settings,
 }
 
@@ -40,7 +41,7 @@ def load_spec(file: str | Path) -> PipelineSpec:
     if "file" in document:
         raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
     try:
-        return PipelineSpec.model_validate({**document, "file": path})
+        return PipelineSpec.model_validate({**document, "file": path, **_with_suites(document, path)})
     except ValidationError as error:
         problems = [_describe(e, document) for e in error.errors()]
     lines = [f"{path}:{line}: {message}" for line, message in sorted(problems)]
@@ -60,6 +61,39 @@ def _parse(text: str, path: Path) -> Any:
     if not isinstance(document, dict):
         raise PipelineFileError("a pipeline file is a YAML mapping with name, join, left and right", where=f"{path}:1")
     return document
+
+
+def _with_suites(document: Any, path: Path) -> dict[str, Any]:
+    """The `expectations` of a pipeline file, with those that stand in files of their own.
+
+    Such a file is YAML or JSON as Great Expectations writes it: a suite (a mapping with `expectations`), or a list.
+    """
+    suites = document.get("expectations")
+    if not isinstance(suites, dict):
+        return {}
+    found = dict(suites)
+    for table, suite in suites.items():
+        if not isinstance(suite, str):
+            continue
+        file = path.parent / suite
+        where = f"{path}:{_line_of(document, ('expectations', table))}"
+        try:
+            content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, YAMLError) as error:
+            what = str(error).splitlines()[0]
+            raise PipelineFileError(f"the suite {suite!r} cannot be read: {what}", where=where) from None
+        listed = content.get("expectations") if isinstance(content, dict) else content
+        if not isinstance(listed, list):
+            raise PipelineFileError(f"the suite {suite!r} is no list of expectations", where=where)
+        # What a store of Great Expectations adds for itself means nothing here.
+        kept = {"type", "kwargs", "severity", "name", "description", "meta"}
+        found[table] = [
+            {key: value for key, value in one.items() if key in kept and value is not None}
+            if isinstance(one, dict)
+            else one
+            for one in listed
+        ]
+    return {"expectations": found}
 
 
 def _describe(error: Any, document: Any) -> tuple[int, str]:

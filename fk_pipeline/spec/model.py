@@ -163,6 +163,14 @@ class Settings(_Frozen):
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
     """A range run is cut into passes of at most this many batches."""
+    max_quarantined_share: float = Field(default=0.01, ge=0, le=1)
+    """Share of the records that were read, above which a check warns of what is in the quarantine."""
+    max_late_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of the changed keys that came after something newer, above which a check warns."""
+    max_unresolved_holes: int = Field(default=0, ge=0)
+    """Rows with a value that the source did not send, above which a check warns."""
+    data_docs: str | None = None
+    """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""
@@ -179,6 +187,50 @@ class Settings(_Frozen):
         return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
+class OwnExpectation(_Frozen):
+    """An expectation of the user's, as Great Expectations writes it down: `type`, `kwargs`, `severity`, `meta`."""
+
+    type: str = Field(pattern=r"^expect_[a-z0-9_]+$")
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    severity: Literal["critical", "warning", "info"] = "critical"
+    name: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
+    """Of its check; default: its type without `expect_`, and its column."""
+    description: str | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it names."""
+        single = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
+        several = [self.kwargs[key] for key in ("column_list", "column_set") if key in self.kwargs]
+        return [str(one) for one in single] + [str(one) for many in several for one in many]
+
+
+class OwnSuites(_Frozen):
+    """The user's expectations of the input tables and of the result."""
+
+    left: tuple[OwnExpectation, ...] = ()
+    right: tuple[OwnExpectation, ...] = ()
+    resolved_join: tuple[OwnExpectation, ...] = ()
+
+    @model_validator(mode="after")
+    def _named(self) -> OwnSuites:
+        for table in type(self).model_fields:
+            taken: set[str] = set()
+            named = []
+            for i, one in enumerate(getattr(self, table)):
+                short = re.sub(r"\W+", "_", "_".join([one.type.removeprefix("expect_"), *one.columns])).strip("_")
+                name = one.name or f"own_{short}"
+                if one.name and one.name in taken:
+                    raise _problem(f"two expectations of {table} are called {one.name!r}", table, i, "name")
+                while name in taken:
+                    name += "_again"
+                taken.add(name)
+                named.append(one.model_copy(update={"name": name}))
+            object.__setattr__(self, table, tuple(named))
+        return self
+
+
 class PipelineSpec(_Frozen):
     """One join, as its pipeline file describes it."""
 
@@ -190,6 +242,7 @@ class PipelineSpec(_Frozen):
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
     warehouse: str = Field(default="warehouse", min_length=1)
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+    expectations: OwnSuites = Field(default_factory=OwnSuites)
     settings: Settings = Field(default_factory=Settings)
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
 
@@ -226,6 +279,11 @@ class PipelineSpec(_Frozen):
     def home(self) -> str:
         """The folder or URI under which every table of this pipeline lies."""
         return f"{self.location(self.warehouse).rstrip('/')}/{self.name}"
+
+    @property
+    def docs_folder(self) -> Path | None:
+        """Where full checks in Dagster write the Data Docs."""
+        return None if self.settings.data_docs is None else self.file.parent / self.settings.data_docs
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -320,4 +378,21 @@ class PipelineSpec(_Frozen):
             clash = [o.name for o in self.outputs]
             if len({n.lower() for n in clash}) < len(clash):
                 raise _problem("the default select would name two columns alike; write a select", "right", "schema")
+        return self
+
+    @model_validator(mode="after")
+    def _expected_columns_exist(self) -> PipelineSpec:
+        known = {side.value: [c.name for c in self.side(side).columns] for side in Side}
+        known["resolved_join"] = [o.name for o in self.outputs]
+        for table, names in known.items():
+            for i, one in enumerate(getattr(self.expectations, table)):
+                unknown = [column for column in one.columns if column not in names]
+                if unknown:
+                    raise _problem(
+                        f"{one.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
+                        "expectations",
+                        table,
+                        i,
+                        "kwargs",
+                    )
         return self

@@ -16,6 +16,7 @@ from fk_pipeline.stages import materialised
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.strategy import Choice, choose
+from fk_pipeline.stages.versions import APPLIED, INSERTED
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
@@ -63,12 +64,13 @@ class StageTables:
 
     def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """A table at one version, the same however often the stage asks for it."""
-        if table.name not in self.versions:
-            version = self.warehouse.version(table.name)
-            if version is None:
-                return self.warehouse.read(table)
+        self._pin(table)
+        return self.warehouse.read(table, self.versions.get(table.name), where)
+
+    def _pin(self, table: Table) -> None:
+        """Fixes the version of a table, where it exists."""
+        if table.name not in self.versions and (version := self.warehouse.version(table.name)) is not None:
             self.versions[table.name] = version
-        return self.warehouse.read(table, self.versions[table.name], where)
 
     def _rows_of(
         self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
@@ -81,7 +83,7 @@ class StageTables:
             columns: by key column of the table, its name in `keys`.
             where: what the rows meet besides.
         """
-        if keys.at_most > _sendable(table, columns):
+        if keys.at_most > sendable(table, columns):
             return self._read(table, where)
         wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
         if keys.local is None:
@@ -101,7 +103,7 @@ class StageTables:
         self.choice = choose(self.stage, wanted, known, rows, indexed=indexed, careful=self.careful)
         if self.choice.full:
             return -1 if rows else materialised.SMALL
-        return _sendable(table, table.keys)
+        return sendable(table, table.keys)
 
     def release(self) -> None:
         """Frees what is cached."""
@@ -113,6 +115,26 @@ class StageTables:
         kept = Materialised(frame, at_most)
         self._frames.append(kept)
         return kept
+
+    def _announced(self, stage: Stage) -> int:
+        """At most so many rows of a state table were changed on behalf of the batches, if nobody died at it."""
+        states = [self.ledger.state(stage, b) for b in self.known]
+        if any(state.attempts != state.successes for state in states):
+            return UNKNOWN
+        return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
+
+    def _subscribers_of(self, rights: Materialised, columns: Mapping[str, str]) -> tuple[DataFrame, int]:
+        """The rows of an indexed subscription store that refer to some right rows, or more; and a bound of them.
+
+        Args:
+            rights: the right keys.
+            columns: by column of the foreign key, its name in `rights`.
+        """
+        store, index = self.layout.subscription_store, self.layout.subscribers
+        pairs = self._materialise(self._rows_of(index, rights, columns), None)
+        if pairs.local is None:
+            return self._rows_of(store, rights, columns), UNKNOWN
+        return self._rows_of(store, pairs, self.pks), len(pairs.local)
 
     def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
         """Adds rows to a table: so many at most, or those that are in the driver already."""
@@ -182,7 +204,7 @@ class StageTables:
         if not self.warehouse.rows([table]):
             return None
         keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
-        if number <= _sendable(table, table.keys):
+        if number <= sendable(table, table.keys):
             return self._read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
         stays = self._read(table).join(keys, list(table.keys), "left_anti")
         return clustered(stays, table.keys, self.warehouse.rows([table]))
@@ -193,7 +215,7 @@ class StageTables:
             self.versions[f"{table.name} written"] = version
 
 
-def _sendable(table: Table, columns: Iterable[str]) -> int:
+def sendable(table: Table, columns: Iterable[str]) -> int:
     """How many keys of a table are at most sent to it: a number takes 16 bytes in memory, other values about 200."""
     kinds = dict(table.columns)
     width = sum(16 if kinds[column].upper() in INTEGERS else 200 for column in columns)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.errors import FkPipelineError, StageError
+from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark, root_message
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
@@ -25,6 +26,7 @@ from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import Counts, StageWork
+from fk_pipeline.tables.checks import REBUILD, SOURCE, FailedCheck
 from fk_pipeline.tables.lease import Check, lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -46,6 +48,23 @@ class StageRun:
     notes: tuple[str, ...] = ()
     choice: Choice | None = None
     """How it went about it; None where there was nothing to do, or no choice."""
+
+
+def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec) -> CheckFailedError:
+    """The error for batches that failed checks, with what mends the first."""
+    first = failed[0]
+    mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
+    if first.cure == SOURCE:
+        mend = "correct what landed and run the batch again"
+    elif first.cure == REBUILD or first.batch is None:
+        mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
+    others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
+    return CheckFailedError(
+        f"{first}{others}",
+        where=f"pipeline {spec.name}",
+        why="what comes after it does not run for it",
+        fix=f"{mend}; or go on as it is: fk-pipeline run {spec.file} --waive REASON",
+    )
 
 
 class Runner:
@@ -75,6 +94,7 @@ class Runner:
 
         Raises:
             StageError: the stage failed; its batches stay due.
+            CheckFailedError: a batch failed a check upstream of the stage.
             LeaseTakenError: another run of the stage goes on.
             StateError: the stored tables do not fit the pipeline file.
         """
@@ -93,6 +113,9 @@ class Runner:
         if not known:
             note = f"batch {batches} has no files: an empty batch"
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
+        refused = self.ledger.refusing(stage, known)
+        if refused:
+            raise check_failed(refused, self.spec)
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)

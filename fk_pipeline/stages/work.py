@@ -396,19 +396,12 @@ class StageWork(StageTables):
         written = self.warehouse.read(table, where=[Within(s.BATCH, self.batches)])
         return Materialised.counted(written, s.BATCH, name)
 
-    def _announced(self, stage: Stage) -> int:
-        """At most so many rows of a state table were changed on behalf of the batches, if nobody died at it."""
-        states = [self.ledger.state(stage, b) for b in self.known]
-        if any(state.attempts != state.successes for state in states):
-            return UNKNOWN
-        return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
-
     def _answering(self) -> tuple[DataFrame, DataFrame, int]:
         """The subscriptions that the batches owe an answer, right rows that these refer to, and a bound of the answers.
 
         In a large store a batch with few changes finds both by their keys; otherwise the tables are joined whole.
         """
-        store, right, index = self.layout.subscription_store, self.layout.right_table, self.layout.subscribers
+        store, right = self.layout.subscription_store, self.layout.right_table
         subscriptions, rights = self._read(store), self._read(right)
         asking, changing = self._announced(Stage.SUBSCRIPTION_STORE), self._announced(Stage.RIGHT_TABLE)
         if max(asking, changing) > self._choose(min(asking + changing, UNKNOWN), store):
@@ -422,11 +415,8 @@ class StageWork(StageTables):
         changed = self._materialise(news, changing)
         if changed.local is None or len(changed.local):
             # The store was opened first: the index has at least what this version of the store holds.
-            fks = {fk: name for name, fk in self.right_keys.items()}
-            pairs = self._materialise(self._rows_of(index, changed, fks), None)
-            at_most = at_most + len(pairs.local) if pairs.local is not None else UNKNOWN
-            hearing = self._rows_of(store, *((pairs, self.pks) if pairs.local is not None else (changed, fks)))
-            rows = rows.unionByName(hearing).dropDuplicates([*self.pks])
+            hearing, more = self._subscribers_of(changed, {fk: name for name, fk in self.right_keys.items()})
+            rows, at_most = rows.unionByName(hearing).dropDuplicates([*self.pks]), min(at_most + more, UNKNOWN)
             answers = answers.unionByName(changed.frame).dropDuplicates([*self.right_keys])
         few = asks.local is not None and changed.local is not None
         return rows, F.broadcast(answers) if few else answers, at_most

@@ -79,7 +79,34 @@ REBUILDS = pa.schema(
         ("seconds", pa.map_(pa.string(), pa.float64())),
     ]
 )
-SCHEMAS = {"files": FILES, "batches": BATCHES, "runs": RUNS, "fingerprints": FINGERPRINTS, "rebuilds": REBUILDS}
+CHECKS = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("event", pa.string()),
+        ("stage", pa.string()),
+        ("name", pa.string()),
+        ("severity", pa.string()),
+        ("depth", pa.string()),
+        ("first", pa.int32()),
+        ("last", pa.int32()),
+        ("passed", pa.bool_()),
+        ("value", pa.float64()),
+        ("pending", pa.int64()),
+        ("batches", pa.list_(pa.int32())),
+        ("cure", pa.string()),
+        ("reason", pa.string()),
+        ("seconds", pa.float64()),
+    ]
+)
+SCHEMAS = {
+    "files": FILES,
+    "batches": BATCHES,
+    "runs": RUNS,
+    "fingerprints": FINGERPRINTS,
+    "rebuilds": REBUILDS,
+    "checks": CHECKS,
+}
 
 Row = dict[str, Any]
 

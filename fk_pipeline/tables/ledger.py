@@ -6,7 +6,8 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 * `batches`: one row per batch, side and version of its list of files (listed; removed: the batch was withdrawn);
 * `runs`: one row per stage, batch and event (started, succeeded, failed);
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on;
-* `rebuilds`: one row per rebuild and event (ready, finished).
+* `rebuilds`: one row per rebuild and event (ready, finished);
+* `checks`: one row per expectation and check (checked), and per check that somebody waived (waived).
 
 The newest row wins.
 
@@ -23,6 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.tables.checks import REBUILD, CheckLog, FailedCheck
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
 
@@ -125,6 +127,9 @@ class Ledger:
             self._fold(row)
         self.fingerprints = {row["part"]: row["value"] for row in rows("fingerprints")}
         self.rebuilds = rows("rebuilds")
+        self._checks = CheckLog()
+        for row in rows("checks"):
+            self._checks.fold(row, self.batches)
 
     def copy(self, home: str, without: Iterable[str]) -> Ledger:
         """A ledger elsewhere that knows what this one knows, but no run of some stages."""
@@ -353,6 +358,44 @@ class Ledger:
     def generations(self, stage: str) -> dict[int, int]:
         """The batches whose partition was ever rewritten, with their generation."""
         return {b: s.generation for (name, b), s in self.stages.items() if name == stage and s.generation > 0}
+
+    # ---- checks
+
+    def record_checks(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Records what a check found: `stage`, `name`, `severity`, `depth`, `first`, `last`, `passed`, `value`, ..."""
+        for row in self.entries.append("checks", [{"event": "checked", **row} for row in rows]):
+            self._checks.fold(row, self.batches)
+
+    def failed_checks(self) -> list[FailedCheck]:
+        """The batches that failed a critical check, and have neither been mended nor waived since."""
+        return [one for one in self._checks.failed() if one.entry > self._mended(one)]
+
+    def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
+        """The failed checks upstream of a stage for which it does not run for some batches."""
+        upstream, wanted = self._all_upstream(stage), set(batches)
+        concerned = (one for one in self.failed_checks() if one.stage in upstream)
+        return [one for one in concerned if (one.batch is None and wanted) or one.batch in wanted]
+
+    def waive(self, failed: Iterable[FailedCheck], reason: str) -> None:
+        """Records that somebody takes failed checks upon himself, and why."""
+        rows = [
+            {"event": "waived", "stage": one.stage, "name": one.name, "reason": reason, "batches": one.batches}
+            for one in failed
+        ]
+        for row in self.entries.append("checks", rows):
+            self._checks.fold(row, self.batches)
+
+    def _mended(self, failed: FailedCheck) -> int:
+        """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well."""
+        ran = None
+        if failed.cure != REBUILD and failed.batch is not None:
+            ran = self.state(failed.stage, failed.batch).succeeded
+        finished = (row for row in self.rebuilds if row["event"] == "finished")
+        return max([ran or 0, *(int(row["entry"]) for row in finished if failed.stage in (row["stages"] or ()))])
+
+    def _all_upstream(self, stage: str) -> set[str]:
+        found = set(self.upstream[stage])
+        return found.union(*(self._all_upstream(up) for up in found))
 
     def start(self, stage: str, batches: Sequence[int], run_id: str) -> dict[int, int]:
         """Records, before anything is committed, that a stage runs for these batches.

@@ -48,6 +48,12 @@ HOLDING = {"spark.sql.autoBroadcastJoinThreshold": "64m"}
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""
 
+
+def suiting(rows: int, few_of_them: bool = False) -> dict[str, str]:
+    """What suits a look at tables of so many rows, or at few of their rows."""
+    return ALWAYS | (SMALL if rows <= SMALL_ROWS else FEW if few_of_them else {})
+
+
 _lock = Lock()
 _held: dict[tuple[int, str], tuple[int, str | None]] = {}
 """Per session and setting: how many pieces of work hold it, and what it was before the first."""

@@ -8,7 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` found: counts of result rows and differences, and a sample of the differences."""
+    """What `verify` found: counts of result rows and differences, and a sample of the differences.
+
+    `share` is the share of the left keys that was compared.
+    """
 
     rows: int
     missing: int
@@ -16,6 +19,7 @@ class VerifyReport:
     unexpected: int
     pending: int
     due: int
+    share: float = 1.0
     sample: tuple[dict[str, Any], ...] = field(default=())
 
     @property

@@ -1,6 +1,6 @@
 """The long mode of the machine: `make fuzz`. Random schedules until there are enough of them, and what they did.
 
-python -m tests.any_order.fuzz [--schedules 40] [--worlds 100] [--kills 5] [--seed N]
+python -m tests.any_order.fuzz [--schedules 40] [--worlds 100] [--kills 5] [--checks 0.2] [--seed N]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=100, help="two left keys each")
     parser.add_argument("--kills", type=int, default=5, help="processes that are killed with kill -9")
     parser.add_argument("--steps", type=int, default=7, help="of a schedule, at most")
+    parser.add_argument("--checks", type=float, default=0.2, help="share of the states that all checks look at")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
     started = time.monotonic()
@@ -36,6 +37,7 @@ def main() -> int:
         session = start_session(Settings(shuffle_partitions=2))
         worlds = wanted.worlds
         kills = wanted.kills
+        checks = wanted.checks
         least_steps = 5
         totals: ClassVar[Counter[str]] = Counter()
         progress = staticmethod(lambda line: print(f"{time.monotonic() - started:6.0f} s {line}", flush=True))

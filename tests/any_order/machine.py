@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from expectations.violations import violations
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import UPSTREAM, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
@@ -52,6 +53,8 @@ class AnyOrder(RuleBasedStateMachine):
     worlds = 100
     kills = 0
     """How many real `kill -9` are left to be done, one in the end of every schedule in which runs die."""
+    checks = 0.0
+    """Share of the states on the way that all checks look at, batch by batch and whole: they must not turn red."""
     least_steps = 0
     """Shorter schedules are done, but not counted."""
     totals: ClassVar[Counter[str]] = Counter()
@@ -115,6 +118,7 @@ class AnyOrder(RuleBasedStateMachine):
         with self._explained():
             self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
+        self._check()
         expected = self.histories.join(self.landed, self.inner)
         self._compare(self._result(self.pipeline), expected)
         self._compare_hashes()
@@ -302,6 +306,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ---- helpers
 
+    def _check(self) -> None:
+        """All checks are green, whatever is due: at full depth, and for a range of batches."""
+        if not self.checks or self.random.random() >= self.checks or self.pipeline.ledger().open_rebuild is not None:
+            return
+        first, last = sorted(self.random.choices(BATCHES, k=2))
+        for stage in Stage:
+            for batches in (None, BatchRange.of(first, last), BatchRange.of(first)):
+                found = violations(self.pipeline, stage, batches)
+                red = {n: f for n, f in found.findings.items() if f.value and not n.endswith("share_is_low")}
+                assert not red, f"{self._story()}\n{stage}, batches {batches}: legal states turn red: {red}"
+                self.totals["rows pending in checks"] += sum(f.pending for f in found.findings.values())
+        self.totals["states checked"] += 1
+
     def _something_to_do(self) -> None:
         place = self.random.choice(sorted(self.landed))
         self._rewrite(place, self.histories.content(place[1], 0.5))
@@ -328,6 +345,7 @@ class AnyOrder(RuleBasedStateMachine):
             work()
             self._say("nothing happens")
         self.pipeline = self._open(self.file)
+        self._check()
 
     def _kill(self, after: int) -> None:
         self._something_to_do()
@@ -368,6 +386,7 @@ class AnyOrder(RuleBasedStateMachine):
         with self._explained():
             self.pipeline.runner.run(stage, some)
         self.totals["stage runs"] += 1
+        self._check()
 
     def _paths(self, batch: int, side: str) -> list[Path]:
         folder = self.folder / "landing" / side

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import CheckFailedError, UsageError
+from fk_pipeline.identity import Stage
+from fk_pipeline.tables.settings import settings, suiting
 
 COMMANDS = ("plan", "run", "rebuild", "verify", "export", "show", "status", "remove-batch", "trace", "doctor", "demo")
 
@@ -78,16 +81,67 @@ def invoke(*args: Any) -> Any:
 
 
 @pytest.mark.spark
+def test_verify_checks_every_table_and_writes_data_docs(rows_pipeline: Any, tmp_path: Path) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    found = json.loads(invoke("verify", made.file, "--docs", tmp_path / "docs", "--format", "json").stdout)
+    assert found["docs"] == str(tmp_path / "docs" / "index.html")
+    assert list(found["checks"]) == [stage.value for stage in Stage]
+    assert {one["status"] for stage in found["checks"].values() for one in stage.values()} == {"passed"}
+    assert found["checks"]["resolved_join"]["no_stale_row"] == {
+        "status": "passed", "severity": "critical", "value": 0, "pending": 0,
+    }  # fmt: skip
+    table = made.pipeline.runner.warehouse.path("resolved_join")
+    with settings(made.pipeline.session, suiting(0)):
+        made.pipeline.session.sql(f"UPDATE delta.`{table}` SET name = 'old', _fk_right_hash = NULL WHERE id = 2")
+    wrong = invoke("verify", made.file, "--docs", tmp_path / "docs")
+    assert wrong.exit_code == 1
+    assert "FAILED no_stale_row: 1. Both hashes" in wrong.stdout
+    pages = [page.read_text() for page in (tmp_path / "docs" / "validations").rglob("*resolved_join.html")]
+    assert [re.search(r"Broken by key .{0,12}id.{0,12}2", page) is not None for page in sorted(pages)].count(True) == 1
+    assert "mended by a rebuild" in invoke("status", made.file).stdout
+    sampled = invoke("verify", made.file, "--share", "0", "--no-checks", "--format", "json")
+    assert json.loads(sampled.stdout)["rows"] == 0
+    invoke("rebuild", made.file, "--stages", "resolved_join")
+    assert invoke("verify", made.file).exit_code == 0
+
+
+@pytest.mark.spark
+def test_a_run_that_checks_stops_at_the_first_red_check_until_it_is_waived(rows_pipeline: Any) -> None:
+    made = rows_pipeline(
+        "left", settings="{}\nexpectations: {left: [{type: expect_table_row_count_to_equal, kwargs: {value: 7}}]}"
+    )
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.land(1, [], [("b", "B")])
+    stopped = CliRunner().invoke(app, ["run", str(made.file), "--check", "--batches", "0"])
+    assert isinstance(stopped.exception, CheckFailedError)
+    assert "batch 0 failed check own_table_row_count_to_equal of left_changelog" in str(stopped.exception)
+    assert "correct what landed and run the batch again; or go on as it is" in str(stopped.exception)
+    assert made.result() == {}
+    # What is not concerned goes on, and in the end the run says what it left out.
+    with pytest.raises(CheckFailedError):
+        made.pipeline.run()
+    due = {stage.value: list(map(int, batches)) for stage, batches in made.pipeline.due().items() if batches}
+    assert due == {stage: [0] for stage in ("subscription_store", "responses", "resolved_join")}
+    status = json.loads(invoke("status", made.file, "--format", "json").stdout)
+    assert [(one["batch"], one["stage"]) for one in status["failed_checks"]] == [(0, "left_changelog")]
+    assert CliRunner().invoke(app, ["run", str(made.file), "--waive", " "]).exception.exit_code == 2
+    invoke("run", made.file, "--waive", "seven is a guess")
+    assert made.result() == {1: ("v", "A")}
+    [waived] = made.pipeline.table("checks").where("event = 'waived'").collect()
+    assert (waived["reason"], waived["batches"]) == ("seven is a guess", [0])
+
+
+@pytest.mark.spark
 def test_run_verify_show_and_export_speak_json(made: Any, tmp_path: Path) -> None:
     done = json.loads(invoke("run", made.file, "--format", "json").stdout)
     assert [r["stage"] for r in done] == [
         "left_changelog", "right_table", "subscription_store", "responses", "resolved_join",
     ]  # fmt: skip
     assert done[0]["counts"]["0"]["rows"] == 3
-    verified = invoke("verify", made.file, "--format", "json")
-    assert json.loads(verified.stdout) == {
-        "rows": 3, "missing": 0, "stale": 0, "unexpected": 0, "pending": 0, "due": 0,
-    }  # fmt: skip
+    verified = json.loads(invoke("verify", made.file, "--no-checks", "--format", "json").stdout)
+    assert verified == {"rows": 3, "missing": 0, "stale": 0, "unexpected": 0, "pending": 0, "due": 0}
     shown = json.loads(
         invoke("show", made.file, "verdicts", "--batch", 0, "--where", "_fk_pk_id = 1", "--format", "json").stdout
     )

@@ -1,8 +1,9 @@
-"""The suites as Dagster asset checks: in a run over a range of batches, and alone."""
+"""The suites as Dagster asset checks: in a run over batches, alone, red, blocking, and when they could not run."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,132 +12,203 @@ from dagster import (
     AssetCheckKey,
     AssetCheckSeverity,
     AssetKey,
-    AssetSelection,
     DagsterInstance,
+    Definitions,
     ExecuteInProcessResult,
-    materialize,
 )
 from pyspark.sql import SparkSession
 
-from assets import assets_of
 from assets.partitions import add_partitions
 from assets.stage import asset_key
-from expectations.checks import checks_of
-from expectations.suites import suite_of
-from expectations.violations import Violations
-from fk_pipeline.identity import BatchId, Stage
-from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.stages.layout import declared_layout
+from expectations.checks import batches_of, checks_of
+from expectations.suites import Depth, suite_of
+from fk_pipeline.definitions import definitions
+from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.pipeline import Pipeline
 from resources import FkSparkResource, LandingZoneResource
+from tests.expectations.world import make, mutated
+from tests.mutations import Mutation, Update
 
-CHECKED = (Stage.SUBSCRIPTION_STORE, Stage.RESOLVED_JOIN)
-
-
-class NoSpark(FkSparkResource):
-    """For checks of violations that are made up."""
-
-    @property
-    def spark_session(self) -> None:
-        return None
+OWN = """
+expectations:
+  left:
+    - type: expect_column_values_to_be_in_set
+      kwargs: {column: note, value_set: [n]}
+  resolved_join:
+    - {type: expect_column_values_to_not_be_null, kwargs: {column: name}, severity: warning}
+    - {type: expect_nothing_that_is_known, name: unheard_of}
+"""
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> PipelineSpec:
-    """A left join of two batches, landed and not run."""
-    (tmp_path / "pipeline.yaml").write_text(
-        "name: checked\njoin: left\n"
-        'left: {path: left, format: rows, schema: "id INT, ref STRING", key: id, foreign_key: ref}\n'
-        'right: {path: right, format: rows, schema: "k STRING, name STRING", key: k}\n'
-    )
-    for side, rows in {
-        "left": [{"id": 1, "ref": "a"}, {"id": 2, "ref": "unmatched"}],
-        "right": [{"k": "a", "name": "first"}, {"k": "b", "name": "second"}],
-    }.items():
-        (tmp_path / side).mkdir()
-        for batch, row in enumerate(rows):
-            (tmp_path / side / f"{batch}.jsonl").write_text(json.dumps(row) + "\n")
-    return load_spec(tmp_path / "pipeline.yaml")
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
+    return make(tmp_path_factory.mktemp("made"), spark)
 
 
 def execute(
-    spec: PipelineSpec, spark: FkSparkResource, selection: AssetSelection, *, whole: bool = False, fails: bool = False
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    job: str = "checked_all_stages",
+    batches: tuple[int, int] | None = None,
+    only: list[AssetCheckKey] | None = None,
 ) -> ExecuteInProcessResult:
-    """One run of what is selected; `whole` runs it for the range of both batches."""
-    batches = [BatchId(0), BatchId(1)]
-    tags = {
-        "dagster/asset_partition_range_start": batches[0].key,
-        "dagster/asset_partition_range_end": batches[1].key,
-    }
-    with DagsterInstance.ephemeral() as instance:
-        add_partitions(instance, spec, batches)
-        return materialize(
-            [*assets_of(spec, declared_layout(spec)), *checks_of(spec)],
-            selection=selection,
-            instance=instance,
-            resources={"spark": spark, "landing_zone": LandingZoneResource()},
-            tags=tags if whole else None,
-            raise_on_error=not fails,
-        )
-
-
-def evaluations(result: ExecuteInProcessResult) -> dict[tuple[str, str], AssetCheckEvaluation]:
-    """(table, expectation) -> what the check reported."""
-    return {(one.asset_key.path[-1], one.check_name): one for one in result.get_asset_check_evaluations()}
-
-
-def test_the_checks_are_those_of_the_suites_and_belong_to_the_assets(spec: PipelineSpec) -> None:
-    keys = {key for checks in checks_of(spec) for key in checks.check_keys}
-    assert keys == {
-        AssetCheckKey(asset_key(spec, stage), one.name) for stage in CHECKED for one in suite_of(spec, stage)
-    }
-    assert AssetCheckKey(AssetKey(["checked", "resolved_join"]), "no_inner_row_without_match") not in keys
-
-
-def test_a_stale_row_is_an_error_that_shows_its_key(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [one.name for one in suite_of(spec, Stage.RESOLVED_JOIN)]
-    row = {"key": '{"id":1}', "found": "left 00, right 01", "expected": "left 00, right 02"}
-    found = Violations(
-        "resolved_join",
-        rows=9,
-        counts=dict.fromkeys(names, 0) | {"no_stale_row": 1},
-        pending=dict.fromkeys(names, 0) | {"no_stale_row": 2},
-        samples=dict.fromkeys(names, ()) | {"no_stale_row": (row,)},
+    """One run of a job; over a range of batches, if any."""
+    defs = definitions([pipeline])
+    resources = {"spark": FkSparkResource().use(pipeline.session), "landing_zone": LandingZoneResource()}
+    with_session = Definitions(
+        assets=defs.assets, asset_checks=defs.asset_checks, jobs=defs.jobs, executor=defs.executor, resources=resources
     )
-    monkeypatch.setattr("expectations.checks.violations", lambda *_: found)
-    selection = AssetSelection.checks_for_assets(asset_key(spec, Stage.RESOLVED_JOIN))
-    reported = evaluations(execute(spec, NoSpark(), selection))
-    assert {name for (_, name), one in reported.items() if not one.passed} == {"no_stale_row"}
-    stale = reported["resolved_join", "no_stale_row"]
-    assert stale.severity is AssetCheckSeverity.ERROR
-    assert stale.description == "1 row(s) violate it; 2 wait for work that is due"
-    metadata = {name: stale.metadata[name].value for name in ("rows", "violations", "pending")}
-    assert metadata == {"rows": 9, "violations": 1, "pending": 2}
-    assert stale.metadata["seconds"].value >= 0
-    assert [record.data for record in stale.metadata["sample"].records] == [row]
+    pipeline.discover()
+    add_partitions(instance, pipeline.spec, pipeline.ledger().batches)
+    tags = None
+    if batches is not None:
+        first, last = (BatchId(b).key for b in batches)
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    made = with_session.resolve_job_def(job)
+    if only:
+        made = made.get_subset(asset_check_selection=set(only), asset_selection=set())
+    return made.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
 
 
-def test_a_check_that_could_not_run_fails_its_run_and_reports_no_result(
-    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = Violations("resolved_join", rows=9, counts={"another_rule": 0}, pending={}, samples={})
-    monkeypatch.setattr("expectations.checks.violations", lambda *_: found)
-    result = execute(spec, NoSpark(), AssetSelection.checks(*checks_of(spec)), fails=True)
-    assert not result.success
-    assert evaluations(result) == {}
+def evaluations(result: ExecuteInProcessResult) -> dict[str, AssetCheckEvaluation]:
+    """Stage and expectation -> what the check reported."""
+    return {f"{one.asset_key.path[-1]}.{one.check_name}": one for one in result.get_asset_check_evaluations()}
+
+
+def materialised(result: ExecuteInProcessResult) -> set[str]:
+    return {event.materialization.asset_key.path[-1] for event in result.get_asset_materialization_events()}
+
+
+def test_the_checks_are_those_of_the_suites_and_critical_ones_block(tmp_path: Path) -> None:
+    spec = make(tmp_path, None, more=OWN).spec  # type: ignore[arg-type]
+    specs = {one.key: one for checks in checks_of(spec) for one in checks.check_specs}
+    own = {
+        "left_changelog": {"own_column_values_to_be_in_set_note"},
+        "resolved_join": {"own_column_values_to_not_be_null_name", "unheard_of"},
+    }
+    assert set(specs) == {
+        AssetCheckKey(asset_key(spec, stage), name)
+        for stage in Stage
+        for name in {one.name for one in suite_of(spec, stage)} | own.get(stage.value, set())
+    }
+    of_result = AssetKey(["checked", "resolved_join"])
+    assert specs[AssetCheckKey(of_result, "no_stale_row")].blocking
+    assert not specs[AssetCheckKey(of_result, "own_column_values_to_not_be_null_name")].blocking
+    assert AssetCheckKey(of_result, "no_inner_row_without_match") in specs
+
+
+def test_an_expectation_of_another_join_or_format_is_left_out(tmp_path: Path) -> None:
+    spec = make(tmp_path, None, "left").spec  # type: ignore[arg-type]
+    names = {one.name for stage in Stage for one in suite_of(spec, stage)}
+    assert not names & {"no_inner_row_without_match", "holes_are_filled", "changelog_holes_are_filled"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "batches"),
+    [
+        ({}, None),
+        ({"dagster/partition": "b00000007"}, BatchRange.of(7)),
+        (
+            {
+                "dagster/asset_partition_range_start": "b00000001",
+                "dagster/asset_partition_range_end": "b00000003",
+                "dagster/partition": "",
+            },
+            BatchRange.of(1, 3),
+        ),
+    ],
+)
+def test_a_run_with_partitions_looks_at_their_batches(tags: Mapping[str, str], batches: BatchRange | None) -> None:
+    assert batches_of(tags) == batches
 
 
 @pytest.mark.spark
-def test_checks_run_beside_a_range_of_batches_and_alone(spec: PipelineSpec, spark: SparkSession) -> None:
-    store = asset_key(spec, Stage.SUBSCRIPTION_STORE)
-    stages = AssetSelection.assets(asset_key(spec, Stage.LEFT_CHANGELOG), store)
-    found = evaluations(
-        execute(spec, FkSparkResource().use(spark), stages | AssetSelection.checks_for_assets(store), whole=True)
-    )
-    assert {name for _, name in found} == {one.name for one in suite_of(spec, Stage.SUBSCRIPTION_STORE)}
-    assert all(one.passed and one.metadata["rows"].value == 2 for one in found.values())
+def test_a_run_over_batches_checks_every_stage_before_the_next(made: Pipeline, instance: DagsterInstance) -> None:
+    result = execute(made, instance, batches=(0, 2))
+    assert result.success
+    found = evaluations(result)
+    batch_depth = {f"{st}.{one.name}" for st in Stage for one in suite_of(made.spec, st, Depth.BATCH)}
+    assert set(found) == batch_depth
+    assert all(one.passed for one in found.values())
+    metadata = {name: value.value for name, value in found["subscription_store.no_missing_row"].metadata.items()}
+    assert (metadata["depth"], metadata["batches"], metadata["violations"]) == ("batch", "0..2", 0)
+    assert metadata["seconds"] > 0
+    order = [event.step_key for event in result.all_events if event.event_type_value == "STEP_START"]
+    assert order.index("checked__left_changelog__expectations") < order.index("checked__subscription_store")
+    recorded = made.table("checks").where("depth = 'batch'").collect()
+    assert len(recorded) == len(batch_depth)
+    assert {(row["first"], row["last"], row["passed"]) for row in recorded} == {(0, 2, True)}
 
-    missing = AssetCheckKey(asset_key(spec, Stage.RESOLVED_JOIN), "no_missing_row")
-    alone = evaluations(execute(spec, FkSparkResource().use(spark), AssetSelection.checks(missing)))
-    assert list(alone) == [("resolved_join", "no_missing_row")]
-    assert alone["resolved_join", "no_missing_row"].passed
-    assert alone["resolved_join", "no_missing_row"].metadata["pending"].value == 2
+
+@pytest.mark.spark
+def test_a_full_check_alone_shows_a_stale_row_with_its_key(
+    made: Pipeline, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.run()
+    stale: Mapping[str, Mutation] = {"resolved_join": Update("id = 3", {"_fk_right_hash": "NULL", "name": "'old'"})}
+    with mutated(monkeypatch, stale):
+        result = execute(made, instance, "checked_full_checks")
+    found = evaluations(result)
+    red = {name: one for name, one in found.items() if not one.passed}
+    assert set(red) == {"resolved_join.no_stale_row", "resolved_join.rows_are_those_of_the_join"}
+    one = red["resolved_join.no_stale_row"]
+    assert one.severity is AssetCheckSeverity.ERROR
+    assert one.description == "1 row(s) violate it"
+    assert [json.loads(record.data["key"]) for record in one.metadata["sample"].value.records] == [{"id": 3}]
+    assert one.metadata["depth"].value == "full"
+    assert not materialised(result)
+    assert [str(failed) for failed in made.ledger().failed_checks()] == [
+        "the table failed check rows_are_those_of_the_join of resolved_join",
+        "batch 1 failed check no_stale_row of resolved_join",
+    ]
+    assert all(one.passed for one in evaluations(execute(made, instance, "checked_full_checks")).values())
+    assert made.ledger().failed_checks() == []
+
+
+@pytest.mark.spark
+def test_a_red_check_stops_what_comes_after_it_until_the_batch_ran_again(
+    tmp_path: Path, spark: SparkSession, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make(tmp_path, spark, more=OWN.replace("value_set: [n]", "value_set: [m]"))
+    wrong: Mapping[str, Mutation] = {"left_changelog": Update("id = 2", {"_fk_hash": "NULL"})}
+    with mutated(monkeypatch, wrong):
+        result = execute(pipeline, instance, batches=(0, 2))
+    assert not result.success
+    assert materialised(result) == {"left_changelog", "right_table"}
+    red = {name for name, one in evaluations(result).items() if not one.passed}
+    assert red == {
+        "left_changelog.hash_is_that_of_the_row",
+        "left_changelog.own_column_values_to_be_in_set_note",
+    }
+    # The verdict is in the ledger: no other run goes on either, whatever starts it.
+    with pytest.raises(
+        CheckFailedError, match="batch 1 failed check hash_is_that_of_the_row of left_changelog"
+    ) as told:
+        pipeline.run("1", ["subscription_store"])
+    assert f"fk-pipeline run {pipeline.spec.file} --batches 1" in str(told.value)
+    pipeline.run("1")
+    assert {(one.name, one.batch) for one in pipeline.ledger().failed_checks()} == {
+        ("own_column_values_to_be_in_set_note", 0),
+        ("own_column_values_to_be_in_set_note", 2),
+    }
+
+
+@pytest.mark.spark
+def test_what_could_not_be_evaluated_is_an_error_of_the_run_and_no_verdict(
+    tmp_path: Path, spark: SparkSession, instance: DagsterInstance
+) -> None:
+    pipeline = make(tmp_path, spark, more=OWN)
+    only = [AssetCheckKey(asset_key(pipeline.spec, Stage.RESOLVED_JOIN), n) for n in ("unheard_of", "no_missing_row")]
+    result = execute(pipeline, instance, "checked_full_checks", only=only)
+    assert not result.success
+    assert {name: one.passed for name, one in evaluations(result).items()} == {"resolved_join.no_missing_row": True}
+    [failure] = result.filter_events(lambda event: event.is_step_failure)
+    assert "'unheard_of' could not be evaluated" in str(failure.event_specific_data)
+    assert {row["name"] for row in pipeline.table("checks").collect()} == {"no_missing_row"}

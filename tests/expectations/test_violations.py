@@ -1,209 +1,250 @@
-"""Every expectation is green on what the engine leaves, red on what it must never leave, and silent on what is due."""
+"""What is legal and stays green, what only some joins have, and what a look at a batch finds."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.suites import suite_of, validate
-from expectations.violations import SAMPLE, Violations, violations
-from fk_pipeline.identity import Stage
+from expectations.looking import Looked
+from expectations.violations import violations
+from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.stages import work
+from fk_pipeline.tables.schemas import Table
+from tests.expectations.test_mutations import red, scan
+from tests.expectations.world import land, left, make, mutated, right
+from tests.mutations import Copy, Delete, Update
 
 pytestmark = pytest.mark.spark
 
-STORE, RESULT = Stage.SUBSCRIPTION_STORE, Stage.RESOLVED_JOIN
-
-PIPELINE_FILE = """
-name: checked
-join: inner
-left: {path: left, format: rows, schema: "id INT, ref STRING, v STRING", key: id, op_column: op,
-       foreign_key: UPPER(ref)}
-right: {path: right, format: rows, schema: "k STRING, name STRING", key: k, op_column: op}
-select: [id, v, name]
-"""
-FIRST_BATCH = {
-    "left/0.jsonl": [
-        *({"op": "u", "id": i, "ref": "ab"[i % 2], "v": "v"} for i in range(8)),
-        {"op": "u", "id": 20, "ref": "nowhere", "v": "v"},
-        {"op": "u", "id": 21, "ref": None, "v": "v"},
-        {"op": "d", "id": 22},
-    ],
-    "right/0.jsonl": [{"op": "u", "k": "A", "name": "first"}, {"op": "u", "k": "B", "name": "second"}],
-}
-SECOND_BATCH = {
-    "left/1.jsonl": [
-        {"op": "u", "id": 0, "ref": "b", "v": "w"},
-        {"op": "d", "id": 1},
-        {"op": "u", "id": 9, "ref": "a"},
-    ],
-    "right/1.jsonl": [{"op": "u", "k": "B", "name": "third"}],
-}
-
-
-def land(folder: Path, files: dict[str, list[dict[str, object]]]) -> None:
-    for name, rows in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+LOG, RIGHT, STORE, ANSWERS, RESULT = Stage
 
 
 @pytest.fixture(scope="module")
-def inner(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
-    """An inner join with one batch done; a test leaves it as it found it."""
-    folder = tmp_path_factory.mktemp("inner")
-    (folder / "pipeline.yaml").write_text(PIPELINE_FILE)
-    land(folder, FIRST_BATCH)
-    pipeline = Pipeline(load_spec(folder / "pipeline.yaml"), spark)
+def done(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
+    """A left join in one range run; a test leaves it as it found it."""
+    pipeline = make(tmp_path_factory.mktemp("done"), spark, "left")
     pipeline.run()
     return pipeline
 
 
 @pytest.fixture
-def own(inner: Pipeline, tmp_path: Path, spark: SparkSession) -> Pipeline:
+def own(done: Pipeline, tmp_path: Path, spark: SparkSession) -> Pipeline:
     """A copy of it that a test may change."""
-    folder = shutil.copytree(inner.spec.file.parent, tmp_path / "own")
+    folder = shutil.copytree(done.spec.file.parent, tmp_path / "own")
     return Pipeline(load_spec(folder / "pipeline.yaml"), spark)
 
 
-def place(pipeline: Pipeline, name: str) -> str:
-    return f"delta.`{pipeline.runner.warehouse.path(name)}`"
+def pending(pipeline: Pipeline, stage: Stage) -> dict[str, int]:
+    found = violations(pipeline, stage).findings
+    return {name: finding.pending for name, finding in found.items() if finding.pending}
 
 
-def tamper(pipeline: Pipeline, statements: dict[str, list[str]]) -> None:
-    """Another hand changes tables."""
-    for name, changes in statements.items():
-        for change in changes:
-            pipeline.session.sql(change.format(table=place(pipeline, name)))
+def test_tables_that_are_not_there_yet_break_nothing(tmp_path: Path, spark: SparkSession) -> None:
+    pipeline = make(tmp_path, spark)
+    found = scan(pipeline)
+    assert red(found) == {}
+    assert [one.rows for one in found.values()] == [0] * 5
 
 
-@contextmanager
-def tampered(pipeline: Pipeline, statements: dict[str, list[str]]) -> Iterator[None]:
-    """Another hand changes tables, and takes it back."""
-    versions = {name: pipeline.runner.warehouse.version(name) for name in statements}
-    try:
-        tamper(pipeline, statements)
-        yield
-    finally:
-        for name, version in versions.items():
-            table = place(pipeline, name)
-            pipeline.session.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table} VERSION AS OF {version}")
-
-
-def red(pipeline: Pipeline, stage: Stage, found: Violations | None = None) -> dict[str, list[int]]:
-    """The expectations that fail, with the left keys of their samples."""
-    found = found or violations(pipeline, stage)
-    holds = validate(found.frame(), suite_of(pipeline.spec, stage))
-    assert holds == {name: not count for name, count in found.counts.items()}
-    return {name: [json.loads(row["key"])["id"] for row in found.samples[name]] for name in holds if not holds[name]}
-
-
-def scan(pipeline: Pipeline) -> dict[Stage, Violations]:
-    return {stage: violations(pipeline, stage) for stage in (STORE, RESULT)}
-
-
-def test_all_is_green_after_a_run(inner: Pipeline) -> None:
-    found = scan(inner)
-    assert red(inner, STORE, found[STORE]) == red(inner, RESULT, found[RESULT]) == {}
-    assert (found[STORE].rows, found[RESULT].rows) == (11, 8)
-    assert not any(sum(one.pending.values()) for one in found.values())
-
-
-def test_a_table_that_is_not_there_yet_breaks_nothing(tmp_path: Path, spark: SparkSession) -> None:
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE_FILE)
-    found = scan(Pipeline(load_spec(tmp_path / "pipeline.yaml"), spark))
-    assert [one.rows for one in found.values()] == [0, 0]
-    assert not any(sum(one.counts.values()) for one in found.values())
-
-
-@pytest.mark.parametrize(
-    ("statements", "expected"),
-    [
-        (
-            {
-                "subscription_store": [
-                    "UPDATE {table} SET _fk_hash = UNHEX(MD5('x')) WHERE _fk_pk_id = 3",
-                    "UPDATE {table} SET _fk_owner = 7 WHERE _fk_pk_id = 22",
-                    "UPDATE {table} SET _fk_fk_k = 'B' WHERE _fk_pk_id IN (4, 21)",
-                    "INSERT INTO {table} SELECT * FROM {table} WHERE _fk_pk_id = 5",
-                ],
-                "left_changelog": ["UPDATE {table} SET v = 'x' WHERE id = 2"],
-            },
-            {
-                STORE: {
-                    "hash_is_that_of_the_changelog_row": [2, 3, 22],
-                    "foreign_key_is_that_of_the_changelog_row": [4, 21],
-                    "one_row_per_left_key": [5, 5],
-                },
-                RESULT: {"no_stale_row": [3, 4], "no_missing_row": [21]},
-            },
-        ),
-        (
-            {
-                "resolved_join": [
-                    "UPDATE {table} SET _fk_left_hash = UNHEX(MD5('x')) WHERE id = 2",
-                    "UPDATE {table} SET _fk_right_hash = IF(id = 3, UNHEX(MD5('x')), NULL) WHERE id IN (3, 7)",
-                    "DELETE FROM {table} WHERE id IN (6, 4)",
-                    "INSERT INTO {table} SELECT t.* FROM {table} t, RANGE(30) WHERE t.id = 5",
-                    "INSERT INTO {table} (_fk_pk_id) VALUES (22), (99), (20)",
-                ]
-            },
-            {
-                RESULT: {
-                    "no_stale_row": [2, 3, 7],
-                    "no_missing_row": [4, 6],
-                    "one_row_per_left_key": [5] * SAMPLE,
-                    "no_row_for_a_deleted_key": [22, 99],
-                    "no_inner_row_without_match": [20],
-                }
-            },
-        ),
-    ],
-    ids=["subscription_store", "resolved_join"],
-)
-def test_every_broken_key_is_in_the_sample_of_its_expectation_until_it_is_mended(
-    inner: Pipeline, statements: dict[str, list[str]], expected: dict[Stage, dict[str, list[int]]]
-) -> None:
-    with tampered(inner, statements):
-        found = {stage: violations(inner, stage) for stage in expected}
-    assert {stage: red(inner, stage, found[stage]) for stage in expected} == expected
-    rows = [row for one in found.values() for sample in one.samples.values() for row in sample]
-    assert all(row["found"] != row["expected"] for row in rows)
-    assert {stage: red(inner, stage) for stage in expected} == {stage: {} for stage in expected}
-
-
-def test_half_a_batch_is_pending_and_breaks_nothing_and_excuses_no_other_key(own: Pipeline) -> None:
-    land(own.spec.file.parent, SECOND_BATCH)
-    own.run("1", ["left_changelog", "subscription_store"])
-    found = scan(own)
-    assert red(own, STORE, found[STORE]) == red(own, RESULT, found[RESULT]) == {}
-    assert found[STORE].pending == dict.fromkeys(found[STORE].counts, 0)
-    assert {name: n for name, n in found[RESULT].pending.items() if n} == {
-        "no_stale_row": 1,  # 0 refers to another right row
-        "no_missing_row": 1,  # 9 is new
-        "no_row_for_a_deleted_key": 1,  # 1 is deleted
+def test_half_a_batch_is_pending_and_excuses_no_other_key(own: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(own.spec.file.parent, {"left/3.jsonl": [left(3, "a", "w"), left(4, op="d"), left(30, "b")]})
+    own.run("3", ["left_changelog"])
+    assert red(scan(own)) == {}
+    assert pending(own, STORE) == {"version_is_the_last": 2, "no_missing_row": 1}
+    own.run("3", ["subscription_store"])
+    assert red(scan(own)) == {}
+    assert pending(own, STORE) == {}
+    assert pending(own, ANSWERS) == {"every_current_pair_has_a_response": 3}
+    assert pending(own, RESULT) == {
+        "no_stale_row": 1,
+        "no_missing_row": 1,
+        "no_row_for_a_deleted_key": 1,
+        "rows_are_those_of_the_join": 3,
     }
-    tamper(
-        own,
-        {
-            "resolved_join": ["DELETE FROM {table} WHERE id = 2"],
-            # Answers to it are still due, but they do not mend a subscription.
-            "subscription_store": ["UPDATE {table} SET _fk_hash = UNHEX(MD5('x')) WHERE _fk_pk_id = 0"],
-        },
+    # Answers to 3 are still due, but they do not mend a subscription; and 2 has nothing to wait for.
+    with mutated(
+        monkeypatch,
+        {"resolved_join": Delete("id = 2"), "subscription_store": Update("_fk_pk_id = 3", {"_fk_hash": "NULL"})},
+    ):
+        turned = red(scan(own))
+    assert turned["subscription_store.hash_is_that_of_the_changelog_row"] == [{"id": 3}]
+    assert turned["resolved_join.no_missing_row"] == [{"id": 2}]
+
+
+def test_half_a_right_batch_is_pending_too(own: Pipeline) -> None:
+    land(own.spec.file.parent, {"right/3.jsonl": [right("A", "fourth"), right("B")]})
+    own.run("3", ["right_table"])
+    assert red(scan(own)) == {}
+    assert pending(own, RESULT)["no_stale_row"] == 8
+    own.run("3", ["responses"])
+    assert red(scan(own)) == {}
+    assert pending(own, ANSWERS) == {}
+    assert pending(own, RESULT)["every_response_has_its_verdict"] == 8
+
+
+def test_a_rewritten_and_a_withdrawn_batch_are_pending_until_they_have_run(own: Pipeline) -> None:
+    land(own.spec.file.parent, {"left/1.jsonl": [left(0, "b", "new")]})
+    own.run("1", ["left_changelog"])
+    assert red(scan(own)) == {}
+    assert pending(own, STORE)
+    own.run()
+    own.remove_batch(2)
+    own.run(None, ["left_changelog", "right_table"])
+    assert red(scan(own)) == {}
+    own.run()
+    assert red(scan(own)) == {}
+    assert not any(pending(own, stage) for stage in Stage)
+
+
+def test_a_batch_that_lies_in_the_landing_folder_only_excuses_nothing(
+    own: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(own.spec.file.parent, {"left/3.jsonl": [left(2, "b")]})
+    own.discover()
+    with mutated(monkeypatch, {"resolved_join": Delete("id = 2")}):
+        found = violations(own, RESULT).findings
+    assert (found["no_missing_row"].value, found["no_missing_row"].pending) == (1, 0)
+
+
+BATCH_CASES = {
+    "left_changelog": (LOG, Update("id = 9", {"_fk_hash": "NULL"}), "hash_is_that_of_the_row"),
+    "right_changelog": (RIGHT, Delete("k = 'B' AND _fk_batch = 2"), "changelog_rows_are_those_counted"),
+    "right_table": (RIGHT, Delete("k = 'B'"), "no_missing_row"),
+    "subscription_store": (
+        STORE,
+        Update("_fk_pk_id = 9", {"_fk_fk_k": "'B'"}),
+        "foreign_key_is_that_of_the_changelog_row",
+    ),
+    "subscription_store of a key not brought": (
+        STORE,
+        Update("_fk_pk_id = 7", {"_fk_owner": "2"}),
+        "owner_has_its_row",
+    ),
+    "responses": (ANSWERS, Delete("_fk_pk_id = 9"), "no_missing_answer"),
+    "responses too many": (ANSWERS, Copy("_fk_pk_id = 9", {"_fk_pk_id": "7"}), "no_unexpected_answer"),
+    "responses about another row": (
+        ANSWERS,
+        Update("_fk_pk_id = 9", {"_fk_right_hash": "NULL"}),
+        "answer_is_about_the_rows_read",
+    ),
+    "resolved_join": (RESULT, Update("id = 9", {"_fk_right_hash": "NULL"}), "no_stale_row"),
+    "resolved_join of a key not answered": (
+        RESULT,
+        Copy("id = 9", {"_fk_pk_id": "98", "id": "98"}),
+        "no_row_for_a_deleted_key",
+    ),
+    "verdicts": (RESULT, Delete("_fk_pk_id = 9"), "every_response_has_its_verdict"),
+}
+
+
+@pytest.mark.parametrize("looked_up", [False, True], ids=["tables joined", "rows looked up"])
+def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
+    done: Pipeline, looked_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if looked_up:
+        monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    for place, (stage, mutation, name) in BATCH_CASES.items():
+        with mutated(monkeypatch, {place.split()[0]: mutation}):
+            found = violations(done, stage, BatchRange.of(2)).findings
+            other = violations(done, stage, BatchRange.of(0)).findings
+        assert found[name].value == 1, place
+        assert not other[name].value or place == "right_changelog", place
+    for batches in (BatchRange.of(2), BatchRange.of(0, 1)):
+        assert red(scan(done, batches)) == {}
+
+
+def test_the_index_of_a_large_store_is_compared_with_it(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "INDEXED_ROWS", 2)
+    pipeline = make(tmp_path, spark)
+    pipeline.run("0,1,2")
+    assert red(scan(pipeline)) == {}
+    monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    for batch in range(3):
+        assert red(scan(pipeline, BatchRange.of(batch))) == {}
+    with mutated(monkeypatch, {"subscribers": Delete("_fk_pk_id = 3")}):
+        assert red({STORE: violations(pipeline, STORE)}) == {"subscription_store.subscribers_are_indexed": [{"id": 3}]}
+
+
+def test_shares_come_from_what_the_ledger_counted(own: Pipeline) -> None:
+    folder = own.spec.file.parent
+    land(folder, {"left/3.jsonl": [left(40, "a")], "left/4.jsonl": [left(40, "b")]})
+    with (folder / "left/3.jsonl").open("a") as file:
+        file.write("not a row\n")
+    own.run("4,3")
+    batch = violations(own, LOG, BatchRange.of(3)).findings["quarantined_share_is_low"]
+    assert (batch.value, batch.sample) == (0.5, ())
+    assert 0 < violations(own, LOG).findings["quarantined_share_is_low"].value < 0.1
+    assert violations(own, STORE, BatchRange.of(3)).findings["late_share_is_low"].value == 1
+    assert violations(own, STORE, BatchRange.of(4)).findings["late_share_is_low"].value == 0
+
+
+def test_a_value_that_debezium_did_not_send_is_a_hole(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: holes\njoin: left\n"
+        'left: {path: left, schema: "id INT, ref STRING, v STRING", key: id, foreign_key: ref}\n'
+        'right: {path: right, format: rows, schema: "k STRING", key: k}\n'
     )
-    assert red(own, RESULT) == {"no_missing_row": [2]}
-    assert red(own, STORE) == {"hash_is_that_of_the_changelog_row": [0]}
+    after = {"id": 1, "ref": "a", "v": "__debezium_unavailable_value"}
+    for name, rows in {"left/0.jsonl": [{"op": "u", "before": None, "after": after}], "right/0.jsonl": []}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pipeline = Pipeline(load_spec(tmp_path / "pipeline.yaml"), spark)
+    pipeline.run()
+    finding = violations(pipeline, LOG).findings["holes_are_filled"]
+    place = {"batch": 0, "file": str(tmp_path / "left/0.jsonl"), "line": 1}
+    assert (finding.value, [json.loads(row["key"]) for row in finding.sample]) == (1, [place])
 
 
-def test_a_rewritten_batch_is_pending_until_its_subscriptions_are_made_anew(own: Pipeline) -> None:
-    land(own.spec.file.parent, {"left/0.jsonl": [{"op": "u", "id": 0, "ref": "b", "v": "new"}]})
-    own.run("0", ["left_changelog"])
-    found = violations(own, STORE)
-    assert sum(found.counts.values()) == 0
-    assert found.pending["hash_is_that_of_the_changelog_row"] == 11
+def test_a_row_on_which_the_foreign_key_fails_is_told_and_not_met(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make(tmp_path, spark)
+    file = pipeline.spec.file
+    file.write_text(file.read_text().replace("UPPER(ref)", "UPPER(ref || CAST(1 / LENGTH(note) AS INT))"))
+    pipeline = Pipeline(load_spec(file), spark)
+    pipeline.run()
+    with mutated(monkeypatch, {"left_changelog": Update("id = 2", {"note": "''"})}):
+        assert red({LOG: violations(pipeline, LOG), STORE: violations(pipeline, STORE)}) == {
+            "left_changelog.foreign_key_is_that_of_the_row": [{"batch": 1, "id": 2}],
+            "left_changelog.hash_is_that_of_the_row": [{"batch": 1, "id": 2}],
+            "subscription_store.foreign_key_is_that_of_the_changelog_row": [{"id": 2}],
+            "subscription_store.hash_is_that_of_the_changelog_row": [{"id": 2}],
+        }
+
+
+def test_a_pair_in_the_quarantine_is_not_missing(tmp_path: Path, spark: SparkSession) -> None:
+    pipeline = make(tmp_path, spark)
+    file = pipeline.spec.file
+    file.write_text(file.read_text().replace("[id, v, name]", "[id, '1 / (id - 3) AS v', name]"))
+    pipeline = Pipeline(load_spec(file), spark)
+    pipeline.run("0,1,2")
+    assert red(scan(pipeline)) == {}
+    assert red(scan(pipeline, BatchRange.of(2))) == {}
+    assert violations(pipeline, RESULT).rows == 7
+
+
+def test_the_checks_open_the_tables_between_two_looks_at_what_is_due(
+    own: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ends while the tables are opened explains what they show."""
+    land(own.spec.file.parent, {"left/3.jsonl": [left(3, "a", "w")]})
+    pin = Looked._pin
+    other = Pipeline(own.spec, own.session)
+
+    def pinned(self: Looked, table: Table) -> None:
+        if table.name == "responses":
+            other.run("3", ["left_changelog", "subscription_store"])
+        pin(self, table)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Looked, "_pin", pinned)
+        found = violations(own, RESULT)
+    assert red({RESULT: found}) == {}

@@ -133,7 +133,35 @@ MISTAKES = [
     ("join: left", "join: left\nfile: x", "p.yaml:3: unknown key 'file'"),
     ("join: left", "join: left\nsettings:\n  shuffle_partitions: 0", "p.yaml:4: settings.shuffle_partitions"),
     ("  key: tailnum", "  key: tailnum\n  op_column: op", "p.yaml:13: right.op_column: op_column goes with"),
+    (
+        "join: left",
+        "join: left\nexpectations:\n  resolved_join:\n    - {type: expect_x, kwargs: {column: seats}}",
+        "p.yaml:5: expectations.resolved_join.kwargs: expect_x names column 'seats', which",
+    ),
+    ("join: left", "join: left\nexpectations: {lefd: []}", "unknown key 'expectations.lefd'; did you mean 'left'?"),
+    ("join: left", "join: left\nexpectations:\n  left: none.yaml", "p.yaml:4: the suite 'none.yaml' cannot be read"),
+    ("join: left", "join: left\nexpectations:\n  left: p.yaml", "p.yaml:4: the suite 'p.yaml' is no list of"),
+    (
+        "join: left",
+        "join: left\nexpectations:\n  left: [{type: expect_a, name: n}, {type: expect_b, name: n}]",
+        "two expectations of left are called 'n'",
+    ),
 ]
+
+
+def test_own_suites_stand_in_the_file_or_in_one_as_great_expectations_writes_it(tmp_path: Path) -> None:
+    (tmp_path / "suite.json").write_text(
+        '{"name": "s", "id": "0-1", "expectations": [{"type": "expect_column_to_exist", "id": "2", '
+        '"kwargs": {"column": "seats"}, "meta": {}, "severity": "warning"}]}'
+    )
+    unique = "    - {type: expect_column_values_to_be_unique, kwargs: {column: id}}\n"
+    suites = load(tmp_path, f"{GOOD}expectations:\n  right: suite.json\n  left:\n{unique}{unique}").expectations
+    assert [(one.name, one.severity) for one in suites.right] == [("own_column_to_exist_seats", "warning")]
+    assert [one.name for one in suites.left] == [
+        "own_column_values_to_be_unique_id",
+        "own_column_values_to_be_unique_id_again",
+    ]
+    assert suites.resolved_join == ()
 
 
 @pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES, ids=[f"{w}" for _, w, _ in MISTAKES])

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from fk_pipeline.tables.settings import settings, suiting
+from fk_pipeline.verify.rejoin import TABLES, verify
+from tests.mutations import Copy, Delete, Mutation, Update
+
 pytestmark = pytest.mark.spark
 
 
@@ -40,19 +44,19 @@ def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     assert made.pipeline.verify().ok
 
 
-MUTATIONS: dict[str, tuple[str, dict[str, int]]] = {
-    "left values of an older version": ("UPDATE {t} SET v = 'older' WHERE id = 1", {"stale": 1}),
-    "right values of an older version": ("UPDATE {t} SET name = 'older' WHERE id IN (1, 2)", {"stale": 2}),
-    "half-joined although there is a match": ("UPDATE {t} SET name = NULL WHERE id = 3", {"stale": 1}),
-    "joined although the row was deleted": ("UPDATE {t} SET name = 'B' WHERE id = 4", {"stale": 1}),
-    "an empty text for a null": ("UPDATE {t} SET name = '' WHERE id = 4", {"stale": 1}),
-    "a row is missing": ("DELETE FROM {t} WHERE id = 1", {"missing": 1}),
-    "all rows are missing": ("DELETE FROM {t}", {"missing": 4}),
-    "a row of a deleted key": ("INSERT INTO {t} SELECT {as_5} FROM {t} WHERE id = 1", {"unexpected": 1}),
-    "a second row of a key": ("INSERT INTO {t} SELECT * FROM {t} WHERE id = 1", {"unexpected": 1}),
-    "the key of a row and its value differ": ("UPDATE {t} SET id = 7 WHERE _fk_pk_id = 1", {"stale": 1}),
+MUTATIONS: dict[str, tuple[Mutation, dict[str, int]]] = {
+    "left values of an older version": (Update("id = 1", {"v": "'older'"}), {"stale": 1}),
+    "right values of an older version": (Update("id IN (1, 2)", {"name": "'older'"}), {"stale": 2}),
+    "half-joined although there is a match": (Update("id = 3", {"name": "NULL"}), {"stale": 1}),
+    "joined although the row was deleted": (Update("id = 4", {"name": "'B'"}), {"stale": 1}),
+    "an empty text for a null": (Update("id = 4", {"name": "''"}), {"stale": 1}),
+    "a row is missing": (Delete("id = 1"), {"missing": 1}),
+    "all rows are missing": (Delete("TRUE"), {"missing": 4}),
+    "a row of a deleted key": (Copy("id = 1", {"_fk_pk_id": "5", "id": "5"}), {"unexpected": 1}),
+    "a second row of a key": (Copy("id = 1"), {"unexpected": 1}),
+    "the key of a row and its value differ": (Update("_fk_pk_id = 1", {"id": "7"}), {"stale": 1}),
     "two rows have swapped their keys": (
-        "UPDATE {t} SET _fk_pk_id = CASE id WHEN 1 THEN 3 ELSE 1 END WHERE id IN (1, 3)",
+        Update("id IN (1, 3)", {"_fk_pk_id": "CASE id WHEN 1 THEN 3 ELSE 1 END"}),
         {"stale": 2},
     ),
 }
@@ -71,18 +75,15 @@ def mutable(rows_pipeline: Any) -> Any:
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: str) -> None:
     pipeline = mutable.pipeline
-    table = f"delta.`{pipeline.runner.warehouse.path('resolved_join')}`"
-    version = pipeline.runner.warehouse.version("resolved_join")
-    names = pipeline.session.table(table).columns
-    as_5 = ", ".join(f"5 AS {c}" if c in ("_fk_pk_id", "id") else f"`{c}`" for c in names)
-    statement, counts = MUTATIONS[kind]
-    pipeline.session.sql(statement.format(t=table, as_5=as_5))
-    report = pipeline.verify()
+    mutation, counts = MUTATIONS[kind]
+    tables = {name: pipeline.table(name) for name in TABLES}
+    tables["resolved_join"] = mutation.of(tables["resolved_join"])
+    with settings(pipeline.session, suiting(0)):
+        report = verify(tables, pipeline.due(), pipeline.spec)
     found = {name: number for name, number in report.counts().items() if number and name != "rows"}
     assert found == counts
     assert not report.ok
     assert len(report.sample) == sum(counts.values())
-    pipeline.session.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
 
 
 def test_work_still_due_explains_its_own_keys_and_no_others(made: Any) -> None:

@@ -1,0 +1,227 @@
+"""Checks a stage: the scan, Great Expectations on what it found, the user's own suites, the verdict in the ledger.
+
+The asset checks, `fk-pipeline verify` and `fk-pipeline run --check` call this and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.scan import Finding
+from expectations.suites import Cure, Depth, Severity, suite_of
+from expectations.validation import Outcome, Validator
+from expectations.violations import violations
+from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError
+from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.model import OwnExpectation
+from fk_pipeline.stages.runner import check_failed
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.skipping import Within
+from fk_pipeline.verify.rejoin import current_rows
+
+if TYPE_CHECKING:
+    from fk_pipeline.verify.report import VerifyReport
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check says of one expectation.
+
+    Attributes:
+        name: of the expectation.
+        description: what it asks for.
+        severity: how bad it is when it does not hold.
+        cure: what mends it.
+        outcome: whether it holds.
+        finding: what was found.
+        share: it is about a share, not about rows.
+    """
+
+    name: str
+    description: str
+    severity: Severity
+    cure: Cure
+    outcome: Outcome
+    finding: Finding
+    share: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """It was evaluated, and does not hold."""
+        return not self.outcome.passed and self.outcome.problem is None
+
+    def counts(self) -> dict[str, Any]:
+        """The result as the command prints it."""
+        status = "passed" if self.outcome.passed else "failed" if self.failed else "not run"
+        found: dict[str, Any] = {
+            "status": status,
+            "severity": self.severity,
+            "value": self.finding.value,
+            "pending": self.finding.pending,
+        }
+        if self.failed:
+            found |= {"batches": list(self.finding.batches), "sample": list(self.finding.sample)}
+        return found | ({"problem": self.outcome.problem} if self.outcome.problem else {})
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check says of a stage.
+
+    Attributes:
+        stage: the stage.
+        depth: how much was looked at.
+        batches: the batches that were looked at; None for all.
+        rows: rows of the stage's first table that were looked at.
+        results: per expectation, in the order of the suite.
+        seconds: how long it took.
+    """
+
+    stage: Stage
+    depth: Depth
+    batches: BatchRange | None
+    rows: int
+    results: tuple[CheckResult, ...]
+    seconds: float
+
+    @property
+    def failed(self) -> list[CheckResult]:
+        """The critical expectations that do not hold."""
+        return [one for one in self.results if one.failed and one.severity == "critical"]
+
+    @property
+    def not_run(self) -> list[CheckResult]:
+        """The expectations of which nobody knows whether they hold."""
+        return [one for one in self.results if one.outcome.problem is not None]
+
+
+def own_suite(spec: PipelineSpec, stage: Stage) -> tuple[OwnExpectation, ...]:
+    """The user's expectations that are checked with a stage."""
+    return {
+        Stage.LEFT_CHANGELOG: spec.expectations.left,
+        Stage.RIGHT_TABLE: spec.expectations.right,
+        Stage.RESOLVED_JOIN: spec.expectations.resolved_join,
+    }.get(stage, ())
+
+
+def check(
+    pipeline: Pipeline,
+    stage: Stage,
+    batches: BatchRange | None = None,
+    *,
+    only: Collection[str] | None = None,
+    validator: Validator | None = None,
+    proof: VerifyReport | None = None,
+) -> Checked:
+    """Checks the tables of a stage, and records the verdict.
+
+    Args:
+        pipeline: the pipeline.
+        stage: the stage.
+        batches: only what these touched (batch depth); None for everything (full depth).
+        only: these expectations; default: all.
+        validator: a context of Great Expectations, say one that writes Data Docs.
+        proof: a verification that was made already.
+
+    Raises:
+        StateError: the stored tables do not fit the pipeline file.
+    """
+    started = time.monotonic()
+    spec, depth = pipeline.spec, Depth.FULL if batches is None else Depth.BATCH
+    suite = [one for one in suite_of(spec, stage, depth) if only is None or one.name in only]
+    own = [one for one in own_suite(spec, stage) if only is None or one.name in only]
+    found = violations(pipeline, stage, batches, proof)
+    validator = validator or Validator()
+    outcomes = validator.assert_found(spec.name, stage, found.frame(), suite, spec.settings, found.findings)
+    results = [
+        CheckResult(
+            one.name, one.description, one.severity, one.cure, outcomes[one.name], found.findings[one.name], one.share
+        )
+        for one in suite
+    ]
+    if own:
+        ran = validator.run_own(spec.name, stage, _rows_for_users(pipeline, stage, batches), own)
+        for mine in own:
+            outcome, finding = ran[mine.name]
+            severity: Severity = "critical" if mine.severity == "critical" else "warning"
+            text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
+            results.append(CheckResult(mine.name, text, severity, Cure.SOURCE, outcome, finding))
+    checked = Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
+    _record(pipeline, checked)
+    return checked
+
+
+def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None) -> DataFrame:
+    """The rows that a user's suite is about: an input table, or the result; of some batches what they wrote."""
+    spec, runner = pipeline.spec, pipeline.runner
+    if stage is Stage.RESOLVED_JOIN:
+        where = [] if batches is None else [Within(s.BATCH, batches)]
+        rows = runner.warehouse.read(runner.layout.resolved_join, where=where)
+        return rows.select(*[quote(output.name) for output in spec.outputs])
+    side = SIDE_OF[stage]
+    columns = [c.quoted for c in spec.side(side).columns]
+    table = runner.layout.changelog(side)
+    if batches is not None:
+        return runner.warehouse.read(table, where=[Within(s.BATCH, batches)]).where(~F.col(s.DELETED)).select(*columns)
+    if side is Side.RIGHT:
+        return pipeline.table(s.RIGHT_TABLE).where(F.col(s.HASH).isNotNull()).select(*columns)
+    return current_rows(runner.warehouse.read(table), spec.side(side)).select(*columns)
+
+
+def _record(pipeline: Pipeline, checked: Checked) -> None:
+    """The verdict, for the stages that come after."""
+    batches = checked.batches
+    pipeline.ledger().record_checks(
+        {
+            "stage": checked.stage.value,
+            "name": one.name,
+            "severity": one.severity,
+            "depth": checked.depth.value,
+            "first": None if batches is None else int(batches.first),
+            "last": None if batches is None else int(batches.last),
+            "passed": one.outcome.passed,
+            "value": float(one.finding.value),
+            "pending": one.finding.pending,
+            "batches": list(one.finding.batches),
+            "cure": one.cure.value,
+            "seconds": checked.seconds,
+        }
+        for one in checked.results
+        if one.outcome.problem is None
+    )
+
+
+def refuse(checked: Checked, pipeline: Pipeline) -> None:
+    """Stops where a critical expectation does not hold, or is not known to.
+
+    Raises:
+        CheckFailedError: one does not hold.
+        ExpectationNotRunError: one could not be evaluated.
+    """
+    where = f"pipeline {pipeline.spec.name}, stage {checked.stage}"
+    names = {one.name for one in checked.failed}
+    if names:
+        failed = [one for one in pipeline.ledger().failed_checks() if one.stage == checked.stage and one.name in names]
+        if failed:
+            raise check_failed(failed, pipeline.spec)
+        raise CheckFailedError(f"check {checked.failed[0].name} failed", where=where)
+    if checked.not_run:
+        raise not_run(checked.not_run, where)
+
+
+def not_run(results: Sequence[CheckResult], where: str) -> ExpectationNotRunError:
+    """The error for expectations that could not be evaluated."""
+    first = results[0]
+    return ExpectationNotRunError(
+        f"expectation {first.name!r} could not be evaluated: {first.outcome.problem}",
+        where=where,
+        why="whether it holds is not known; it is no statement about the data",
+    )

@@ -1,0 +1,193 @@
+"""What a check looks at: the tables of a pipeline at fixed versions, whole or as far as some batches touched them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from copy import copy
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import UPSTREAM, BatchId, BatchRange, Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import quote
+from fk_pipeline.stages.access import StageTables, sendable
+from fk_pipeline.stages.materialised import UNKNOWN, Materialised
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.settings import SMALL_ROWS, suiting
+from fk_pipeline.tables.skipping import Within
+from fk_pipeline.tables.warehouse import CommitInfo
+
+FROM_UPSTREAM = (
+    "left_changelog",
+    "right_changelog",
+    "right_table",
+    "subscription_store",
+    "subscribers",
+    "responses",
+    "verdicts",
+    "resolved_join",
+)
+"""From upstream to downstream: what a stage commits while they are opened is not older than what it read."""
+
+
+class Looked(StageTables):
+    """The tables that the checks of a stage read, and what is due.
+
+    Args:
+        pipeline: the pipeline.
+        stage: the stage whose tables are checked.
+        batches: only what these touched; None for everything.
+    """
+
+    def __init__(self, pipeline: Pipeline, stage: Stage, batches: BatchRange | None = None) -> None:
+        runner, ledger = pipeline.runner, pipeline.ledger()
+        known = [b for b in ledger.batches if batches is None or b in batches]
+        everything = BatchRange(known[0], known[-1]) if known else BatchRange.of(0)
+        info = CommitInfo(pipeline.spec.name, stage, batches or everything, f"check-{uuid.uuid4().hex[:12]}")
+        super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
+        self.within = batches
+        self._whole: dict[tuple[str, int | None], DataFrame] = {}
+        # Before and after: a run that ends while the tables are opened is due before, what it makes due is due after.
+        before = unfinished(pipeline, stage)
+        for name in FROM_UPSTREAM:
+            self._pin(self.table(name))
+        after = unfinished(pipeline, stage)
+        self.due = {one: sorted({*before[one], *after[one]}) for one in before}
+        """Per stage, this one and those upstream of it, the batches whose work explains a row."""
+
+    def table(self, name: str) -> Table:
+        """A table by name."""
+        found = self.layout.table(name)
+        assert found is not None, name
+        return found
+
+    def whole(self, name: str) -> DataFrame:
+        """All rows of a table."""
+        place = name, self.versions.get(name)
+        if place not in self._whole:
+            self._whole[place] = self._read(self.table(name))
+        return self._whole[place]
+
+    def of_batches(self, name: str, column: str) -> DataFrame:
+        """The rows of a table that a batch column lays at the batches; all rows where all batches are looked at."""
+        if self.within is None:
+            return self.whole(name)
+        return self._read(self.table(name), [Within(column, self.within)])
+
+    def as_of(self, versions: Mapping[str, int]) -> Looked:
+        """The same, with some tables at other versions."""
+        other = copy(self)
+        other.versions = {**self.versions, **versions}
+        return other
+
+    def keys(self, frame: DataFrame, at_most: int) -> Materialised:
+        """Keys to look rows up by: at hand where a table is large, else computed where they are used.
+
+        Args:
+            frame: the keys.
+            at_most: an upper bound of their number.
+        """
+        if self.small:
+            return Materialised(frame, at_most, computed=True)
+        return self._materialise(frame, at_most)
+
+    def rows_of(self, name: str, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
+        """At least the rows of a table with some keys; `columns` says, per column, its name in `keys`."""
+        return self._rows_of(self.table(name), keys, columns)
+
+    def touched(self, name: str, keys: Materialised, columns: Mapping[str, str], mark: str) -> DataFrame:
+        """The rows of a table with some keys, and those whose batch column lays them at the batches, once each.
+
+        Args:
+            name: the table.
+            keys: rows with the keys.
+            columns: by key column of the table, its name in `keys`.
+            mark: the batch column.
+        """
+        wanted = keys.frame.selectExpr(*[f"{quote(n)} AS {quote(c)}" for c, n in columns.items()]).distinct()
+        if keys.at_most > sendable(self.table(name), columns):  # too many to be looked up: the table is read once
+            both = self.whole(name).join(wanted.withColumn("_fk_wanted", F.lit(True)), list(columns), "left")
+            return both.where(f"_fk_wanted OR {self.batches.predicate(mark)}").drop("_fk_wanted")
+        marked = self._read(self.table(name), [Within(mark, self.batches)])
+        return self.rows_of(name, keys, columns).unionByName(
+            marked.join(F.broadcast(wanted), list(columns), "left_anti")
+        )
+
+    @cached_property
+    def stored(self) -> int:
+        """Rows of all tables together."""
+        return self.warehouse.rows(self.table(name) for name in FROM_UPSTREAM)
+
+    @property
+    def small(self) -> bool:
+        """All tables together are small: they are joined as they are."""
+        return self.stored <= SMALL_ROWS
+
+    def subscribers_of(self, changed: Materialised) -> DataFrame:
+        """At least the rows of the subscription store that refer to some right rows, named as foreign keys."""
+        fks = {fk: fk for fk in self.right_keys.values()}
+        if self.warehouse.rows([self.layout.subscribers]):
+            return self._subscribers_of(changed, fks)[0]
+        return self.rows_of(s.SUBSCRIPTION_STORE, changed, fks)
+
+    def announced(self, stage: Stage) -> int:
+        """At most so many rows of a state table were changed on behalf of the batches."""
+        return self._announced(stage)
+
+    def answered(self) -> int:
+        """At most so many answers stand in the responses for the batches."""
+        states = [self.ledger.state(Stage.RESPONSES, batch) for batch in self.known]
+        if any(state.last_event != "succeeded" for state in states):
+            return UNKNOWN
+        return sum(sum(state.counts.values()) for state in states)
+
+    def few(self, keys: Materialised) -> bool:
+        """Keys that may be sent to wherever they are needed."""
+        return self.small or keys.local is not None
+
+    @property
+    def may_refuse(self) -> bool:
+        """A pair of rows may be in the quarantine: the pipeline selects more than columns."""
+        return not all(output.plain for output in self.spec.outputs)
+
+    def brought(self, log_stage: Stage) -> int:
+        """At most so many rows stand in a changelog for the batches."""
+        states = [self.ledger.state(log_stage, batch) for batch in self.known]
+        if any(state.last_event != "succeeded" for state in states):
+            return UNKNOWN
+        return sum(state.counts.get("rows", 0) for state in states)
+
+    def truncated(self, log_stage: Stage) -> bool:
+        """The batches may hold a truncate: they touch every key."""
+        states = [self.ledger.state(log_stage, batch) for batch in self.known]
+        return any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
+
+    def settings(self) -> dict[str, str]:
+        """Spark settings that suit the size of the work."""
+        return suiting(self.stored, few_of_them=self.within is not None)
+
+
+def unfinished(pipeline: Pipeline, stage: Stage) -> dict[Stage, list[BatchId]]:
+    """Per stage, this one and those upstream of it, the due batches that explain a row of its tables.
+
+    A batch of which nothing has been read yet explains nothing: none of it stands in any table.
+    """
+    ledger = pipeline.ledger()
+    stages = upstream_of(stage)
+
+    def begun(one: Stage, batch: BatchId) -> bool:
+        return any(ledger.state(up, batch).attempts for up in upstream_of(one))
+
+    return {one: [batch for batch in ledger.due(one) if begun(one, batch)] for one in stages}
+
+
+def upstream_of(stage: Stage) -> list[Stage]:
+    """The stage and all that it depends on."""
+    stages = [stage]
+    for one in stages:  # grows while it is read: upstream of upstream
+        stages += [up for up in UPSTREAM[one] if up not in stages]
+    return stages

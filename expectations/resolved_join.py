@@ -1,0 +1,154 @@
+"""Rules for the result: it is what the current rows of both sides join to; and for the verdicts of its responses."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.looking import Looked
+from expectations.responses import excused_keys, key_of
+from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, json_of, only_one, ranges_sql, with_copies
+from fk_pipeline.identity import Stage
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.materialised import UNKNOWN
+from fk_pipeline.stages.resolved_join import QUARANTINED, VERDICTS
+from fk_pipeline.tables import schemas as s
+
+_CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
+
+
+def resolved_join_views(looked: Looked) -> list[View]:
+    """The result beside the current rows of both sides, and the verdicts beside the responses."""
+    spec = looked.spec
+    excused = (lambda rows: excused_keys(looked, rows)) if any(looked.due.values()) else None
+    batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
+    result = View(_result_rows(looked), key_of(spec), batch, _result_rules(spec), excused)
+    return [result, _verdicts(looked)]
+
+
+def _result_rows(looked: Looked) -> DataFrame:
+    """The result beside the current versions of both sides.
+
+    Returns:
+        One row per row of the result and per left key without one: the left key, `_fk_row` and `_fk_copies` (null
+        where the result has no row), its `_fk_left_hash`, `_fk_right_hash` and `_fk_batch`, the current hashes as
+        `_fk_left` and `_fk_right`, null where there is no left row, or no right row with its foreign key; its foreign
+        key and the current one as structs; and `_fk_refused`: the current pair is in the quarantine.
+    """
+    spec = looked.spec
+    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    if looked.within is None or looked.small:
+        result, store, right_table = (looked.whole(n) for n in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE, s.RIGHT_TABLE))
+    else:
+        result, store, right_table = _of_the_batches(looked)
+    there = with_copies(result, list(map(quote, pks))).select(
+        *map(quote, pks),
+        ROW,
+        COPIES,
+        s.LEFT_HASH,
+        s.RIGHT_HASH,
+        s.BATCH,
+        F.struct(*map(quote, fks)).alias("_fk_fk"),
+    )
+    left = store.select(
+        *map(quote, [*pks, *fks]),
+        F.struct(*map(quote, fks)).alias(_CURRENT_FK),
+        F.col(s.HASH).alias("_fk_left"),
+        F.col(s.APPLIED_IN).alias(_CHANGED_IN),
+    )
+    right = right_table.select(
+        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias("_fk_right")
+    )
+    current = there.join(left, pks, "full").join(right, fks, "left")
+    if looked.within is not None and looked.small:
+        current = current.join(_touched_keys(looked), pks, "left_semi")
+    if not looked.may_refuse:
+        return current.withColumn("_fk_refused", F.lit(False))
+    pair = F.struct("_fk_left", "_fk_right")
+    refused = looked.whole(s.VERDICTS).where(F.col(s.VERDICT) == QUARANTINED)
+    refused = refused.select(*map(quote, pks), F.col(s.LEFT_HASH).alias("_l"), F.col(s.RIGHT_HASH).alias("_r"))
+    refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(F.struct("_l", "_r")).alias("_fk_pairs"))
+    return current.join(refused, pks, "left").withColumn(
+        "_fk_refused", F.coalesce(F.exists("_fk_pairs", lambda one: one.eqNullSafe(pair)), F.lit(False))
+    )
+
+
+def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Result, subscriptions and right rows of the left keys that the batches answered or changed."""
+    spec = looked.spec
+    pks = {name: name for name, _ in s.pk_columns(spec)}
+    keys = looked.keys(_touched_keys(looked).distinct(), min(2 * looked.answered(), UNKNOWN))
+    wanted = F.broadcast(keys.frame) if looked.few(keys) else keys.frame
+
+    def of_keys(name: str) -> DataFrame:
+        return looked.rows_of(name, keys, pks).join(wanted, list(pks), "left_semi")
+
+    store = of_keys(s.SUBSCRIPTION_STORE)
+    right = {c.name: s.fk(c.name) for c in spec.right.key_columns}
+    refers = looked.keys(store.select(*map(quote, right.values())), keys.at_most)
+    return of_keys(s.RESOLVED_JOIN), store, looked.rows_of(s.RIGHT_TABLE, refers, right)
+
+
+def _touched_keys(looked: Looked) -> DataFrame:
+    """The left keys that the batches answered, or whose result row they changed last; some of them twice."""
+    pks = [quote(name) for name, _ in s.pk_columns(looked.spec)]
+    names = (s.RESPONSES, s.RESOLVED_JOIN)
+    return reduce(DataFrame.union, [looked.of_batches(name, s.BATCH).select(*pks) for name in names])
+
+
+def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
+    """What must hold for `_result_rows`. A row of the result is stale, too much or missing: one of these at most."""
+    found = f"CONCAT('left ', {hex_of(s.LEFT_HASH)}, ', right ', {hex_of(s.RIGHT_HASH)})"
+    current = f"CONCAT('left ', {hex_of('_fk_left')}, ', right ', {hex_of('_fk_right')})"
+    is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
+    due = f"{alive} AND {matched}" if spec.inner else alive
+    same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
+    rules = (
+        only_one("one_row_per_left_key"),
+        Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
+        Rule("no_missing_row", f"{ROW} IS NULL AND {due} AND NOT _fk_refused", "'no row'", current),
+        Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", found, "'no row'"),
+        Rule(
+            "foreign_key_is_the_current_one",
+            f"{is_row} AND {due} AND {same} AND NOT (_fk_fk <=> {_CURRENT_FK})",
+            json_of("_fk_fk"),
+            json_of(_CURRENT_FK),
+        ),
+    )
+    if not spec.inner:
+        return rules
+    return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
+
+
+def _verdicts(looked: Looked) -> View:
+    """One row per batch, left key, cause and pair of versions: how many responses and verdicts are about it."""
+    spec = looked.spec
+    about = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE, s.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
+    columns = [quote(name) for name in about]
+    none = F.lit(None).cast("string").alias(s.VERDICT)
+    responses = looked.of_batches(s.RESPONSES, s.BATCH).select(*columns, none)
+    verdicts = looked.of_batches(s.VERDICTS, s.BATCH).select(
+        *columns, F.coalesce(s.VERDICT, F.lit("?")).alias(s.VERDICT)
+    )
+    rows = (
+        responses.unionByName(verdicts)
+        .groupBy(*columns)
+        .agg(
+            F.expr(f"COUNT_IF({s.VERDICT} IS NULL)").alias("_fk_responses"),
+            F.expr(f"COUNT_IF({s.VERDICT} IS NOT NULL)").alias("_fk_verdicts"),
+            F.min(s.VERDICT).alias(s.VERDICT),
+        )
+        .withColumn(ROW, F.lit(True))
+    )
+    known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
+    rule = Rule(
+        "every_response_has_its_verdict",
+        f"_fk_responses <> _fk_verdicts OR {s.VERDICT} NOT IN ({known})",
+        f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({s.VERDICT}, ''))",
+        "CONCAT(_fk_responses, ' responses')",
+    )
+    due = ranges_sql(s.BATCH, [*looked.due[Stage.RESPONSES], *looked.due[Stage.RESOLVED_JOIN]])
+    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
+    return View(rows, key, s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(due)))

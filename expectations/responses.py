@@ -1,0 +1,199 @@
+"""Rules for the responses: every due answer exactly once, and an answer for every pair of current rows."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.changelogs import counted_view
+from expectations.looking import Looked
+from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, ranges_sql, with_copies
+from fk_pipeline.identity import Stage
+from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.verify.rejoin import pending_keys
+
+CURRENT_RIGHT = "_fk_current_right"
+
+_PAIR = "CONCAT('left ', {0}, ', right ', {1})"
+
+
+def key_of(spec: PipelineSpec, *more: str) -> str:
+    """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
+    return f"STRUCT({', '.join([*[f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
+
+
+def excused_keys(looked: Looked, rows: DataFrame) -> DataFrame:
+    """Rows with `_fk_pending`: work that is due may still change what belongs to the left key."""
+    read = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.RESPONSES)
+    pending = pending_keys({name: looked.whole(name) for name in read}, looked.due, looked.spec)
+    pending = pending.withColumn(PENDING, F.lit(True))
+    joined = rows.join(pending, [name for name, _ in s.pk_columns(looked.spec)], "left")
+    return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
+
+
+def responses_views(looked: Looked) -> list[View]:
+    """The responses by themselves; beside what the ledger counted; beside what they answer."""
+    stored = looked.of_batches(s.RESPONSES, s.BATCH)
+    due = looked.due[Stage.RESPONSES]
+    counted = {
+        int(b): sum(state.counts.values())
+        for b in looked.known
+        if (state := looked.ledger.state(Stage.RESPONSES, b)).succeeded is not None
+    }
+    views = [counted_view("rows_are_those_counted", stored, counted, due, looked.within)]
+    if looked.within is None:
+        return [_single(stored, looked.spec), *views, _pairs(looked)]
+    return [*(_snapshots(looked, stored) or [_single(stored, looked.spec)]), *views]
+
+
+def _single(stored: DataFrame, spec: PipelineSpec) -> View:
+    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
+    return View(_counted(stored, spec), key, s.BATCH, (only_one("one_answer_per_key_and_cause"),))
+
+
+def _counted(stored: DataFrame, spec: PipelineSpec) -> DataFrame:
+    return with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
+
+
+def _pairs(looked: Looked) -> View:
+    """One row per left key ever seen: its current row and the current right row that it refers to."""
+    spec = looked.spec
+    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    store = looked.whole(s.SUBSCRIPTION_STORE).select(
+        *map(quote, [*pks, *fks]), F.col(s.HASH).alias(s.LEFT_HASH), s.INSTRUCTION, s.APPLIED_IN
+    )
+    right = looked.whole(s.RIGHT_TABLE).select(
+        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias(s.RIGHT_HASH)
+    )
+    said = looked.whole(s.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
+    pairs = store.join(right, fks, "left")
+    same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
+    same += [pairs[name].eqNullSafe(said[name]) for name in (s.LEFT_HASH, s.RIGHT_HASH)]
+    rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
+        *[pairs[quote(name)] for name in [*pks, s.LEFT_HASH, s.RIGHT_HASH, s.INSTRUCTION, s.APPLIED_IN]],
+        "_fk_said",
+        F.lit(True).alias(ROW),
+    )
+    asks = (
+        f"{s.INSTRUCTION} IS NOT NULL AND "
+        f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
+    )
+    rule = Rule(
+        "every_current_pair_has_a_response",
+        f"{asks} AND _fk_said IS NULL",
+        "'no response'",
+        _PAIR.format(hex_of(s.LEFT_HASH), hex_of(s.RIGHT_HASH)),
+    )
+    excused = (lambda rows: excused_keys(looked, rows)) if any(looked.due.values()) else None
+    return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused)
+
+
+def _snapshots(looked: Looked, stored: DataFrame) -> list[View]:
+    """The responses of the batches beside those that the tables call for, as the stage read them.
+
+    Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none.
+    """
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for batch in looked.known:
+        read = looked.ledger.state(Stage.RESPONSES, batch).versions
+        versions = tuple((name, read[name]) for name in (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE) if name in read)
+        if versions and batch not in looked.due[Stage.RESPONSES]:
+            groups.setdefault(versions, []).append(int(batch))
+    return [_snapshot(looked.as_of(dict(versions)), stored, batches) for versions, batches in groups.items()]
+
+
+def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:
+    spec = looked.spec
+    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE)]
+    said = f"STRUCT({s.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
+    there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
+    wanted = _expected(looked, batches).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
+    rows = (
+        there.unionByName(wanted)
+        .groupBy(*columns)
+        .agg(
+            F.expr("COUNT_IF(_fk_stored)").alias(COPIES),
+            F.expr("MAX_BY(_fk_said, 1) FILTER (WHERE _fk_stored)").alias("_fk_there"),
+            F.expr("MAX_BY(_fk_said, 1) FILTER (WHERE NOT _fk_stored)").alias("_fk_wanted"),
+        )
+        .withColumn(ROW, F.expr(f"IF({COPIES} > 0, TRUE, NULL)"))
+    )
+    words = "CONCAT('left ', {0}, ', right ', {1}, ', ', COALESCE({2}, 'no instruction'))"
+    found, expected = (
+        words.format(hex_of(f"{name}.left"), hex_of(f"{name}.right"), f"{name}.asked")
+        for name in ("_fk_there", "_fk_wanted")
+    )
+    rules = (
+        only_one("one_answer_per_key_and_cause"),
+        Rule("no_missing_answer", f"{ROW} IS NULL", "'no response'", expected, False),
+        Rule("no_unexpected_answer", "_fk_wanted IS NULL", found, "'no response'", False),
+        Rule(
+            "answer_is_about_the_rows_read",
+            f"{ROW} AND NOT (_fk_there <=> _fk_wanted) AND _fk_wanted IS NOT NULL",
+            found,
+            expected,
+            False,
+        ),
+    )
+    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
+    return View(rows, key, s.BATCH, rules)
+
+
+def _expected(looked: Looked, batches: list[int]) -> DataFrame:
+    """The answers that batches owe by the tables as `looked` has them.
+
+    KIP-213's two sources of responses: the subscriptions announced on behalf of a batch, and the subscribers of the
+    right rows changed on behalf of it; one who asked in the very batch in which the right row changed hears it once.
+
+    Returns:
+        One row per answer: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
+    """
+    spec = looked.spec
+    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    subscriptions, rights = _concerned(looked, batches)
+    mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
+    asks = (
+        f"{mine} AND {s.INSTRUCTION} IS NOT NULL AND "
+        f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR _fk_right IS NOT NULL)"
+    )
+    hears = f"{news} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
+    left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {s.INSTRUCTION} AS asked)"
+    right = "STRUCT(_fk_changed_in AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
+    pairs = subscriptions.join(rights, fks, "left").withColumn(
+        "_fk_due", F.explode(F.expr(f"ARRAY_COMPACT(ARRAY(IF({asks}, {left}, NULL), IF({hears}, {right}, NULL)))"))
+    )
+    return pairs.select(
+        F.col("_fk_due.batch").alias(s.BATCH),
+        *map(quote, pks),
+        F.col("_fk_due.cause").alias(s.CAUSE),
+        F.col("_fk_due.asked").alias(s.INSTRUCTION),
+        F.col(s.HASH).alias(s.LEFT_HASH),
+        F.col("_fk_right").alias(s.RIGHT_HASH),
+    )
+
+
+def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame]:
+    """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
+    if looked.small:
+        return looked.whole(s.SUBSCRIPTION_STORE), _right(looked.whole(s.RIGHT_TABLE), looked.spec)
+    pks, fks = [n for n, _ in s.pk_columns(looked.spec)], [n for n, _ in s.fk_columns(looked.spec)]
+    mine = ranges_sql(s.APPLIED_IN, batches)
+    asking = looked.of_batches(s.SUBSCRIPTION_STORE, s.APPLIED_IN).where(f"{mine} AND {s.INSTRUCTION} IS NOT NULL")
+    changed = _right(looked.of_batches(s.RIGHT_TABLE, s.APPLIED_IN).where(mine), looked.spec).where("_fk_told")
+    asks = looked.keys(asking, looked.announced(Stage.SUBSCRIPTION_STORE))
+    news = looked.keys(changed, looked.announced(Stage.RIGHT_TABLE))
+    subscriptions = asks.frame.unionByName(looked.subscribers_of(news)).dropDuplicates(pks)
+    rights = _right(looked.rows_of(s.RIGHT_TABLE, asks, looked.right_keys), looked.spec)
+    rights = rights.unionByName(news.frame).dropDuplicates(fks)
+    return subscriptions, F.broadcast(rights) if looked.few(asks) and looked.few(news) else rights
+
+
+def _right(table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Right rows as a subscription knows them; a tombstone of a key that never had a row is no news to anybody."""
+    keys = [f"{c.quoted} AS {quote(s.fk(c.name))}" for c in spec.right.key_columns]
+    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
+    return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)

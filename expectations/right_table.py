@@ -1,0 +1,66 @@
+"""Rules for the right table: one row per right key, the last writer's, with its payload and its own hash."""
+
+from __future__ import annotations
+
+from expectations.changelogs import content_hash
+from expectations.looking import Looked
+from expectations.scan import ROW, Rule, View, hex_of
+from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.identity import Side, Stage
+from fk_pipeline.protocol.hashing import row_hash
+from fk_pipeline.tables import schemas as s
+
+
+def right_table_view(looked: Looked) -> View:
+    """The right table beside its changelog."""
+    spec = looked.spec
+    log = looked.of_batches(s.RIGHT_CHANGELOG, s.BATCH)
+    names = [c.name for c in spec.right.key_columns]
+    keys = {name: name for name in names}
+    truncated = looked.truncated(Stage.RIGHT_TABLE)
+    if looked.within is None or looked.small or truncated:
+        state = looked.whole(s.RIGHT_TABLE)
+    else:
+        brought = looked.keys(
+            log.select(*[c.quoted for c in spec.right.key_columns]), looked.brought(Stage.RIGHT_TABLE)
+        )
+        state = looked.touched(s.RIGHT_TABLE, brought, keys, s.OWNER)
+    types = {f.name: f.dataType for f in log.schema.fields}
+    values = [c.name for c in spec.right.value_columns]
+    whole_row = row_hash((name, types[name]) for name in values)
+    selected = row_hash((c.name, types[c.name]) for c in spec.selected[Side.RIGHT])
+    facts = {
+        "_fk_log_row": whole_row,
+        "_fk_log_deleted": s.DELETED,
+        "_fk_log_hash": content_hash(spec, Side.RIGHT, log),
+    }
+    rows = beside_changelog(state, log, keys, facts, looked.within, truncated).selectExpr(
+        "*", f"{whole_row} AS _fk_whole", f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content"
+    )
+    payload = " OR ".join(f"{c.quoted} IS NOT NULL" for c in spec.right.value_columns) or "FALSE"
+    rules = (
+        *version_rules("one_row_per_right_key", looked.within),
+        Rule(
+            "hash_is_that_of_the_row",
+            f"{ROW} IS NOT NULL AND {s.HASH} IS NOT NULL AND NOT ({s.HASH} <=> _fk_content)",
+            hex_of(s.HASH),
+            hex_of("_fk_content"),
+            may_be_pending=False,
+        ),
+        Rule(
+            "row_is_that_of_the_changelog",
+            f"{LOGGED} AND (NOT (_fk_whole <=> _fk_log_row) OR ({s.HASH} IS NULL) <> _fk_log_deleted)",
+            f"CONCAT(IF({s.HASH} IS NULL, 'tombstone ', 'row '), {hex_of('_fk_whole')})",
+            f"CONCAT(IF(_fk_log_deleted, 'tombstone ', 'row '), {hex_of('_fk_log_row')})",
+        ),
+        Rule(
+            "no_payload_in_a_tombstone",
+            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND ({payload})",
+            "'values'",
+            "'no values'",
+            may_be_pending=False,
+        ),
+    )
+    key = f"STRUCT({', '.join(c.quoted for c in spec.right.key_columns)})"
+    due = looked.due[Stage.RIGHT_TABLE]
+    return state_view(rows, key, rules, excused_by(looked, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, keys, due))

@@ -1,0 +1,149 @@
+"""Rules for a state table of current versions beside its changelog, of whatever join.
+
+A state row names its owner, the batch that brought its version: it must say what the changelog row of that batch says,
+and no later writer may stand in the changelog (`docs/architecture.md`, rules 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.changelogs import TRUNCATES
+from expectations.looking import Looked
+from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, ranges_sql, with_copies
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import quote
+from fk_pipeline.tables import schemas as s
+
+LOGGED, LOG_GENERATION = "_fk_logged", "_fk_log_generation"
+"""Columns of the rows: the owner's changelog row is there (true, else null), and its generation. Generation and facts
+mean something only where it is there."""
+
+_ORDER = f"STRUCT({s.SEQUENCE} AS sequence, {s.BATCH} AS batch)"
+_MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER} AS batch))"
+
+
+def beside_changelog(
+    state: DataFrame,
+    log: DataFrame,
+    keys: Mapping[str, str],
+    facts: Mapping[str, str],
+    within: BatchRange | None = None,
+    truncated: bool = True,
+) -> DataFrame:
+    """A state table beside the changelog rows that it points to, and beside the last writer of every key.
+
+    Args:
+        state: the state table; within some batches at least its rows with keys that these bring or own.
+        log: the changelog; within some batches those of these.
+        keys: by key column of the state, its name in the changelog.
+        facts: by name, SQL over a changelog row: what the rules compare the state with.
+        within: the batches that are looked at; None for all.
+        truncated: there may be truncates in the log.
+
+    Returns:
+        One row per row of the state and per key of the changelog without one: the columns of the state, `_fk_row`,
+        `_fk_copies`; `_fk_logged`, where the owner's row is there, and its `_fk_log_generation` and facts;
+        `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
+        `_fk_truncates` (the owner's batch holds a truncate).
+    """
+    names = [quote(key) for key in keys]
+    first = quote(next(iter(keys.values())))
+    whole = log.where(f"{first} IS NOT NULL").selectExpr(
+        *[f"{quote(name)} AS {quote(key)}" for key, name in keys.items()],
+        f"{_ORDER} AS _fk_own_last",
+        f"{s.BATCH} AS _fk_brought_in",
+        f"{s.GENERATION} AS {LOG_GENERATION}",
+        *[f"{sql} AS {name}" for name, sql in facts.items()],
+    )
+    rows = with_copies(state, names)
+    if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one
+        rows = rows.join(whole, list(keys), "full")
+        rows = rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_brought_in, TRUE, NULL)"))
+    else:
+        last = whole.groupBy(*names).agg(F.max("_fk_own_last").alias("_fk_own_last"))
+        owners = whole.drop("_fk_own_last").withColumnRenamed("_fk_brought_in", s.OWNER).withColumn(LOGGED, F.lit(True))
+        rows = rows.join(last, list(keys), "full").join(owners, [*keys, s.OWNER], "left")
+    if truncated:
+        truncates = log.where(f"{first} IS NULL").where(TRUNCATES)
+        newest = truncates.agg(F.max(F.expr(_ORDER)).alias("_fk_truncated"))
+        owning = truncates.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
+        rows = rows.join(F.broadcast(owning), s.OWNER, "left").crossJoin(F.broadcast(newest))
+        rows = rows.withColumn("_fk_last", F.expr("GREATEST(_fk_own_last, _fk_truncated)"))
+    else:
+        rows = rows.withColumns({"_fk_truncates": F.lit(None).cast("boolean"), "_fk_last": F.col("_fk_own_last")})
+    if within is None:
+        return rows
+    return rows.where(f"_fk_last IS NOT NULL OR {within.predicate(s.OWNER)}")
+
+
+def version_rules(one_row: str, within: BatchRange | None = None) -> tuple[Rule, ...]:
+    """What must hold for `beside_changelog`, whatever the table says of its rows.
+
+    Args:
+        one_row: the name of the rule that there is one row per key.
+        within: the batches that are looked at; None for all.
+    """
+    # A key that a truncate deleted points to a batch that may have no row of it; one whose last version was withdrawn
+    # points nowhere.
+    truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
+    mine = "" if within is None else f" AND {within.predicate(s.OWNER)}"
+    dangling = f"{ROW} IS NOT NULL AND {s.OWNER} IS NOT NULL AND {LOGGED} IS NULL AND NOT {truncated}{mine}"
+    outdated = (
+        f"NOT (({_MINE}) <=> _fk_last)" if within is None else f"COALESCE(({_MINE}) < _fk_last, _fk_last IS NOT NULL)"
+    )
+    outdated = f"{ROW} IS NOT NULL AND (({outdated}) OR ({LOGGED} AND {s.GENERATION} <> {LOG_GENERATION}))"
+    place = (
+        "CONCAT('sequence ', COALESCE(TO_JSON({0}), 'none'), ' of ', {1}, "
+        "', generation ', COALESCE(CAST({2} AS STRING), 'none'))"
+    )
+    version = place.format(s.SEQUENCE, in_batch(s.OWNER), s.GENERATION)
+    last = place.format("_fk_last.sequence", in_batch("_fk_last.batch"), LOG_GENERATION)
+    return (
+        only_one(one_row),
+        Rule("owner_has_its_row", dangling, f"CONCAT('points to ', {in_batch(s.OWNER)})", "'a row of that batch'"),
+        Rule("version_is_the_last", outdated, version, last),
+        Rule("no_missing_row", f"{ROW} IS NULL AND _fk_own_last IS NOT NULL", "'no row'", last),
+    )
+
+
+def state_view(
+    rows: DataFrame, key: str, rules: Sequence[Rule], excused: Callable[[DataFrame], DataFrame] | None
+) -> View:
+    """The view of a state table; its broken rows are laid at their owner, or at the last writer."""
+    return View(rows, key, f"COALESCE({s.OWNER}, _fk_last.batch, {s.APPLIED_IN})", tuple(rules), excused)
+
+
+def excused_by(
+    looked: Looked, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
+) -> Callable[[DataFrame], DataFrame] | None:
+    """Adds `_fk_pending` to rows with keys that due batches bring, own or truncate.
+
+    Args:
+        looked: the tables.
+        log_name: the changelog.
+        state_name: the state table.
+        keys: by key column of the state, its name in the changelog.
+        due: the batches for which the changelog or the state is to be made again.
+    """
+    if not due:
+        return None
+    names = [quote(key) for key in keys]
+    first = quote(next(iter(keys.values())))
+
+    def mark(rows: DataFrame) -> DataFrame:
+        log, state = looked.whole(log_name), looked.whole(state_name)
+        brought = log.where(ranges_sql(s.BATCH, due))
+        owned = state.where(ranges_sql(s.OWNER, due)).select(*names)
+        concerned = brought.where(f"{first} IS NOT NULL").selectExpr(
+            *[f"{quote(name)} AS {quote(key)}" for key, name in keys.items()]
+        )
+        concerned = concerned.union(owned).distinct().withColumn("_fk_concerned", F.lit(True))
+        everything = brought.where(f"{first} IS NULL").agg(F.expr("COUNT(*) > 0").alias("_fk_everything"))
+        marked = rows.join(concerned, list(keys), "left").crossJoin(F.broadcast(everything))
+        return marked.withColumn(PENDING, F.expr("_fk_everything OR COALESCE(_fk_concerned, FALSE)"))
+
+    return mark

@@ -1,0 +1,92 @@
+"""Rules for the subscription store: one subscription per left key, with the hash and foreign key of its left row."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from expectations.changelogs import content_hash, with_foreign_key
+from expectations.looking import Looked
+from expectations.scan import ROW, Rule, View, hex_of, in_batch, json_of
+from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.identity import Side, Stage
+from fk_pipeline.protocol.instructions import instruction_sql
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.tables import schemas as s
+
+INDEXED = "_fk_indexed"
+
+
+def subscription_store_view(looked: Looked, careful: bool = False) -> View:
+    """The subscription store beside the left changelog, and beside its index where there is one."""
+    spec = looked.spec
+    keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
+    pks, fks = list(keys), [name for name, _ in s.fk_columns(spec)]
+    log = looked.of_batches(s.LEFT_CHANGELOG, s.BATCH)
+    truncated = looked.truncated(Stage.LEFT_CHANGELOG)
+    if looked.within is None or looked.small or truncated:
+        state = looked.whole(s.SUBSCRIPTION_STORE)
+    else:
+        names = {pk: pk for pk in pks}
+        brought = log.select(*[F.col(quote(name)).alias(pk) for pk, name in keys.items()])
+        state = looked.touched(
+            s.SUBSCRIPTION_STORE, looked.keys(brought, looked.brought(Stage.LEFT_CHANGELOG)), names, s.OWNER
+        )
+    evaluated = with_foreign_key(log, spec, careful).withColumns(
+        {name: F.col(f"_fk_ref_{i}") for i, name in enumerate(fks)}
+    )
+    facts = {
+        "_fk_log_hash": content_hash(spec, Side.LEFT, evaluated, fks),
+        "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})",
+    }
+    rows = beside_changelog(state, evaluated, keys, facts, looked.within, truncated)
+    place = in_batch(s.OWNER)
+    same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
+    no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
+    rules = [
+        *version_rules("one_row_per_left_key", looked.within),
+        Rule(
+            "hash_is_that_of_the_changelog_row",
+            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) OR ({ROW} AND {s.OWNER} IS NULL AND {s.HASH} IS NOT NULL)",
+            hex_of(s.HASH),
+            f"CONCAT({hex_of('_fk_log_hash')}, ' in ', {place})",
+        ),
+        Rule(
+            "foreign_key_is_that_of_the_changelog_row",
+            f"{LOGGED} AND NOT ({same_fk}) OR ({ROW} AND {s.HASH} IS NULL AND NOT ({no_fk}))",
+            json_of(*map(quote, fks)),
+            f"CONCAT(TO_JSON(_fk_log_fk, MAP('ignoreNullFields', 'false')), ' in ', {place})",
+        ),
+        Rule(
+            "instruction_is_that_of_the_change",
+            f"{ROW} AND NOT ({s.INSTRUCTION} <=> {_instruction(spec)})",
+            f"COALESCE({s.INSTRUCTION}, 'none')",
+            f"COALESCE({_instruction(spec)}, 'none')",
+        ),
+    ]
+    # By the keys of a batch the index cannot be looked up: it lies in the order of the foreign keys.
+    if looked.within is None and looked.warehouse.rows([looked.table(s.SUBSCRIBERS)]):
+        index = looked.whole(s.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
+        rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
+        rules.append(
+            Rule(
+                "subscribers_are_indexed",
+                f"{ROW} AND NOT ({no_fk}) AND {INDEXED} IS NULL",
+                f"CONCAT('no entry for ', {json_of(*map(quote, fks))})",
+                "'an entry in subscribers'",
+            )
+        )
+    key = f"STRUCT({', '.join(f'{quote(pk)} AS {quote(name)}' for pk, name in keys.items())})"
+    due = [*looked.due[Stage.LEFT_CHANGELOG], *looked.due[Stage.SUBSCRIPTION_STORE]]
+    return state_view(rows, key, rules, excused_by(looked, s.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE, keys, due))
+
+
+def _instruction(spec: PipelineSpec) -> str:
+    """SQL: the instruction that belongs to the change which a row announced last."""
+    first = next(iter(spec.right.key_columns)).name
+    return instruction_sql(
+        seen=s.SEEN_BEFORE,
+        deleted=f"{s.HASH} IS NULL",
+        fk_null=f"{quote(s.fk(first))} IS NULL",
+        had_fk=f"{quote(s.previous_fk(first))} IS NOT NULL",
+        inner=spec.inner,
+    )

@@ -1,0 +1,219 @@
+"""Great Expectations: asserts on what was found, runs the suites of users, writes Data Docs.
+
+An expectation of ours asks that the number of its name, found by one Spark job, is not above its bound: Great
+Expectations on Spark would start ten jobs for what is one. Importing it takes seconds; only a running check does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from expectations.scan import Finding
+from expectations.suites import Expectation
+from fk_pipeline.spec.model import OwnExpectation, Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.core import ExpectationSuite
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+    from great_expectations.data_context import EphemeralDataContext
+    from great_expectations.datasource.fluent.interfaces import Datasource
+    from great_expectations.expectations.expectation import Expectation as GxExpectation
+    from pyspark.sql import DataFrame
+
+SITE = "fk_pipeline"
+"""Name of the Data Docs site within its context."""
+
+IN_A_SENTENCE = 3
+"""Sample rows that the Data Docs show of a broken expectation."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether an expectation holds; `problem` says why that is not known."""
+
+    passed: bool = False
+    problem: str | None = None
+
+
+def _context() -> EphemeralDataContext:
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(enable=False)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return context
+
+
+@cache
+def _shared_context() -> EphemeralDataContext:
+    """That of all checks of a process that write no Data Docs: every context leaves a folder behind."""
+    return _context()
+
+
+class Validator:
+    """One context of Great Expectations, for one look at every table. Nothing is stored but the Data Docs.
+
+    Args:
+        docs: folder of the Data Docs; None: they are not written.
+    """
+
+    def __init__(self, docs: Path | None = None) -> None:
+        self.docs = docs
+        self._context = _context() if docs is not None else _shared_context()
+        if docs is not None:
+            site = {
+                "class_name": "SiteBuilder",
+                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "show_cta_footer": False},
+                "show_how_to_buttons": False,
+                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs.absolute())},
+            }
+            self._context.add_data_docs_site(SITE, site)
+
+    @property
+    def index(self) -> Path | None:
+        """The first page of the Data Docs."""
+        return None if self.docs is None else self.docs.absolute() / "index.html"
+
+    def assert_found(
+        self,
+        pipeline: str,
+        table: str,
+        counts: pd.DataFrame,
+        wanted: Sequence[Expectation],
+        settings: Settings,
+        findings: Mapping[str, Finding],
+    ) -> dict[str, Outcome]:
+        """Whether what was found is within the bounds, by name.
+
+        Args:
+            pipeline: its name.
+            table: what the numbers are about.
+            counts: one row, a column per expectation.
+            wanted: the expectations.
+            settings: the bounds of those that have one.
+            findings: samples for the Data Docs.
+        """
+        from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
+        from great_expectations.expectations.metadata_types import FailureSeverity
+
+        expected: list[GxExpectation] = [
+            ExpectColumnMaxToBeBetween(
+                column=one.name,
+                min_value=0,
+                max_value=one.at_most(settings),
+                description=_described(one, findings.get(one.name, Finding())),
+                severity=FailureSeverity(one.severity),
+                meta={"name": one.name},
+            )
+            for one in wanted
+        ]
+        source = self._context.data_sources.add_or_update_pandas(pipeline)
+        results = self._validate(source, table, counts, expected)
+        return {name: _outcome(result) for name, result in results.items()}
+
+    def run_own(
+        self, pipeline: str, table: str, rows: DataFrame, wanted: Sequence[OwnExpectation]
+    ) -> dict[str, tuple[Outcome, Finding]]:
+        """Runs expectations of a user on rows, by name.
+
+        Args:
+            pipeline: its name.
+            table: what the rows are.
+            rows: the rows.
+            wanted: the expectations.
+        """
+        from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+        found: dict[str, tuple[Outcome, Finding]] = {}
+        expected: list[GxExpectation] = []
+        for one in wanted:
+            try:
+                config = ExpectationConfiguration(
+                    type=one.type,
+                    kwargs=dict(one.kwargs),
+                    meta={**one.meta, "name": one.name},
+                    description=one.description,
+                    severity=one.severity,
+                )
+                expected.append(config.to_domain_obj())
+            except Exception as error:  # noqa: BLE001  whatever it is, this one cannot be run, and the others can
+                found[one.name] = Outcome(problem=" ".join(str(error).split())), Finding()
+        if expected:
+            source = self._context.data_sources.add_or_update_spark(f"{pipeline} rows", persist=False)
+            for name, result in self._validate(source, table, rows, expected).items():
+                found[name] = _outcome(result), _finding(result)
+        return found
+
+    def _validate(
+        self, source: Datasource[Any, Any], table: str, rows: Any, expected: Sequence[GxExpectation]
+    ) -> dict[str, ExpectationValidationResult]:
+        """The results by name: their order is not that of the suite."""
+        from great_expectations.core import ExpectationSuite
+
+        name = f"{source.name}.{table}"
+        suite = ExpectationSuite(name=name, expectations=list(expected))
+        batch = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")  # type: ignore[attr-defined]
+        if self.docs is None:
+            results = batch.get_batch({"dataframe": rows}).validate(suite).results
+        else:
+            results = self._documented(name, batch, suite, rows)
+        return {_name(result): result for result in results}
+
+    def _documented(
+        self, name: str, batch: BatchDefinition[Any], suite: ExpectationSuite, rows: Any
+    ) -> Sequence[ExpectationValidationResult]:
+        """The results, and a page of the Data Docs."""
+        import great_expectations as gx
+        from great_expectations.checkpoint import UpdateDataDocsAction
+
+        suite = self._context.suites.add(suite)
+        definition = self._context.validation_definitions.add(
+            gx.ValidationDefinition(name=name, data=batch, suite=suite)
+        )
+        update = UpdateDataDocsAction(name="docs", site_names=[SITE])
+        checkpoint = self._context.checkpoints.add(
+            gx.Checkpoint(name=name, validation_definitions=[definition], actions=[update])
+        )
+        return next(iter(checkpoint.run(batch_parameters={"dataframe": rows}).run_results.values())).results
+
+
+def _name(result: ExpectationValidationResult) -> str:
+    assert result.expectation_config is not None
+    return str(result.expectation_config.meta["name"])
+
+
+def _described(one: Expectation, finding: Finding) -> str:
+    """The description, with some of the rows that break it: Data Docs show it beside the result."""
+    rows = [f"key {row['key']}: {row['found']}, expected {row['expected']}" for row in finding.sample[:IN_A_SENTENCE]]
+    return " ".join([one.description, *([f"Broken by {'; '.join(rows)}."] if rows else [])])
+
+
+def _outcome(result: ExpectationValidationResult) -> Outcome:
+    problem = _exception(result.exception_info or {})
+    return Outcome(problem=problem) if problem is not None else Outcome(bool(result.success))
+
+
+def _finding(result: ExpectationValidationResult) -> Finding:
+    """What a user's expectation found: Great Expectations keeps some of the unexpected values."""
+    details = result.result or {}
+    number = details.get("unexpected_count")
+    values = details.get("partial_unexpected_list") or []
+    if number is None:
+        number, values = int(not result.success), [details.get("observed_value")]
+    sample = [{"key": "", "found": str(value), "expected": "", "batch": None} for value in values]
+    return Finding(number, sample=() if result.success else tuple(sample))
+
+
+def _exception(info: Mapping[str, Any]) -> str | None:
+    """The message of the exception behind a result; one of an expectation, or of the metrics that it asked for."""
+    if "raised_exception" in info:
+        return str(info["exception_message"]) if info["raised_exception"] else None
+    found = (_exception(part) for part in info.values() if isinstance(part, Mapping))
+    return next((message for message in found if message is not None), None)

@@ -1,0 +1,75 @@
+"""What checks have said of the batches, as far as it still counts.
+
+A check that failed counts until a check of the same name passes, looking at least as far; until what mends it was done;
+or until somebody waives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RUN, REBUILD, SOURCE = "run", "rebuild", "source"
+"""What mends a batch that failed: its stage runs again for it; or is rebuilt; or runs again once other data landed."""
+
+FULL = "full"
+"""The depth of a check that looked at whole tables."""
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """A batch that failed a critical check; `value` is how many rows broke it, in all batches together.
+
+    Without a batch the table failed as a whole: nobody can say at which batch it lies.
+    """
+
+    stage: str
+    name: str
+    batch: int | None
+    cure: str
+    depth: str
+    value: float
+    entry: int
+
+    @property
+    def batches(self) -> list[int]:
+        """The batch, if it is one."""
+        return [] if self.batch is None else [self.batch]
+
+    def __str__(self) -> str:
+        whose = "the table" if self.batch is None else f"batch {self.batch}"
+        return f"{whose} failed check {self.name} of {self.stage}"
+
+
+class CheckLog:
+    """The rows of the ledger's `checks`, folded."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[str, str, int | None], FailedCheck] = {}
+
+    def fold(self, row: Mapping[str, Any], known: Iterable[int]) -> None:
+        """Takes a row into account; `known` are the batches that there are."""
+        place = row["stage"], row["name"]
+        if row["event"] == "waived":
+            for batch in row["batches"] or (None,):
+                self._failed.pop((*place, batch), None)
+            return
+        if row["severity"] != "critical":
+            return
+        whole = row["first"] is None
+        for key, failed in list(self._failed.items()):
+            seen = whole or (failed.batch is not None and row["first"] <= failed.batch <= row["last"])
+            if key[:2] == place and seen and row["depth"] in (FULL, failed.depth):
+                del self._failed[key]
+        if row["passed"]:
+            return
+        looked_at = [None] if whole else [b for b in known if row["first"] <= b <= row["last"]]
+        for batch in row["batches"] or looked_at:
+            self._failed[(*place, batch)] = FailedCheck(
+                *place, batch, row["cure"], row["depth"], row["value"], row["entry"]
+            )
+
+    def failed(self) -> list[FailedCheck]:
+        """Everything that failed and did not pass since: whole tables, then by batch."""
+        return sorted(self._failed.values(), key=lambda one: (one.batch is not None, one.batch, one.stage, one.name))

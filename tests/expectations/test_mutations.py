@@ -1,0 +1,459 @@
+"""For every rule a row is corrupted: the stated checks turn red, the one of the rule with that key, none upstream.
+
+The corruption is put into what is read, at full depth; `test_stored_mutations.py` does the same to stored tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from expectations.violations import Violations, violations
+from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.pipeline import Pipeline
+from tests.expectations.world import make, mutated
+from tests.mutations import Copy, Delete, Mutation, Update
+
+pytestmark = pytest.mark.spark
+
+LOG, RIGHT, STORE, ANSWERS, RESULT = Stage
+PROOF = "resolved_join.rows_are_those_of_the_join"
+UNANSWERED = "responses.every_current_pair_has_a_response"
+UNDECIDED = "resolved_join.every_response_has_its_verdict"
+WRONG_HASH = "UNHEX(MD5('another row'))"
+OF_BATCH_1 = "NAMED_STRUCT('arrival', 1)"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A corrupted row: where, how, which key; the check of the rule, and those downstream that turn red with it."""
+
+    table: str
+    mutation: Mutation
+    key: Any
+    check: str
+    others: frozenset[str] = frozenset()
+
+
+def case(table: str, mutation: Mutation, key: Any, check: str, *others: str) -> Case:
+    return Case(table, mutation, key, check, frozenset(others))
+
+
+CASES: dict[str, Case] = {
+    # ---- left changelog
+    "a left row is there twice": case(
+        "left_changelog",
+        Copy("id = 2"),
+        {"batch": 1, "id": 2},
+        "left_changelog.one_row_per_key_and_batch",
+        "left_changelog.rows_are_those_counted",
+    ),
+    "a left row loses its key": case(
+        "left_changelog",
+        Update("id = 2", {"id": "NULL"}),
+        {"batch": 1, "id": None},
+        "left_changelog.no_null_key",
+        "left_changelog.hash_is_that_of_the_row",
+        "subscription_store.owner_has_its_row",
+        PROOF,
+    ),
+    "a left row loses its sequence": case(
+        "left_changelog",
+        Update("id = 9", {"_fk_sequence": "NULL"}),
+        {"batch": 2, "id": 9},
+        "left_changelog.sequence_is_present",
+        "subscription_store.version_is_the_last",
+        PROOF,
+    ),
+    "the hash of a left row is flipped": case(
+        "left_changelog",
+        Update("id = 2", {"_fk_hash": WRONG_HASH}),
+        {"batch": 1, "id": 2},
+        "left_changelog.hash_is_that_of_the_row",
+    ),
+    "a selected value of a left row is changed": case(
+        "left_changelog",
+        Update("id = 2", {"v": "'x'"}),
+        {"batch": 1, "id": 2},
+        "left_changelog.hash_is_that_of_the_row",
+        "subscription_store.hash_is_that_of_the_changelog_row",
+        PROOF,
+    ),
+    "a deleted left row has values": case(
+        "left_changelog",
+        Update("id = 1 AND _fk_deleted", {"v": "'x'"}),
+        {"batch": 2, "id": 1},
+        "left_changelog.no_payload_in_a_tombstone",
+    ),
+    "a left row does not say whether it is deleted": case(
+        "left_changelog",
+        Update("id = 9", {"_fk_deleted": "NULL"}),
+        {"batch": 2, "id": 9},
+        "left_changelog.no_payload_in_a_tombstone",
+        PROOF,
+    ),
+    "the stored foreign key of a left row is changed": case(
+        "left_changelog",
+        Update("id = 2", {"_fk_fk_k": "'B'"}),
+        {"batch": 1, "id": 2},
+        "left_changelog.foreign_key_is_that_of_the_row",
+    ),
+    "the column of the foreign key is changed": case(
+        "left_changelog",
+        Update("id = 2", {"ref": "'b'"}),
+        {"batch": 1, "id": 2},
+        "left_changelog.foreign_key_is_that_of_the_row",
+        "left_changelog.hash_is_that_of_the_row",
+        "subscription_store.hash_is_that_of_the_changelog_row",
+        "subscription_store.foreign_key_is_that_of_the_changelog_row",
+        PROOF,
+    ),
+    "a left row is gone": case(
+        "left_changelog",
+        Delete("id = 2"),
+        {"batch": 1},
+        "left_changelog.rows_are_those_counted",
+        "subscription_store.owner_has_its_row",
+        PROOF,
+    ),
+    "a left row that a later one replaced is gone": case(
+        "left_changelog",
+        Delete("id = 0 AND _fk_batch = 1"),
+        {"batch": 1},
+        "left_changelog.rows_are_those_counted",
+    ),
+    "a truncate is gone": case(
+        "left_changelog",
+        Delete("id IS NULL"),
+        {"batch": 1},
+        "left_changelog.rows_are_those_counted",
+        "subscription_store.owner_has_its_row",
+        "subscription_store.version_is_the_last",
+        PROOF,
+    ),
+    "a row that nobody sent": case(
+        "left_changelog",
+        Copy("id = 2", {"id": "99"}),
+        {"batch": 1},
+        "left_changelog.rows_are_those_counted",
+        "left_changelog.hash_is_that_of_the_row",
+        "subscription_store.no_missing_row",
+        PROOF,
+    ),
+    # ---- right changelog and right table
+    "the hash of a right change is flipped": case(
+        "right_changelog",
+        Update("k = 'B' AND _fk_batch = 2", {"_fk_hash": WRONG_HASH}),
+        {"batch": 2, "k": "B"},
+        "right_table.changelog_hash_is_that_of_the_row",
+    ),
+    "a right change is gone": case(
+        "right_changelog",
+        Delete("k = 'B' AND _fk_batch = 2"),
+        {"batch": 2},
+        "right_table.changelog_rows_are_those_counted",
+        "right_table.owner_has_its_row",
+        "right_table.version_is_the_last",
+        PROOF,
+    ),
+    "a right change is there twice": case(
+        "right_changelog",
+        Copy("k = 'B' AND _fk_batch = 2"),
+        {"batch": 2, "k": "B"},
+        "right_table.changelog_one_row_per_key_and_batch",
+        "right_table.changelog_rows_are_those_counted",
+    ),
+    "the hash of a right row is flipped": case(
+        "right_table",
+        Update("k = 'A'", {"_fk_hash": WRONG_HASH}),
+        {"k": "A"},
+        "right_table.hash_is_that_of_the_row",
+        UNANSWERED,
+        "resolved_join.no_stale_row",
+    ),
+    "a right row keeps an old value": case(
+        "right_table",
+        Update("k = 'B'", {"name": "'second'"}),
+        {"k": "B"},
+        "right_table.row_is_that_of_the_changelog",
+        "right_table.hash_is_that_of_the_row",
+    ),
+    "a right row keeps an old value that is not selected": case(
+        "right_table",
+        Update("k = 'B'", {"note": "'old'"}),
+        {"k": "B"},
+        "right_table.row_is_that_of_the_changelog",
+    ),
+    "a right row is there twice": case("right_table", Copy("k = 'B'"), {"k": "B"}, "right_table.one_row_per_right_key"),
+    "a right row is gone": case(
+        "right_table",
+        Delete("k = 'B'"),
+        {"k": "B"},
+        "right_table.no_missing_row",
+        UNANSWERED,
+        "resolved_join.no_inner_row_without_match",
+    ),
+    "a deleted right row has values": case(
+        "right_table",
+        Update("k = 'C'", {"name": "'third'"}),
+        {"k": "C"},
+        "right_table.no_payload_in_a_tombstone",
+        "right_table.row_is_that_of_the_changelog",
+    ),
+    "a deleted right row comes back": case(
+        "right_table",
+        Update(
+            "k = 'C'",
+            {"name": "'third'", "note": "'n'", "_fk_owner": "1", "_fk_sequence": OF_BATCH_1, "_fk_hash": "{C_HASH}"},
+        ),
+        {"k": "C"},
+        "right_table.version_is_the_last",
+        "resolved_join.no_missing_row",
+    ),
+    "a right row goes back to its version before": case(
+        "right_table",
+        Update("k = 'B'", {"name": "'second'", "_fk_owner": "1", "_fk_sequence": OF_BATCH_1, "_fk_hash": "{B_HASH}"}),
+        {"k": "B"},
+        "right_table.version_is_the_last",
+        UNANSWERED,
+        "resolved_join.no_stale_row",
+    ),
+    # ---- subscription store
+    "the hash of a subscription is flipped": case(
+        "subscription_store",
+        Update("_fk_pk_id = 2", {"_fk_hash": WRONG_HASH}),
+        {"id": 2},
+        "subscription_store.hash_is_that_of_the_changelog_row",
+        UNANSWERED,
+        "resolved_join.no_stale_row",
+    ),
+    "a subscription is to another right key": case(
+        "subscription_store",
+        Update("_fk_pk_id = 2", {"_fk_fk_k": "'B'"}),
+        {"id": 2},
+        "subscription_store.foreign_key_is_that_of_the_changelog_row",
+        UNANSWERED,
+        "resolved_join.no_stale_row",
+    ),
+    "a subscription is there twice": case(
+        "subscription_store", Copy("_fk_pk_id = 2"), {"id": 2}, "subscription_store.one_row_per_left_key"
+    ),
+    "a subscription is gone": case(
+        "subscription_store",
+        Delete("_fk_pk_id = 2"),
+        {"id": 2},
+        "subscription_store.no_missing_row",
+        "resolved_join.no_row_for_a_deleted_key",
+    ),
+    "a subscription is of a batch that never was": case(
+        "subscription_store",
+        Update("_fk_pk_id = 2", {"_fk_owner": "7"}),
+        {"id": 2},
+        "subscription_store.owner_has_its_row",
+        "subscription_store.version_is_the_last",
+    ),
+    "a deleted left row comes back": case(
+        "subscription_store",
+        Update(
+            "_fk_pk_id = 1",
+            {"_fk_owner": "1", "_fk_sequence": OF_BATCH_1, "_fk_fk_k": "'B'", "_fk_hash": "{1_HASH}"},
+        ),
+        {"id": 1},
+        "subscription_store.version_is_the_last",
+        "subscription_store.instruction_is_that_of_the_change",
+        UNANSWERED,
+        "resolved_join.no_missing_row",
+    ),
+    "a subscription asks for less than its change": case(
+        "subscription_store",
+        Update("_fk_pk_id = 0", {"_fk_instruction": "'PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE'"}),
+        {"id": 0},
+        "subscription_store.instruction_is_that_of_the_change",
+    ),
+    "a subscription is of an older generation": case(
+        "subscription_store",
+        Update("_fk_pk_id = 0", {"_fk_generation": "4"}),
+        {"id": 0},
+        "subscription_store.version_is_the_last",
+    ),
+    "a subscription of a key that nobody sent": case(
+        "subscription_store",
+        Copy("_fk_pk_id = 2", {"_fk_pk_id": "99"}),
+        {"id": 99},
+        "subscription_store.owner_has_its_row",
+        UNANSWERED,
+        "resolved_join.no_missing_row",
+    ),
+    # ---- responses
+    "the only response to a pair is dropped": case(
+        "responses",
+        Delete("_fk_pk_id = 9"),
+        {"id": 9},
+        UNANSWERED,
+        "responses.rows_are_those_counted",
+        UNDECIDED,
+    ),
+    "a response to an older pair is dropped": case(
+        "responses",
+        Delete("_fk_pk_id = 0 AND _fk_batch = 1"),
+        {"batch": 1},
+        "responses.rows_are_those_counted",
+        UNDECIDED,
+    ),
+    "a response is there twice": case(
+        "responses",
+        Copy("_fk_pk_id = 9"),
+        {"id": 9, "batch": 2, "cause": "left"},
+        "responses.one_answer_per_key_and_cause",
+        "responses.rows_are_those_counted",
+        UNDECIDED,
+    ),
+    "a response is about another left row": case(
+        "responses", Update("_fk_pk_id = 9", {"_fk_left_hash": WRONG_HASH}), {"id": 9}, UNANSWERED, UNDECIDED
+    ),
+    "a response is about another right row": case(
+        "responses",
+        Update("_fk_pk_id = 3 AND _fk_batch = 2", {"_fk_right_hash": WRONG_HASH}),
+        {"id": 3},
+        UNANSWERED,
+        UNDECIDED,
+    ),
+    # ---- the result
+    "a result row is of an older left row": case(
+        "resolved_join",
+        Update("id = 2", {"_fk_left_hash": WRONG_HASH}),
+        {"id": 2},
+        "resolved_join.no_stale_row",
+    ),
+    "a result row is of an older right row": case(
+        "resolved_join",
+        Update("id = 3", {"_fk_right_hash": WRONG_HASH, "name": "'second'"}),
+        {"id": 3},
+        "resolved_join.no_stale_row",
+        PROOF,
+    ),
+    "a result row keeps an old right value": case(
+        "resolved_join", Update("id = 3", {"name": "'second'"}), {"id": 3}, PROOF
+    ),
+    "a result row has another foreign key": case(
+        "resolved_join",
+        Update("id = 3", {"_fk_fk_k": "'A'"}),
+        {"id": 3},
+        "resolved_join.foreign_key_is_the_current_one",
+    ),
+    "a result row is there twice": case(
+        "resolved_join", Copy("id = 3"), {"id": 3}, "resolved_join.one_row_per_left_key", PROOF
+    ),
+    "a result row is gone": case("resolved_join", Delete("id = 3"), {"id": 3}, "resolved_join.no_missing_row", PROOF),
+    "a result row of a deleted key": case(
+        "resolved_join",
+        Copy("id = 3", {"id": "1", "_fk_pk_id": "1"}),
+        {"id": 1},
+        "resolved_join.no_row_for_a_deleted_key",
+        PROOF,
+    ),
+    "an inner row without a match": case(
+        "resolved_join",
+        Copy("id = 3", {"id": "23", "_fk_pk_id": "23", "_fk_fk_k": "'C'", "name": "'third'"}),
+        {"id": 23},
+        "resolved_join.no_inner_row_without_match",
+        PROOF,
+    ),
+    "a verdict is gone": case("verdicts", Delete("_fk_pk_id = 9"), {"id": 9, "batch": 2, "cause": "left"}, UNDECIDED),
+    "a verdict is no verdict": case(
+        "verdicts",
+        Update("_fk_pk_id = 9", {"_fk_verdict": "'perhaps'"}),
+        {"id": 9, "batch": 2, "cause": "left"},
+        UNDECIDED,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
+    """An inner join with its history done batch by batch; nobody changes it."""
+    pipeline = make(tmp_path_factory.mktemp("whole"), spark)
+    pipeline.run("0,1,2")
+    return pipeline
+
+
+READS: dict[Stage, set[str]] = {
+    LOG: {"left_changelog"},
+    RIGHT: {"right_changelog", "right_table"},
+    STORE: {"left_changelog", "subscription_store", "subscribers"},
+    ANSWERS: {"subscription_store", "subscribers", "right_table", "responses"},
+    RESULT: {
+        *("left_changelog", "right_changelog", "right_table", "subscription_store"),
+        *("responses", "resolved_join", "verdicts"),
+    },
+}
+"""The tables that the checks of a stage look at where nothing is due: its own, and some upstream of it."""
+
+
+def scan(
+    pipeline: Pipeline, batches: BatchRange | None = None, stages: Iterable[Stage] = Stage
+) -> dict[Stage, Violations]:
+    return {stage: violations(pipeline, stage, batches) for stage in stages}
+
+
+def red(found: Mapping[Stage, Violations]) -> dict[str, list[Any]]:
+    """The checks of rows that fail, with the keys of their samples."""
+    return {
+        f"{stage}.{name}": [json.loads(r["key"]) if isinstance(r["key"], str) else r["key"] for r in finding.sample]
+        for stage, one in found.items()
+        for name, finding in one.findings.items()
+        if finding.value and not name.endswith("share_is_low")
+    }
+
+
+def with_hashes(mutation: Mutation, pipeline: Pipeline) -> Mutation:
+    """The hashes that rows had in batch 1, put in."""
+    if not isinstance(mutation, Update):
+        return mutation
+    hashes = {}
+    for table, key in (("left_changelog", "id"), ("right_changelog", "k")):
+        for row in pipeline.table(table).where("_fk_batch = 1 AND _fk_hash IS NOT NULL").collect():
+            hashes[f"{{{row[key]}_HASH}}"] = f"UNHEX('{bytes(row['_fk_hash']).hex()}')"
+    return Update(mutation.where, {column: hashes.get(sql, sql) for column, sql in mutation.values.items()})
+
+
+def test_all_is_green_after_a_run(whole: Pipeline) -> None:
+    found = scan(whole)
+    assert red(found) == {}
+    assert [one.rows for one in found.values()] == [18, 4, 15, 19, 8]
+    assert not any(finding.pending for one in found.values() for finding in one.findings.values())
+    for batch in range(3):
+        assert red(scan(whole, BatchRange.of(batch))) == {}
+    assert red(scan(whole, BatchRange.of(0, 2))) == {}
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("batches", [None, BatchRange.of(1)], ids=["full", "batch"])
+def test_a_check_reads_no_table_downstream_of_its_stage(
+    whole: Pipeline, stage: Stage, batches: BatchRange | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+    with mutated(monkeypatch, {}, read):
+        violations(whole, stage, batches)
+    assert stage.value in read
+    assert read <= READS[stage]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_corrupted_row_turns_the_stated_checks_red(
+    whole: Pipeline, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = CASES[name]
+    with mutated(monkeypatch, {wanted.table: with_hashes(wanted.mutation, whole)}):
+        # The others do not read the table: see the test before.
+        found = scan(whole, stages=[stage for stage in Stage if wanted.table in READS[stage]])
+    turned = red(found)
+    assert set(turned) == {wanted.check, *wanted.others}
+    assert wanted.key in turned[wanted.check]
+    rows = [row for one in found.values() for finding in one.findings.values() for row in finding.sample]
+    assert all(row["found"] != row["expected"] for row in rows)

@@ -1,0 +1,90 @@
+"""A small join with a history: inserts, updates, a moved foreign key, deletes, a truncate, on both sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.skipping import Condition
+from fk_pipeline.tables.warehouse import Warehouse
+from tests.mutations import Mutation
+
+PIPELINE_FILE = """
+name: checked
+join: {join}
+left: {{path: left, format: rows, schema: "id INT, ref STRING, v STRING, note STRING", key: id, op_column: op,
+       foreign_key: UPPER(ref)}}
+right: {{path: right, format: rows, schema: "k STRING, name STRING, note STRING", key: k, op_column: op}}
+select: [id, v, name]
+"""
+
+Row = dict[str, Any]
+
+
+def left(id_: int, ref: str | None = None, v: str = "v", op: str = "u") -> Row:
+    return {"op": op, "id": id_} | ({} if op == "d" else {"ref": ref, "v": v, "note": "n"})
+
+
+def right(k: str, name: str | None = None) -> Row:
+    return {"op": "d", "k": k} if name is None else {"op": "u", "k": k, "name": name, "note": "n"}
+
+
+HISTORY: dict[str, Sequence[Row]] = {
+    "left/0.jsonl": [left(70, "a"), left(71, "b")],
+    "right/0.jsonl": [right("A", "zeroth"), right("Z", "zeroth")],
+    "left/1.jsonl": [
+        {"op": "t"},
+        *(left(i, "ab"[i % 2]) for i in range(8)),
+        left(20, "nowhere"),
+        left(21),
+        left(22, op="d"),
+        left(23, "c"),
+    ],
+    "right/1.jsonl": [{"op": "t"}, right("A", "first"), right("B", "second"), right("C", "third")],
+    "left/2.jsonl": [left(0, "b", "w"), left(1, op="d"), left(9, "a")],
+    "right/2.jsonl": [right("B", "changed"), right("C")],
+}
+"""Key 70 and 71 were truncated; 20 has no match, 21 no foreign key, 22 was never seen alive; 23 lost its right row."""
+
+
+def land(folder: Path, files: Mapping[str, Sequence[Row]]) -> None:
+    for name, rows in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def make(folder: Path, spark: SparkSession, join: str = "inner", more: str = "") -> Pipeline:
+    """The pipeline, landed and not run."""
+    (folder / "pipeline.yaml").write_text(PIPELINE_FILE.format(join=join) + more)
+    land(folder, HISTORY)
+    return Pipeline(load_spec(folder / "pipeline.yaml"), spark)
+
+
+@contextmanager
+def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | None = None) -> Iterator[None]:
+    """Whoever reads these tables reads them changed; `seen` gets the names of all tables that are read."""
+    read = Warehouse.read
+
+    def changed(
+        self: Warehouse, table: Table, version: int | None = None, where: Sequence[Condition] = ()
+    ) -> DataFrame:
+        if seen is not None:
+            seen.add(table.name)
+        if table.name not in changes:
+            return read(self, table, version, where)
+        rows = changes[table.name].of(read(self, table, version))
+        for condition in where:
+            rows = rows.where(condition.sql())
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "read", changed)
+        yield

@@ -1,0 +1,59 @@
+"""Changes that no stage makes: to rows of a table in memory, or of the stored Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+@dataclass(frozen=True)
+class Update:
+    """Some rows get other values: SQL by column."""
+
+    where: str
+    values: Mapping[str, str]
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        changed = {
+            c: F.expr(f"IF({self.where}, {sql}, `{c}`)").cast(frame.schema[c].dataType)
+            for c, sql in self.values.items()
+        }
+        return frame.select(*[changed.get(c, F.col(f"`{c}`")).alias(c) for c in frame.columns])
+
+    def sql(self, table: str) -> str:
+        return f"UPDATE {table} SET {', '.join(f'`{c}` = {sql}' for c, sql in self.values.items())} WHERE {self.where}"
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Some rows are gone."""
+
+    where: str
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        return frame.where(f"NOT COALESCE({self.where}, FALSE)")
+
+    def sql(self, table: str) -> str:
+        return f"DELETE FROM {table} WHERE {self.where}"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Some rows are there once more, with other values."""
+
+    where: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        return frame.unionByName(Update("TRUE", self.values).of(frame.where(self.where)))
+
+    def sql(self, table: str) -> str:
+        return f"INSERT INTO {table} BY NAME SELECT * EXCEPT ({', '.join(self.values)}), " + (
+            ", ".join(f"{sql} AS `{c}`" for c, sql in self.values.items()) + f" FROM {table} WHERE {self.where}"
+        )
+
+
+Mutation = Update | Delete | Copy

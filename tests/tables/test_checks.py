@@ -1,0 +1,109 @@
+"""How long a failed check counts, and what it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fk_pipeline.cdc.landing import READER_VERSION
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.tables.ledger import LandedFile, Ledger
+
+STORE, LOG = Stage.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger of batches 1 to 3, nothing of them run."""
+    made = Ledger(str(tmp_path), UPSTREAM, SIDE_OF, READER_VERSION)
+    files = [LandedFile(f"{n}.jsonl", Side.LEFT, BatchId(n), 1, "then", str(n)) for n in (1, 2, 3)]
+    made.record_files([("discovered", file) for file in files])
+    return made
+
+
+def say(ledger: Ledger, stage: Stage = STORE, name: str = "a_rule", **what: Any) -> None:
+    row = {"stage": stage.value, "name": name, "severity": "critical", "depth": "full", "first": None, "last": None}
+    ledger.record_checks([row | {"passed": False, "value": 1.0, "pending": 0, "batches": [2], "cure": "run"} | what])
+
+
+def failed(ledger: Ledger) -> list[tuple[str, int | None]]:
+    ledger.entries.forget()
+    ledger.refresh()
+    return [(one.name, one.batch) for one in ledger.failed_checks()]
+
+
+def run(ledger: Ledger, stage: Stage, batch: int) -> None:
+    ledger.start(stage, [BatchId(batch)], "r")
+    ledger.succeed({batch: {}}, {}, 0.0)
+
+
+def test_a_failed_check_stops_every_stage_downstream_for_its_batch_and_nothing_else(ledger: Ledger) -> None:
+    say(ledger)
+    for stage in Stage:
+        found = [(str(one)) for one in ledger.refusing(stage, [1, 2, 3])]
+        stopped = stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)
+        assert found == (["batch 2 failed check a_rule of subscription_store"] if stopped else [])
+    assert ledger.refusing(Stage.RESPONSES, [1, 3]) == []
+
+
+def test_one_that_lies_at_no_batch_stops_all_of_them(ledger: Ledger) -> None:
+    say(ledger, batches=[])
+    assert failed(ledger) == [("a_rule", None)]
+    assert [str(one) for one in ledger.refusing(Stage.RESPONSES, [3])] == [
+        "the table failed check a_rule of subscription_store"
+    ]
+    assert ledger.refusing(Stage.RESPONSES, []) == []
+
+
+def test_a_batch_check_without_a_batch_of_its_own_is_laid_at_those_it_looked_at(ledger: Ledger) -> None:
+    say(ledger, depth="batch", first=2, last=9, batches=[])
+    assert failed(ledger) == [("a_rule", 2), ("a_rule", 3)]
+
+
+def test_warnings_stop_nothing(ledger: Ledger) -> None:
+    say(ledger, severity="warning")
+    assert failed(ledger) == []
+
+
+def test_it_counts_until_a_check_that_looks_as_far_passes(ledger: Ledger) -> None:
+    say(ledger)
+    say(ledger, name="another", passed=True, batches=[])
+    say(ledger, stage=LOG, passed=True, batches=[])
+    say(ledger, depth="batch", first=2, last=2, passed=True, batches=[])
+    assert failed(ledger) == [("a_rule", 2)]
+    say(ledger, passed=True, batches=[])
+    assert failed(ledger) == []
+    say(ledger, depth="batch", first=1, last=2)
+    say(ledger, depth="batch", first=3, last=3, passed=True, batches=[])
+    assert failed(ledger) == [("a_rule", 2)]
+    say(ledger, depth="batch", first=2, last=3, passed=True, batches=[])
+    assert failed(ledger) == []
+
+
+@pytest.mark.parametrize(("cure", "after_a_run"), [("run", []), ("source", []), ("rebuild", [("a_rule", 2)])])
+def test_it_counts_until_what_mends_it_was_done(ledger: Ledger, cure: str, after_a_run: list[tuple[str, int]]) -> None:
+    say(ledger, cure=cure)
+    run(ledger, STORE, 1)
+    run(ledger, LOG, 2)
+    assert failed(ledger) == [("a_rule", 2)]
+    run(ledger, STORE, 2)
+    assert failed(ledger) == after_a_run
+    say(ledger, cure=cure)
+    rebuilt = {"rebuild_id": "x", "source": "changelog", "rows": {}, "seconds": {}, "fingerprints": {}}
+    ledger.record_rebuild("finished", **(rebuilt | {"stages": ["responses"]}))
+    assert failed(ledger) == [("a_rule", 2)]
+    ledger.record_rebuild("finished", **(rebuilt | {"stages": ["subscription_store"]}))
+    assert failed(ledger) == []
+
+
+def test_it_counts_until_somebody_waives_it_and_again_when_it_fails_again(ledger: Ledger) -> None:
+    say(ledger, batches=[1, 2])
+    say(ledger, name="another", batches=[])
+    ledger.waive(ledger.refusing(Stage.RESPONSES, [2]), "the source is wrong, and knows")
+    assert failed(ledger) == [("a_rule", 1)]
+    reasons = {row["reason"] for row in ledger.entries.rows("checks") if row["event"] == "waived"}
+    assert reasons == {"the source is wrong, and knows"}
+    say(ledger, batches=[2])
+    assert failed(ledger) == [("a_rule", 2)]
