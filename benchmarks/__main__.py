@@ -23,6 +23,7 @@ from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
+CHECKS, PROOF = "checks of the batch", "full checks"
 
 
 @dataclass
@@ -98,6 +99,9 @@ class Bench:
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
                 self._recompute(measured)
         backlog = self._backlog() if self.options.backlog else []
+        if self.options.checks:
+            load.add(PROOF, self.ours.check(None))
+            say(f"full checks: {load.seconds[PROOF][-1]:.2f} s {self.ours.stages_checked}")
         if self.kafka is not None:
             others = [batch for batch in range(1, self.workload.batches + 1) if batch not in backlog]
             phases = [("initial load", [0]), ("others", others), ("backlog", backlog)]
@@ -118,6 +122,9 @@ class Bench:
             self.measured.append(measured)
         taken = self.ours.run(batches)
         measured.add(OURS, taken)
+        if self.options.checks and case != "initial load":
+            measured.add(CHECKS, self.ours.check(batches))
+            say(f"  its checks: {measured.seconds[CHECKS][-1]:.2f} s {self.ours.stages_checked}")
         measured.stages.append(dict(self.ours.stages))
         say(f"{case}: batch {batches}, {events:,} changes: {taken:.2f} s {self.ours.stages}")
         return measured
@@ -168,6 +175,11 @@ def report(bench: Bench, out: Path) -> None:
     for measured in bench.measured:
         ratios = [measured.ratio(other) for other in others]
         print(f"{measured.case:24}" + "".join(f"{'' if r is None else f'{r:.2f}':>18}" for r in ratios))
+    for measured in bench.measured:
+        for name in (CHECKS, PROOF):
+            mine, checks = measured.median(OURS), measured.median(name)
+            if mine is not None and checks is not None:
+                print(f"{name} by our seconds, {measured.case}: {checks / mine:.2f}")
     options = {k: v for k, v in vars(bench.options).items() if k not in ("out", "folder")}
     out.parent.mkdir(parents=True, exist_ok=True)
     found = {"options": options, "measured": [asdict(m) for m in bench.measured]}
@@ -204,6 +216,7 @@ def main() -> None:
     )
     parser.add_argument("--backlog", type=int, default=0, help="left changes of ten batches that run as one range")
     parser.add_argument("--kafka-limit", type=int, default=0, help="seconds per phase of Kafka Streams; 0: without it")
+    parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--warm", type=int, default=2, help="small batches before anything is timed")
     parser.add_argument("--memory", default="4g", help="of the Spark driver")

@@ -120,6 +120,7 @@ def check(
     only: Collection[str] | None = None,
     validator: Validator | None = None,
     proof: VerifyReport | None = None,
+    check_id: str | None = None,
 ) -> Checked:
     """Checks the tables of a stage, and records the verdict.
 
@@ -130,6 +131,7 @@ def check(
         only: these expectations; default: all.
         validator: a context of Great Expectations, say one that writes Data Docs.
         proof: a verification that was made already.
+        check_id: of the run that checks several stages.
 
     Raises:
         StateError: the stored tables do not fit the pipeline file.
@@ -155,7 +157,7 @@ def check(
             text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
             results.append(CheckResult(mine.name, text, severity, Cure.SOURCE, outcome, finding))
     checked = Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
-    _record(pipeline, checked)
+    _record(pipeline, checked, check_id)
     return checked
 
 
@@ -176,11 +178,12 @@ def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None
     return current_rows(runner.warehouse.read(table), spec.side(side)).select(*columns)
 
 
-def _record(pipeline: Pipeline, checked: Checked) -> None:
+def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
     """The verdict, for the stages that come after."""
     batches = checked.batches
     pipeline.ledger().record_checks(
         {
+            "check_id": check_id,
             "stage": checked.stage.value,
             "name": one.name,
             "severity": one.severity,

@@ -71,7 +71,7 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
         docs = spec.docs_folder
         batches = batches_of(context.run.tags)
         validator = Validator(docs / stage if docs is not None and batches is None else None)
-        checked = check(pipeline, stage, batches, only=chosen, validator=validator)
+        checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run_id)
         for one in checked.results:
             if one.outcome.problem is None:
                 yield _result(key, one, checked, validator)

@@ -51,9 +51,9 @@ class Copy:
         return frame.unionByName(Update("TRUE", self.values).of(frame.where(self.where)))
 
     def sql(self, table: str) -> str:
-        return f"INSERT INTO {table} BY NAME SELECT * EXCEPT ({', '.join(self.values)}), " + (
-            ", ".join(f"{sql} AS `{c}`" for c, sql in self.values.items()) + f" FROM {table} WHERE {self.where}"
-        )
+        others = f" EXCEPT ({', '.join(self.values)})" if self.values else ""
+        changed = "".join(f", {sql} AS `{c}`" for c, sql in self.values.items())
+        return f"INSERT INTO {table} BY NAME SELECT *{others}{changed} FROM {table} WHERE {self.where}"
 
 
 Mutation = Update | Delete | Copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ SHOWN = 3
 
 def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -> tuple[list[Checked], Path | None]:
     """Checks every stage at full depth; the first page of the Data Docs, if they are wanted."""
-    validator = Validator(docs)
-    return [check(pipeline, stage, validator=validator, proof=report) for stage in Stage], validator.index
+    validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
+    checked = [check(pipeline, stage, validator=validator, proof=report, check_id=check_id) for stage in Stage]
+    return checked, validator.index
 
 
 def as_json(report: VerifyReport, checked: list[Checked], index: Path | None) -> dict[str, Any]:

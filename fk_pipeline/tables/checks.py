@@ -1,7 +1,7 @@
 """What checks have said of the batches, as far as it still counts.
 
 A check that failed counts until a check of the same name passes, looking at least as far; until what mends it was done;
-or until somebody waives it.
+or until somebody waives it. What lies downstream of it and was found with it is its consequence, and counts no longer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class FailedCheck:
     depth: str
     value: float
     entry: int
+    check_id: str | None = None
+    """Of the run that checked several stages."""
 
     @property
     def batches(self) -> list[int]:
@@ -47,6 +49,7 @@ class CheckLog:
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int | None], FailedCheck] = {}
+        self._found_with: dict[str, list[FailedCheck]] = {}
 
     def fold(self, row: Mapping[str, Any], known: Iterable[int]) -> None:
         """Takes a row into account; `known` are the batches that there are."""
@@ -66,10 +69,17 @@ class CheckLog:
             return
         looked_at = [None] if whole else [b for b in known if row["first"] <= b <= row["last"]]
         for batch in row["batches"] or looked_at:
-            self._failed[(*place, batch)] = FailedCheck(
-                *place, batch, row["cure"], row["depth"], row["value"], row["entry"]
+            failed = self._failed[(*place, batch)] = FailedCheck(
+                *place, batch, row["cure"], row["depth"], row["value"], row["entry"], row.get("check_id")
             )
+            if failed.check_id is not None:
+                self._found_with.setdefault(failed.check_id, []).append(failed)
 
     def failed(self) -> list[FailedCheck]:
         """Everything that failed and did not pass since: whole tables, then by batch."""
         return sorted(self._failed.values(), key=lambda one: (one.batch is not None, one.batch, one.stage, one.name))
+
+    def found_with(self, one: FailedCheck) -> list[FailedCheck]:
+        """What the same run found for the same batch."""
+        found = self._found_with.get(one.check_id or "", [])
+        return [other for other in found if None in (one.batch, other.batch) or one.batch == other.batch]

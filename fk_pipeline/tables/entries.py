@@ -84,6 +84,7 @@ CHECKS = pa.schema(
         ("entry", pa.int64()),
         ("recorded_at", _TIME),
         ("event", pa.string()),
+        ("check_id", pa.string()),
         ("stage", pa.string()),
         ("name", pa.string()),
         ("severity", pa.string()),

@@ -368,7 +368,14 @@ class Ledger:
 
     def failed_checks(self) -> list[FailedCheck]:
         """The batches that failed a critical check, and have neither been mended nor waived since."""
-        return [one for one in self._checks.failed() if one.entry > self._mended(one)]
+        counting = [one for one in self._checks.failed() if one.entry > self._mended(one)]
+
+        def lifted(one: FailedCheck) -> bool:
+            """It was found with something upstream that does not count any more."""
+            upstream = self._all_upstream(one.stage)
+            return any(other.stage in upstream and other not in counting for other in self._checks.found_with(one))
+
+        return [one for one in counting if not lifted(one)]
 
     def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
         """The failed checks upstream of a stage for which it does not run for some batches."""

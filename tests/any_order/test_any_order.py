@@ -12,16 +12,12 @@ from tests.any_order.machine import AnyOrder
 pytestmark = pytest.mark.spark
 
 
-def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession) -> None:
-    class Short(AnyOrder):
-        session = spark
-        totals = AnyOrder.totals.__class__()
-
+def run_schedules(machine: type[AnyOrder], schedules: int, steps: int) -> None:
     run_state_machine_as_test(
-        Short,
+        machine,
         settings=settings(
-            max_examples=3,
-            stateful_step_count=5,
+            max_examples=schedules,
+            stateful_step_count=steps,
             deadline=None,
             derandomize=True,
             database=None,
@@ -30,5 +26,26 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession) -> None:
+    class Short(AnyOrder):
+        session = spark
+        totals = AnyOrder.totals.__class__()
+
+    run_schedules(Short, schedules=3, steps=5)
     assert Short.totals["schedules"] >= 3
     assert Short.totals["crashes"] + Short.totals["failed stages"] > 0
+
+
+@pytest.mark.slow
+def test_no_legal_state_on_the_way_turns_a_check_red(spark: SparkSession) -> None:
+    class Checked(AnyOrder):
+        session = spark
+        worlds = 20
+        checks = 0.5
+        totals = AnyOrder.totals.__class__()
+
+    run_schedules(Checked, schedules=9, steps=7)
+    assert Checked.totals["states checked"] >= 20
+    assert Checked.totals["rows pending in checks"] > 0

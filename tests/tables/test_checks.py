@@ -107,3 +107,12 @@ def test_it_counts_until_somebody_waives_it_and_again_when_it_fails_again(ledger
     assert reasons == {"the source is wrong, and knows"}
     say(ledger, batches=[2])
     assert failed(ledger) == [("a_rule", 2)]
+
+
+def test_what_was_found_with_something_upstream_goes_with_it(ledger: Ledger) -> None:
+    say(ledger, stage=Stage.RESPONSES, name="downstream", cure="rebuild", check_id="x", batches=[1, 2])
+    say(ledger, stage=STORE, check_id="x")
+    say(ledger, stage=Stage.RESPONSES, name="another day", cure="rebuild", check_id="y")
+    assert failed(ledger) == [("downstream", 1), ("another day", 2), ("downstream", 2), ("a_rule", 2)]
+    run(ledger, STORE, 2)
+    assert failed(ledger) == [("downstream", 1), ("another day", 2)]

@@ -81,9 +81,9 @@ def compare(cases: list[Case], session: SparkSession) -> int:
 
 
 def test_every_kind_of_left_change(spark: SparkSession) -> None:
-    cases = [case for case in joins() if case.name.startswith("transition-") and len(case.events) <= 5]
+    cases = [case for case in joins() if case.name.startswith("transition-") and len(case.events) <= 4]
     assert {case.join for case in cases} == {"inner", "left"}
-    assert compare(cases, spark) > 150
+    assert compare(cases, spark) > 100
 
 
 @pytest.mark.slow

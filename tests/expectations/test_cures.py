@@ -1,0 +1,65 @@
+"""Stored tables are corrupted, the checks say so, and what they say mends it does mend it."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from expectations.checking import check
+from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.stages.runner import check_failed
+from fk_pipeline.tables.settings import settings, suiting
+from tests.expectations.test_mutations import CASES, with_hashes
+from tests.expectations.world import make
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
+    pipeline = make(tmp_path_factory.mktemp("whole"), spark)
+    pipeline.run("0,1,2")
+    return pipeline
+
+
+def red(pipeline: Pipeline) -> set[str]:
+    """Checks everything, and records it; the critical expectations that do not hold."""
+    check_id = uuid.uuid4().hex
+    return {f"{stage}.{one.name}" for stage in Stage for one in check(pipeline, stage, check_id=check_id).failed}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_failed_check_names_mends_it(whole: Pipeline, tmp_path: Path, name: str) -> None:
+    wanted = CASES[name]
+    folder = shutil.copytree(whole.spec.file.parent, tmp_path / "own")
+    pipeline = Pipeline(load_spec(folder / "pipeline.yaml"), whole.session)
+    table = f"delta.`{pipeline.runner.warehouse.path(wanted.table)}`"
+    with settings(pipeline.session, suiting(0)):
+        pipeline.session.sql(with_hashes(wanted.mutation, pipeline).sql(table))
+    assert red(pipeline) == {wanted.check, *wanted.others}
+    tried: list[str] = []
+    while failed := pipeline.ledger().failed_checks():
+        # The most upstream one first, as an operator would.
+        first = min(failed, key=lambda one: list(Stage).index(Stage(one.stage)))
+        told = str(check_failed([first], pipeline.spec))
+        tried.append(told)
+        assert len(tried) < 6, "\n".join(tried)
+        if f"fk-pipeline run {pipeline.spec.file} --batches {first.batch}" in told:
+            pipeline.run(str(first.batch))
+        else:
+            assert f"fk-pipeline rebuild {pipeline.spec.file} --stages {first.stage}" in told
+            pipeline.rebuild("changelog", [first.stage])
+        try:
+            pipeline.run()
+        except CheckFailedError:
+            continue
+        assert not red(pipeline), "\n".join(tried)
+    assert not red(pipeline)
+    assert pipeline.verify().ok
