@@ -31,6 +31,11 @@ def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
     return any(key.path[0] == spec.name for key in run.asset_selection or ())
 
 
+def _failed_for(run: DagsterRun, span: dict[str, str]) -> bool:
+    """A run that failed, over the same range of batches."""
+    return run.is_failure and all(run.tags.get(name) == value for name, value in span.items())
+
+
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
     """Adds the partition of every batch, and requests one run over the first range of batches with work due."""
 
@@ -53,8 +58,9 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         ledger = pipeline.ledger()
         add_partitions(context.instance, spec, ledger.batches)
         work = {stage: ledger.due(stage) for stage in Stage}
-        refused = [failed for stage, batches in work.items() for failed in ledger.refusing(stage, batches)]
-        due: set[BatchId] = {b for stage, batches in work.items() for b in batches if not ledger.refusing(stage, [b])}
+        allowed = {stage: ledger.not_refused(stage, batches) for stage, batches in work.items()}
+        refused = [failed for _, refusing in allowed.values() for failed in refusing]
+        due: set[BatchId] = {batch for batches, _ in allowed.values() for batch in batches}
         if ledger.open_rebuild is not None:  # any run swaps in the rest
             due |= set(ledger.batches[:1])
         if not due and refused:
@@ -74,16 +80,23 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         if active:
             return SkipReason(f"run {active[0].run_id} is active; {len(due)} batches wait for it")
         first = next(contiguous(due, ledger.batches))
+        span = {
+            "dagster/asset_partition_range_start": first.first.key,
+            "dagster/asset_partition_range_end": first.last.key,
+        }
+        last = context.instance.get_runs(RunsFilter(job_name=job.name), limit=MAX_FAILURES)
+        if len(last) == MAX_FAILURES and all(_failed_for(run, span) for run in last):
+            return SkipReason(
+                f"the last {MAX_FAILURES} runs for batches {first} failed, the last is {last[0].run_id}: "
+                "mend what it says and start one by hand; the sensor then goes on"
+            )
         attempts = sum(ledger.state(stage, b).attempts for stage in Stage for b in ledger.batches if b in first)
         lists = sum(row["version"] for (b, _), row in ledger.lists.items() if b in first)
         return SensorResult(
             run_requests=[
                 RunRequest(
                     run_key=f"{first.first.key}..{first.last.key} lists {lists} attempts {attempts}",
-                    tags={
-                        "dagster/asset_partition_range_start": first.first.key,
-                        "dagster/asset_partition_range_end": first.last.key,
-                    },
+                    tags=span,
                 )
             ]
         )

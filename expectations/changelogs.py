@@ -150,11 +150,13 @@ def counted_view(
         excused: batches whose run is due.
         within: the batches that are looked at; None for all.
     """
+    due = {int(batch) for batch in excused}
+    known = sorted({*counted, *due})
     expected = pa.table(
         {
-            "batch": pa.array(list(counted), pa.int32()),
-            "expected": pa.array(list(counted.values()), pa.int64()),
-            "due": pa.array([b in set(excused) for b in counted], pa.bool_()),
+            "batch": pa.array(known, pa.int32()),
+            "expected": pa.array([counted.get(batch, 0) for batch in known], pa.int64()),
+            "due": pa.array([batch in due for batch in known], pa.bool_()),
         }
     )
     stored = table.groupBy(F.col(s.BATCH).alias("batch")).agg(F.count("*").alias("found"))

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.scan import Finding
-from expectations.suites import Cure, Depth, Severity, suite_of
+from expectations.suites import SUITES, Cure, Depth, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
-from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError
+from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, quote
@@ -104,12 +104,25 @@ class Checked:
 
 
 def own_suite(spec: PipelineSpec, stage: Stage) -> tuple[OwnExpectation, ...]:
-    """The user's expectations that are checked with a stage."""
-    return {
+    """The user's expectations that are checked with a stage.
+
+    Raises:
+        PipelineFileError: one has the name of one of ours.
+    """
+    own = {
         Stage.LEFT_CHANGELOG: spec.expectations.left,
         Stage.RIGHT_TABLE: spec.expectations.right,
         Stage.RESOLVED_JOIN: spec.expectations.resolved_join,
     }.get(stage, ())
+    ours = {one.name for one in SUITES[stage]}
+    for one in own:
+        if one.name in ours:
+            raise PipelineFileError(
+                f"an expectation is called {one.name!r}, as one of {stage} is already",
+                where=str(spec.file),
+                fix="give it another name",
+            )
+    return own
 
 
 def check(
@@ -142,6 +155,7 @@ def check(
     own = [one for one in own_suite(spec, stage) if only is None or one.name in only]
     found = violations(pipeline, stage, batches, proof)
     validator = validator or Validator()
+    suite = [one for one in suite if one.name in found.findings]
     outcomes = validator.assert_found(spec.name, stage, found.frame(), suite, spec.settings, found.findings)
     results = [
         CheckResult(
@@ -179,27 +193,50 @@ def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None
 
 
 def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
-    """The verdict, for the stages that come after."""
-    batches = checked.batches
-    pipeline.ledger().record_checks(
-        {
-            "check_id": check_id,
-            "stage": checked.stage.value,
+    """The verdict, for the stages that come after: what failed, what lifts a failure, and one row for the whole."""
+    ledger, span = pipeline.ledger(), checked.batches
+    failed_before = {one.name for one in ledger.failed_checks() if one.stage == checked.stage}
+    same = {
+        "check_id": check_id,
+        "stage": checked.stage.value,
+        "depth": checked.depth.value,
+        "first": None if span is None else int(span.first),
+        "last": None if span is None else int(span.last),
+        "seconds": checked.seconds,
+    }
+    rows = [
+        same
+        | {
             "name": one.name,
             "severity": one.severity,
-            "depth": checked.depth.value,
-            "first": None if batches is None else int(batches.first),
-            "last": None if batches is None else int(batches.last),
             "passed": one.outcome.passed,
             "value": float(one.finding.value),
             "pending": one.finding.pending,
-            "batches": list(one.finding.batches),
+            "batches": _lies_at(one.finding, checked, ledger.batches),
             "cure": one.cure.value,
-            "seconds": checked.seconds,
         }
         for one in checked.results
-        if one.outcome.problem is None
-    )
+        if one.failed or (one.outcome.passed and one.name in failed_before)
+    ]
+    whole = {
+        "name": "",
+        "severity": "summary",
+        "passed": not checked.failed and not checked.not_run,
+        "value": float(sum(one.outcome.passed for one in checked.results)),
+        "pending": sum(one.finding.pending for one in checked.results),
+    }
+    ledger.record_checks([*rows, same | whole])
+
+
+def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[int]:
+    """The batches that a failure is laid at; none where that cannot be said.
+
+    A check of some batches stops these at least, whatever batch a broken row is of.
+    """
+    here = [int(b) for b in known if checked.batches is not None and b in checked.batches]
+    if not set(finding.batches) <= set(map(int, known)):
+        return here
+    return sorted({*finding.batches, *([] if set(here) & set(finding.batches) else here)})
 
 
 def refuse(checked: Checked, pipeline: Pipeline) -> None:
@@ -214,7 +251,7 @@ def refuse(checked: Checked, pipeline: Pipeline) -> None:
     if names:
         failed = [one for one in pipeline.ledger().failed_checks() if one.stage == checked.stage and one.name in names]
         if failed:
-            raise check_failed(failed, pipeline.spec)
+            raise check_failed(failed, pipeline.spec, pipeline.ledger())
         raise CheckFailedError(f"check {checked.failed[0].name} failed", where=where)
     if checked.not_run:
         raise not_run(checked.not_run, where)

@@ -69,9 +69,9 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
         chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
         pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
         docs = spec.docs_folder
-        batches = batches_of(context.run.tags)
+        batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(f"{spec.name}_batches"))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
-        checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run_id)
+        checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run.run_id)
         for one in checked.results:
             if one.outcome.problem is None:
                 yield _result(key, one, checked, validator)
@@ -81,11 +81,22 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
     return check_stage
 
 
-def batches_of(tags: Mapping[str, str]) -> BatchRange | None:
-    """The batches that a run covers, by its tags; None for a run without partitions."""
+def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> BatchRange | None:
+    """The range that holds all batches of a run; None for a run without partitions.
+
+    Args:
+        tags: of the run.
+        partitions: all partitions in Dagster's order, that in which they were added: a range of Dagster's is one of it.
+    """
     first = tags.get("dagster/asset_partition_range_start") or tags.get("dagster/partition")
     last = tags.get("dagster/asset_partition_range_end") or first
-    return None if not first or not last else BatchRange(BatchId.from_key(first), BatchId.from_key(last))
+    if not first or not last:
+        return None
+    keys = {first, last}
+    if keys <= set(partitions):
+        places = sorted(partitions.index(key) for key in keys)
+        keys |= set(partitions[places[0] : places[-1] + 1])
+    return BatchRange(BatchId.from_key(min(keys)), BatchId.from_key(max(keys)))
 
 
 def _result(key: AssetKey, one: CheckResult, checked: Checked, validator: Validator) -> AssetCheckResult:

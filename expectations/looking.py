@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -18,8 +18,11 @@ from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import SMALL_ROWS, suiting
-from fk_pipeline.tables.skipping import Within
-from fk_pipeline.tables.warehouse import CommitInfo
+from fk_pipeline.tables.skipping import Condition, Within
+from fk_pipeline.tables.warehouse import CommitInfo, empty
+
+ABSENT = -1
+"""The version of a table that is not there."""
 
 FROM_UPSTREAM = (
     "left_changelog",
@@ -51,13 +54,33 @@ class Looked(StageTables):
         super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
         self.within = batches
         self._whole: dict[tuple[str, int | None], DataFrame] = {}
-        # Before and after: a run that ends while the tables are opened is due before, what it makes due is due after.
-        before = unfinished(pipeline, stage)
-        for name in FROM_UPSTREAM:
-            self._pin(self.table(name))
-        after = unfinished(pipeline, stage)
-        self.due = {one: sorted({*before[one], *after[one]}) for one in before}
+        self.index_fits = True
+        self.due = self._open(pipeline)
         """Per stage, this one and those upstream of it, the batches whose work explains a row."""
+
+    def _open(self, pipeline: Pipeline) -> dict[Stage, list[BatchId]]:
+        """Fixes the versions of all tables, of absent ones too; says what is due.
+
+        Raises:
+            StateError: a rebuild died while its tables were swapped in.
+        """
+        while True:
+            pipeline.refuse_half_swapped()
+            swaps = len(self.ledger.rebuilds)
+            # Before and after: a run that ends in between is due before, what it makes due is due after.
+            before = unfinished(pipeline, self.stage)
+            for name in FROM_UPSTREAM:
+                self._pin(self.table(name))
+                self.versions.setdefault(name, ABSENT)
+            after = unfinished(pipeline, self.stage)
+            if len(self.ledger.rebuilds) == swaps:
+                return {one: sorted({*before[one], *after[one]}) for one in before}
+            self.versions = {}
+
+    def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
+        if self.versions.get(table.name) == ABSENT:
+            return empty(self.warehouse.session, table.columns)
+        return super()._read(table, where)
 
     def table(self, name: str) -> Table:
         """A table by name."""
@@ -82,6 +105,8 @@ class Looked(StageTables):
         """The same, with some tables at other versions."""
         other = copy(self)
         other.versions = {**self.versions, **versions}
+        # The index was begun with the store as it was then: of an older one it may know too little.
+        other.index_fits = other.versions[s.SUBSCRIPTION_STORE] == self.versions[s.SUBSCRIPTION_STORE]
         return other
 
     def keys(self, frame: DataFrame, at_most: int) -> Materialised:
@@ -130,7 +155,7 @@ class Looked(StageTables):
     def subscribers_of(self, changed: Materialised) -> DataFrame:
         """At least the rows of the subscription store that refer to some right rows, named as foreign keys."""
         fks = {fk: fk for fk in self.right_keys.values()}
-        if self.warehouse.rows([self.layout.subscribers]):
+        if self.index_fits and self.warehouse.rows([self.layout.subscribers]):
             return self._subscribers_of(changed, fks)[0]
         return self.rows_of(s.SUBSCRIPTION_STORE, changed, fks)
 
@@ -168,7 +193,9 @@ class Looked(StageTables):
 
     def settings(self) -> dict[str, str]:
         """Spark settings that suit the size of the work."""
-        return suiting(self.stored, few_of_them=self.within is not None)
+        logs = (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE)
+        touched = max(self.answered(), *(self.brought(log) for log in logs))
+        return suiting(self.stored, few_of_them=self.within is not None and touched <= SMALL_ROWS)
 
 
 def unfinished(pipeline: Pipeline, stage: Stage) -> dict[Stage, list[BatchId]]:

@@ -8,15 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import counted_view
-from expectations.looking import Looked
+from expectations.looking import ABSENT, Looked
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, ranges_sql, with_copies
 from fk_pipeline.identity import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.verify.rejoin import pending_keys
-
-CURRENT_RIGHT = "_fk_current_right"
 
 _PAIR = "CONCAT('left ', {0}, ', right ', {1})"
 
@@ -47,7 +45,12 @@ def responses_views(looked: Looked) -> list[View]:
     views = [counted_view("rows_are_those_counted", stored, counted, due, looked.within)]
     if looked.within is None:
         return [_single(stored, looked.spec), *views, _pairs(looked)]
-    return [*(_snapshots(looked, stored) or [_single(stored, looked.spec)]), *views]
+    groups = _snapshots(looked)
+    covered = {batch for batches in groups.values() for batch in batches}
+    others = [int(batch) for batch in looked.known if batch not in covered]
+    snapshots = [_snapshot(looked.as_of(dict(read)), stored, batches) for read, batches in groups.items()]
+    single = [_single(stored.where(ranges_sql(s.BATCH, others)), looked.spec)] if others else []
+    return [*snapshots, *single, *views]
 
 
 def _single(stored: DataFrame, spec: PipelineSpec) -> View:
@@ -92,18 +95,18 @@ def _pairs(looked: Looked) -> View:
     return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused)
 
 
-def _snapshots(looked: Looked, stored: DataFrame) -> list[View]:
-    """The responses of the batches beside those that the tables call for, as the stage read them.
+def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
+    """The batches by the versions of store and right table from which their responses were made.
 
     Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none.
     """
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for batch in looked.known:
         read = looked.ledger.state(Stage.RESPONSES, batch).versions
-        versions = tuple((name, read[name]) for name in (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE) if name in read)
-        if versions and batch not in looked.due[Stage.RESPONSES]:
-            groups.setdefault(versions, []).append(int(batch))
-    return [_snapshot(looked.as_of(dict(versions)), stored, batches) for versions, batches in groups.items()]
+        names = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
+        if any(name in read for name in names) and batch not in looked.due[Stage.RESPONSES]:
+            groups.setdefault(tuple((name, read.get(name, ABSENT)) for name in names), []).append(int(batch))
+    return groups
 
 
 def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:

@@ -102,8 +102,8 @@ def scan(views: Sequence[View]) -> Scan:
     found = _look(views)
     doubtful = [i for i, view in enumerate(views) if view.excused is not None and _broken(found[i], view)]
     if doubtful:
-        excused = [_with_pending(views[i]) for i in doubtful]
-        found |= dict(zip(doubtful, _look(excused).values(), strict=True))
+        again = _look([_with_pending(views[i]) for i in doubtful])
+        found |= {i: again[j] for j, i in enumerate(doubtful)}
     findings: dict[str, Finding] = {}
     for i, view in enumerate(views):
         for rule, counted in zip(view.rules, found[i]["rules"], strict=True):

@@ -6,6 +6,7 @@ its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one k
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Violations:
         depth: how much was looked at.
         batches: the batches that were looked at; None for all.
         rows: rows of the stage's first table that were looked at.
-        findings: per expectation what was found.
+        findings: per expectation what was found; nothing of one that there was nothing to look at for.
         seconds: how long it took.
     """
 
@@ -80,11 +81,11 @@ def violations(
     finally:
         looked.release()
     depth = Depth.FULL if batches is None else Depth.BATCH
-    findings = {**found.findings, **_shares(looked)}
-    if stage is Stage.RESOLVED_JOIN and depth is Depth.FULL:
+    findings = {**_ledger_says(looked), **found.findings}
+    if stage is Stage.RESOLVED_JOIN and depth is Depth.FULL and (proof is None or proof.share == 1):
         findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
     wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
-    kept = {name: findings.get(name, Finding()) for name in wanted}
+    kept = {name: findings[name] for name in wanted if name in findings}
     return Violations(stage, depth, batches, found.rows, kept, time.monotonic() - started)
 
 
@@ -122,14 +123,18 @@ def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> 
     return views
 
 
-def _shares(looked: Looked) -> dict[str, Finding]:
-    """What the ledger counted of what landed: the share in the quarantine, and that which came too late."""
-    counts: dict[str, int] = {}
+def _ledger_says(looked: Looked) -> dict[str, Finding]:
+    """What the ledger counted of what landed: the share in the quarantine, and that which came too late.
+
+    A batch that runs again counts as late what it brought before, so only those that ran once tell what came too late.
+    """
+    here, counts = looked.stage, dict[str, int]()
     for batch in looked.known:
-        for stage in (looked.stage, Stage.LEFT_CHANGELOG):
+        once = looked.ledger.state(here, batch).attempts == 1
+        for stage in {here, Stage.LEFT_CHANGELOG}:
             for name, number in looked.ledger.state(stage, batch).counts.items():
-                counts[f"{stage} {name}"] = counts.get(f"{stage} {name}", 0) + number
-    here = looked.stage
+                for key in (f"{stage} {name}", f"{stage} {name} once") if once else (f"{stage} {name}",):
+                    counts[key] = counts.get(key, 0) + number
 
     def share(part: str, whole: str) -> Finding:
         return Finding(round(counts.get(part, 0) / counts[whole], 6) if counts.get(whole) else 0.0)
@@ -137,10 +142,11 @@ def _shares(looked: Looked) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     if here in SIDE_OF:
         prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
+        found[f"{prefix}{HOLES}"] = Finding()
         found[f"{prefix}{QUARANTINED}"] = share(f"{here} quarantined", f"{here} read")
     if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
         log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG
-        found[LATE] = share(f"{here} late", f"{log} rows")
+        found[LATE] = share(f"{here} late once", f"{log} rows once")
     return found
 
 
@@ -148,7 +154,7 @@ def _proof(report: VerifyReport) -> Finding:
     """The differences that a verification found, as those of an expectation."""
     sample = tuple(
         {
-            "key": row["key"],
+            "key": json.dumps(row["key"], default=str, separators=(",", ":")),
             "found": row["difference"] if row["found"] is None else str(row["found"]),
             "expected": "no row" if row["expected"] is None else str(row["expected"]),
             "batch": None,

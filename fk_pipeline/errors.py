@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class FkPipelineError(Exception):
     """Base of every error a user can meet.
@@ -83,7 +86,12 @@ class LeaseLostError(FkPipelineError):
 
 
 class CheckFailedError(FkPipelineError):
-    """A batch failed a critical check: what comes after it does not run for it until it is mended or waived."""
+    """A batch failed a critical check: what comes after it does not run for it until it is mended or waived.
+
+    `done` is what a run did before it said so.
+    """
+
+    done: Sequence[Any] = ()
 
 
 class ExpectationNotRunError(FkPipelineError):

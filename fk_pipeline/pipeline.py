@@ -246,15 +246,16 @@ class Pipeline:
         for stage in chosen:
             ledger = self.ledger()
             due = ledger.due(stage)
-            refusing = ledger.refusing(stage, due)
+            allowed, refusing = ledger.not_refused(stage, due)
             refused += [one for one in refusing if one not in refused]
-            left_out = due if any(one.batch is None for one in refusing) else [one.batch for one in refusing]
-            for part in passes(set(due) - set(left_out), ledger.batches, size):
+            for part in passes(allowed, ledger.batches, size):
                 done.append(self._pass(Pass(stage, part), progress))
         if refused:
             from fk_pipeline.stages.runner import check_failed
 
-            raise check_failed(refused, self.spec)
+            stopped = check_failed(refused, self.spec, self._ledger)
+            stopped.done = done
+            raise stopped
         return done
 
     def _waive(self, stages: Iterable[Stage], ranges: Sequence[BatchRange] | None, reason: str) -> None:
@@ -298,13 +299,7 @@ class Pipeline:
             if runner.warehouse.version(name) is None:
                 return empty(self.session, [("entry", "BIGINT")])
             return self.session.read.format("delta").load(path)
-        if self.ledger().open_rebuild is not None:
-            raise StateError(
-                "a rebuild died while its tables were swapped in",
-                where=self.spec.home,
-                why="some of the stored tables are from before it, some from after",
-                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
-            )
+        self.refuse_half_swapped()
         table = runner.layout.table(name)
         if table is None:
             from dataclasses import fields
@@ -312,6 +307,20 @@ class Pipeline:
             names = [f.name for f in fields(runner.layout)]
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join([*names, *LEDGER_TABLES])}")
         return runner.warehouse.read(table)
+
+    def refuse_half_swapped(self) -> None:
+        """Some of the tables may be of one state and some of another.
+
+        Raises:
+            StateError: a rebuild died while its tables were swapped in, or swaps them in.
+        """
+        if self.ledger().open_rebuild is not None:
+            raise StateError(
+                "a rebuild died while its tables were swapped in",
+                where=self.spec.home,
+                why="some of the stored tables are from before it, some from after",
+                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
+            )
 
     def verify(self, share: float = 1.0) -> VerifyReport:
         """Compares the result with the join of the last writers of both changelogs.

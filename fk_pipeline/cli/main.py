@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
-from fk_pipeline.errors import FkPipelineError, UsageError
+from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 
 app = typer.Typer(
@@ -67,11 +67,17 @@ def run(
         from fk_pipeline.cli.verify import Checking
 
         progress = Checking(loaded)
-    done = loaded.run(batches, wanted, progress, waive)
+    refused: CheckFailedError | None = None
+    try:
+        done = loaded.run(batches, wanted, progress, waive)
+    except CheckFailedError as error:
+        done, refused = list(error.done), error
     if format_ is OutputFormat.JSON:
         print_json([_run_as_json(result) for result in done])
-    elif not done:
+    elif not done and refused is None:
         print("Nothing is due.")
+    if refused is not None:
+        raise refused
 
 
 def _run_as_json(result: Any) -> dict[str, Any]:

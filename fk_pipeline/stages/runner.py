@@ -50,13 +50,13 @@ class StageRun:
     """How it went about it; None where there was nothing to do, or no choice."""
 
 
-def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec) -> CheckFailedError:
+def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledger) -> CheckFailedError:
     """The error for batches that failed checks, with what mends the first."""
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
     if first.cure == SOURCE:
         mend = "correct what landed and run the batch again"
-    elif first.cure == REBUILD or first.batch is None:
+    elif first.cure == REBUILD or first.batch is None or first.batch in ledger.removed:  # running it brings it back
         mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
     others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
     return CheckFailedError(
@@ -115,7 +115,7 @@ class Runner:
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
         refused = self.ledger.refusing(stage, known)
         if refused:
-            raise check_failed(refused, self.spec)
+            raise check_failed(refused, self.spec, self.ledger)
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)

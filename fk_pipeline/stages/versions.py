@@ -187,7 +187,9 @@ def _decide(
             F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            F.when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
+            # What is announced counts where it is due: that it counts nowhere else lets `responses` leave a batch out.
+            F.when(announced, F.col("_fk_acting"))
+            .when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
             .otherwise(F.col("_fk_acting"))
             .alias(COUNTED_IN),
             BEFORE,

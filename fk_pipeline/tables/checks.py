@@ -35,6 +35,11 @@ class FailedCheck:
     """Of the run that checked several stages."""
 
     @property
+    def place(self) -> tuple[str, str, int | None]:
+        """Which check failed where."""
+        return self.stage, self.name, self.batch
+
+    @property
     def batches(self) -> list[int]:
         """The batch, if it is one."""
         return [] if self.batch is None else [self.batch]
@@ -50,16 +55,20 @@ class CheckLog:
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int | None], FailedCheck] = {}
         self._found_with: dict[str, list[FailedCheck]] = {}
+        self.waived: set[FailedCheck] = set()
 
     def fold(self, row: Mapping[str, Any], known: Iterable[int]) -> None:
         """Takes a row into account; `known` are the batches that there are."""
         place = row["stage"], row["name"]
         if row["event"] == "waived":
             for batch in row["batches"] or (None,):
-                self._failed.pop((*place, batch), None)
+                waived = self._failed.pop((*place, batch), None)
+                self.waived |= {waived} if waived is not None else set()
             return
         if row["severity"] != "critical":
             return
+        if row["passed"] and row["pending"]:
+            return  # what failed before may be among the rows that wait
         whole = row["first"] is None
         for key, failed in list(self._failed.items()):
             seen = whole or (failed.batch is not None and row["first"] <= failed.batch <= row["last"])

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.tables.checks import REBUILD, CheckLog, FailedCheck
+from fk_pipeline.tables.checks import REBUILD, SOURCE, CheckLog, FailedCheck
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
 
@@ -369,19 +369,29 @@ class Ledger:
     def failed_checks(self) -> list[FailedCheck]:
         """The batches that failed a critical check, and have neither been mended nor waived since."""
         counting = [one for one in self._checks.failed() if one.entry > self._mended(one)]
+        kept = {one.place for one in counting} | {one.place for one in self._checks.waived}
 
         def lifted(one: FailedCheck) -> bool:
-            """It was found with something upstream that does not count any more."""
+            """It was found with something upstream that is in order by now."""
             upstream = self._all_upstream(one.stage)
-            return any(other.stage in upstream and other not in counting for other in self._checks.found_with(one))
+            return any(o.stage in upstream and o.place not in kept for o in self._checks.found_with(one))
 
         return [one for one in counting if not lifted(one)]
 
     def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
-        """The failed checks upstream of a stage for which it does not run for some batches."""
+        """The failed checks upstream of a stage for which it does not run for some batches.
+
+        One that lies at no batch stops all of them, unless it is about what landed: then no batch is known to be wrong.
+        """
         upstream, wanted = self._all_upstream(stage), set(batches)
         concerned = (one for one in self.failed_checks() if one.stage in upstream)
-        return [one for one in concerned if (one.batch is None and wanted) or one.batch in wanted]
+        return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
+
+    def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
+        """The batches that a stage may run for, and the failed checks that stop the others."""
+        refusing = self.refusing(stage, batches)
+        left_out = {one.batch for one in refusing}
+        return [] if None in left_out else [batch for batch in batches if batch not in left_out], refusing
 
     def waive(self, failed: Iterable[FailedCheck], reason: str) -> None:
         """Records that somebody takes failed checks upon himself, and why."""
@@ -393,12 +403,18 @@ class Ledger:
             self._checks.fold(row, self.batches)
 
     def _mended(self, failed: FailedCheck) -> int:
-        """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well."""
-        ran = None
+        """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well.
+
+        What is wrong with a changelog is mended by reading its landing files again, and by nothing else.
+        """
+        reads, ran = failed.stage in self.inputs and failed.cure != REBUILD, 0
         if failed.cure != REBUILD and failed.batch is not None:
-            ran = self.state(failed.stage, failed.batch).succeeded
-        finished = (row for row in self.rebuilds if row["event"] == "finished")
-        return max([ran or 0, *(int(row["entry"]) for row in finished if failed.stage in (row["stages"] or ()))])
+            state = self.state(failed.stage, failed.batch)
+            ran = 0 if reads and not state.versions else state.succeeded or 0  # an adopted run has no versions
+        finished = [
+            row for row in self.rebuilds if row["event"] == "finished" and failed.stage in (row["stages"] or ())
+        ]
+        return max([ran, *(int(row["entry"]) for row in finished if not reads or row["source"] == "landing")])
 
     def _all_upstream(self, stage: str) -> set[str]:
         found = set(self.upstream[stage])

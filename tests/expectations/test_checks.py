@@ -23,7 +23,7 @@ from assets.stage import asset_key
 from expectations.checks import batches_of, checks_of
 from expectations.suites import Depth, suite_of
 from fk_pipeline.definitions import definitions
-from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.errors import CheckFailedError, PipelineFileError
 from fk_pipeline.identity import BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from resources import FkSparkResource, LandingZoneResource
@@ -129,6 +129,17 @@ def test_a_run_with_partitions_looks_at_their_batches(tags: Mapping[str, str], b
     assert batches_of(tags) == batches
 
 
+def test_a_range_of_partitions_goes_by_the_order_in_which_they_were_added() -> None:
+    tags = {"dagster/asset_partition_range_start": "b00000005", "dagster/asset_partition_range_end": "b00000003"}
+    assert batches_of(tags, ["b00000001", "b00000005", "b00000009", "b00000003"]) == BatchRange.of(3, 9)
+
+
+def test_an_expectation_called_like_one_of_ours_is_refused(tmp_path: Path) -> None:
+    more = "expectations: {left: [{type: expect_table_row_count_to_equal, name: no_null_key}]}"
+    with pytest.raises(PipelineFileError, match="'no_null_key', as one of left_changelog is already"):
+        checks_of(make(tmp_path, None, more=more).spec)  # type: ignore[arg-type]
+
+
 @pytest.mark.spark
 def test_a_run_over_batches_checks_every_stage_before_the_next(made: Pipeline, instance: DagsterInstance) -> None:
     result = execute(made, instance, batches=(0, 2))
@@ -143,8 +154,9 @@ def test_a_run_over_batches_checks_every_stage_before_the_next(made: Pipeline, i
     order = [event.step_key for event in result.all_events if event.event_type_value == "STEP_START"]
     assert order.index("checked__left_changelog__expectations") < order.index("checked__subscription_store")
     recorded = made.table("checks").where("depth = 'batch'").collect()
-    assert len(recorded) == len(batch_depth)
+    assert sorted((row["stage"], row["name"]) for row in recorded) == sorted((stage.value, "") for stage in Stage)
     assert {(row["first"], row["last"], row["passed"]) for row in recorded} == {(0, 2, True)}
+    assert sum(row["value"] for row in recorded) == len(batch_depth)
 
 
 @pytest.mark.spark
@@ -211,4 +223,4 @@ def test_what_could_not_be_evaluated_is_an_error_of_the_run_and_no_verdict(
     assert {name: one.passed for name, one in evaluations(result).items()} == {"resolved_join.no_missing_row": True}
     [failure] = result.filter_events(lambda event: event.is_step_failure)
     assert "'unheard_of' could not be evaluated" in str(failure.event_specific_data)
-    assert {row["name"] for row in pipeline.table("checks").collect()} == {"no_missing_row"}
+    assert [(row["name"], row["passed"]) for row in pipeline.table("checks").collect()] == [("", False)]

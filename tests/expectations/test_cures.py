@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from expectations.checking import check
 from fk_pipeline.errors import CheckFailedError
@@ -17,16 +16,31 @@ from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import check_failed
 from fk_pipeline.tables.settings import settings, suiting
 from tests.expectations.test_mutations import CASES, with_hashes
-from tests.expectations.world import make
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pipeline:
-    pipeline = make(tmp_path_factory.mktemp("whole"), spark)
-    pipeline.run("0,1,2")
-    return pipeline
+CHOSEN = (
+    "a left row is there twice",
+    "a selected value of a left row is changed",
+    "a truncate is gone",
+    "a right change is gone",
+    "the hash of a right row is flipped",
+    "a right row is there twice",
+    "a deleted right row comes back",
+    "a subscription is to another right key",
+    "a subscription is gone",
+    "a deleted left row comes back",
+    "a subscription of a key that nobody sent",
+    "the only response to a pair is dropped",
+    "a response is there twice",
+    "a response is about another left row",
+    "a result row is of an older left row",
+    "a result row keeps an old right value",
+    "a result row is there twice",
+    "a result row of a deleted key",
+    "a verdict is gone",
+)
+"""Of every table, those that differ in what mends them or in how it gets there."""
 
 
 def red(pipeline: Pipeline) -> set[str]:
@@ -35,7 +49,7 @@ def red(pipeline: Pipeline) -> set[str]:
     return {f"{stage}.{one.name}" for stage in Stage for one in check(pipeline, stage, check_id=check_id).failed}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CHOSEN)
 def test_what_a_failed_check_names_mends_it(whole: Pipeline, tmp_path: Path, name: str) -> None:
     wanted = CASES[name]
     folder = shutil.copytree(whole.spec.file.parent, tmp_path / "own")
@@ -51,12 +65,12 @@ def test_what_a_failed_check_names_mends_it(whole: Pipeline, tmp_path: Path, nam
         told = str(check_failed([first], pipeline.spec))
         tried.append(told)
         assert len(tried) < 6, "\n".join(tried)
-        if f"fk-pipeline run {pipeline.spec.file} --batches {first.batch}" in told:
-            pipeline.run(str(first.batch))
-        else:
-            assert f"fk-pipeline rebuild {pipeline.spec.file} --stages {first.stage}" in told
-            pipeline.rebuild("changelog", [first.stage])
         try:
+            if f"fk-pipeline run {pipeline.spec.file} --batches {first.batch}" in told:
+                pipeline.run(str(first.batch))
+            else:
+                assert f"fk-pipeline rebuild {pipeline.spec.file} --stages {first.stage}" in told
+                pipeline.rebuild("changelog", [first.stage])
             pipeline.run()
         except CheckFailedError:
             continue

@@ -15,7 +15,9 @@ from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import work
+from fk_pipeline.tables import faults
 from fk_pipeline.tables.schemas import Table
+from tests.deaths import Killed
 from tests.expectations.test_mutations import red, scan
 from tests.expectations.world import land, left, make, mutated, right
 from tests.mutations import Copy, Delete, Update
@@ -77,6 +79,7 @@ def test_half_a_batch_is_pending_and_excuses_no_other_key(own: Pipeline, monkeyp
     assert turned["resolved_join.no_missing_row"] == [{"id": 2}]
 
 
+@pytest.mark.slow
 def test_half_a_right_batch_is_pending_too(own: Pipeline) -> None:
     land(own.spec.file.parent, {"right/3.jsonl": [right("A", "fourth"), right("B")]})
     own.run("3", ["right_table"])
@@ -88,6 +91,7 @@ def test_half_a_right_batch_is_pending_too(own: Pipeline) -> None:
     assert pending(own, RESULT)["every_response_has_its_verdict"] == 8
 
 
+@pytest.mark.slow
 def test_a_rewritten_and_a_withdrawn_batch_are_pending_until_they_have_run(own: Pipeline) -> None:
     land(own.spec.file.parent, {"left/1.jsonl": [left(0, "b", "new")]})
     own.run("1", ["left_changelog"])
@@ -159,6 +163,7 @@ def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
         assert red(scan(done, batches)) == {}
 
 
+@pytest.mark.slow
 def test_the_index_of_a_large_store_is_compared_with_it(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +225,7 @@ def test_a_row_on_which_the_foreign_key_fails_is_told_and_not_met(
         }
 
 
+@pytest.mark.slow
 def test_a_pair_in_the_quarantine_is_not_missing(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = make(tmp_path, spark)
     file = pipeline.spec.file
@@ -248,3 +254,35 @@ def test_the_checks_open_the_tables_between_two_looks_at_what_is_due(
         patched.setattr(Looked, "_pin", pinned)
         found = violations(own, RESULT)
     assert red({RESULT: found}) == {}
+
+
+@pytest.mark.parametrize(
+    "stage", [LOG, pytest.param(RIGHT, marks=pytest.mark.slow), pytest.param(ANSWERS, marks=pytest.mark.slow)]
+)
+def test_a_first_run_that_died_after_its_commit_is_pending(own: Pipeline, stage: Stage) -> None:
+    land(own.spec.file.parent, {"left/3.jsonl": [left(3, "a", "w")], "right/3.jsonl": [right("A", "fourth")]})
+    for before in list(Stage)[: list(Stage).index(stage)]:
+        own.run("3", [before])
+
+    def die(point: str) -> None:
+        if point == f"after commit of {'right_changelog' if stage is RIGHT else stage}":
+            raise Killed
+
+    with faults.listening(die), pytest.raises(Killed):
+        own.run("3", [stage])
+    assert stage in {one for one, batches in own.due().items() if 3 in batches}
+    assert red(scan(own)) == {}
+    own.run()
+    assert red(scan(own)) == {}
+
+
+def test_a_batch_that_ran_before_a_table_was_there_is_looked_at_without_it(tmp_path: Path, spark: SparkSession) -> None:
+    pipeline = make(tmp_path, spark)
+    for file in tmp_path.glob("*/*.jsonl"):
+        file.unlink()
+    land(tmp_path, {"right/0.jsonl": [right("A", "first")]})
+    pipeline.run()
+    land(tmp_path, {"left/1.jsonl": [left(1, "a")]})
+    pipeline.run()
+    assert red(scan(pipeline, BatchRange.of(0))) == {}
+    assert red(scan(pipeline, BatchRange.of(0, 1))) == {}

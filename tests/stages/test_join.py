@@ -195,6 +195,7 @@ def test_stages_in_any_order_and_before_their_upstream(rows_pipeline: Any) -> No
     assert made.pipeline.verify().counts()["due"] == 0
 
 
+@slow
 def test_a_corrected_file_becomes_what_it_would_have_been(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v0"), (2, "a", "v0"), (3, "a", "v0")], [("a", "A0"), ("b", "B0")])
@@ -273,4 +274,23 @@ def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, 
     made.pipeline.run("1")
     made.pipeline.run()
     assert made.result() == whole
+    assert made.pipeline.verify().ok
+
+
+def test_a_row_that_falls_back_to_another_batch_is_announced_where_it_is_due(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", select="[id, fk, 'name AS v', name]", left_extra="  sequence_by: v\n")
+    made.land(3, [(1, "a", "7")], [("a", "A"), ("b", "B"), ("c", "C")])
+    made.land(4, [(1, "c", "8")])
+    made.land(5, [(1, "b", "5")])
+    made.land(6, [(1, "a", "9")])
+    made.pipeline.run("3,5")
+    made.pipeline.run("6", ["left_changelog", "right_table", "subscription_store"])  # newer, of the same content
+    made.pipeline.run("4")  # overtaken
+    assert made.result() == {1: ("A", "A")}
+    made.land(6, [])
+    made.pipeline.run("6", ["left_changelog", "right_table"])
+    made.pipeline.run("5..6", ["subscription_store"])
+    made.pipeline.run("6", ["responses", "resolved_join"])  # for the first time
+    made.pipeline.run()
+    assert made.result() == {1: ("C", "C")}
     assert made.pipeline.verify().ok

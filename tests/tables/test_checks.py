@@ -116,3 +116,44 @@ def test_what_was_found_with_something_upstream_goes_with_it(ledger: Ledger) -> 
     assert failed(ledger) == [("downstream", 1), ("another day", 2), ("downstream", 2), ("a_rule", 2)]
     run(ledger, STORE, 2)
     assert failed(ledger) == [("downstream", 1), ("another day", 2)]
+
+
+def test_a_check_with_rows_that_wait_lifts_nothing(ledger: Ledger) -> None:
+    say(ledger)
+    say(ledger, passed=True, pending=1, batches=[])
+    assert failed(ledger) == [("a_rule", 2)]
+
+
+def test_what_is_about_the_source_and_at_no_batch_stops_nothing(ledger: Ledger) -> None:
+    say(ledger, cure="source", batches=[])
+    assert failed(ledger) == [("a_rule", None)]
+    assert ledger.refusing(Stage.RESPONSES, [1, 2, 3]) == []
+
+
+def test_a_changelog_is_mended_by_its_landing_files_only(ledger: Ledger) -> None:
+    say(ledger, stage=LOG)
+    run(ledger, LOG, 2)  # adopted from a rebuild: it wrote no table
+    rebuilt = {"rebuild_id": "x", "rows": {}, "seconds": {}, "fingerprints": {}, "stages": ["left_changelog"]}
+    ledger.record_rebuild("finished", source="changelog", **rebuilt)
+    assert failed(ledger) == [("a_rule", 2)]
+    ledger.start(LOG, [BatchId(2)], "r")
+    ledger.succeed({2: {}}, {"left_changelog written": 4}, 0.0)
+    assert failed(ledger) == []
+    say(ledger, stage=LOG)
+    ledger.record_rebuild("finished", source="landing", **rebuilt)
+    assert failed(ledger) == []
+
+
+def test_a_waived_check_does_not_lift_what_was_found_with_it(ledger: Ledger) -> None:
+    say(ledger, stage=STORE, check_id="x")
+    say(ledger, stage=Stage.RESPONSES, name="downstream", cure="rebuild", check_id="x")
+    ledger.waive(ledger.refusing(Stage.RESPONSES, [2]), "known")
+    assert failed(ledger) == [("downstream", 2)]
+
+
+def test_a_stage_runs_for_the_batches_that_are_not_refused(ledger: Ledger) -> None:
+    say(ledger)
+    allowed, refusing = ledger.not_refused(Stage.RESPONSES, ledger.batches)
+    assert (allowed, [one.batch for one in refusing]) == ([1, 3], [2])
+    say(ledger, batches=[])
+    assert ledger.not_refused(Stage.RESPONSES, ledger.batches)[0] == []

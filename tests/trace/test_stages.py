@@ -81,9 +81,10 @@ def compare(cases: list[Case], session: SparkSession) -> int:
 
 
 def test_every_kind_of_left_change(spark: SparkSession) -> None:
-    cases = [case for case in joins() if case.name.startswith("transition-") and len(case.events) <= 4]
+    longest = {"inner": 3, "left": 4}  # an event is a batch; the longer ones are among `test_every_case`
+    cases = [c for c in joins() if c.name.startswith("transition-") and len(c.events) <= longest[c.join]]
     assert {case.join for case in cases} == {"inner", "left"}
-    assert compare(cases, spark) > 100
+    assert compare(cases, spark) > 60
 
 
 @pytest.mark.slow

@@ -26,9 +26,10 @@ def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     table = f"delta.`{warehouse.path('resolved_join')}`"
     version = warehouse.version("resolved_join")
     columns = ", ".join(f"9 AS {c}" if c in ("_fk_pk_id", "id") else f"`{c}`" for c in spark.table(table).columns)
-    spark.sql(f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE id = 1")
-    spark.sql(f"UPDATE {table} SET name = CASE id WHEN 1 THEN 'wrong' ELSE NULL END WHERE id IN (1, 2)")
-    spark.sql(f"DELETE FROM {table} WHERE id = 3")
+    with settings(spark, suiting(0)):
+        spark.sql(f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE id = 1")
+        spark.sql(f"UPDATE {table} SET name = CASE id WHEN 1 THEN 'wrong' ELSE NULL END WHERE id IN (1, 2)")
+        spark.sql(f"DELETE FROM {table} WHERE id = 3")
     report = made.pipeline.verify()
     assert not report.ok
     assert report.counts() == {"rows": 3, "missing": 1, "stale": 2, "unexpected": 1, "pending": 0, "due": 0}
@@ -40,7 +41,8 @@ def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
         3: ("missing", row | {"id": 3, "name": "B"}, None),
         9: ("unexpected", None, row | {"id": 9}),
     }
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
+    with settings(spark, suiting(0)):
+        spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
     assert made.pipeline.verify().ok
 
 
@@ -94,7 +96,8 @@ def test_work_still_due_explains_its_own_keys_and_no_others(made: Any) -> None:
     assert pending.pending == 1
     assert pending.due > 0
     table = f"delta.`{made.pipeline.runner.warehouse.path('resolved_join')}`"
-    made.pipeline.session.sql(f"UPDATE {table} SET v = 'wrong' WHERE id = 3")
+    with settings(made.pipeline.session, suiting(0)):
+        made.pipeline.session.sql(f"UPDATE {table} SET v = 'wrong' WHERE id = 3")
     wrong = made.pipeline.verify()
     assert (wrong.ok, wrong.stale, wrong.pending) == (False, 1, 1)
     assert wrong.sample[0]["key"] == {"id": 3}
