@@ -133,10 +133,15 @@ class Looked(StageTables):
             columns: by key column of the table, its name in `keys`.
             mark: the batch column.
         """
+        if self.small or keys.at_most > sendable(self.table(name), columns):  # the table is read once
+            same = " AND ".join(f"k.{quote(n)} = t.{quote(c)}" for c, n in columns.items())
+            return self.warehouse.session.sql(
+                f"SELECT t.* FROM {{rows}} AS t WHERE {self.batches.predicate(f't.{mark}')} "
+                f"OR EXISTS (SELECT 1 FROM {{keys}} AS k WHERE {same})",
+                rows=self.whole(name),
+                keys=keys.frame,
+            )
         wanted = keys.frame.selectExpr(*[f"{quote(n)} AS {quote(c)}" for c, n in columns.items()]).distinct()
-        if keys.at_most > sendable(self.table(name), columns):  # too many to be looked up: the table is read once
-            both = self.whole(name).join(wanted.withColumn("_fk_wanted", F.lit(True)), list(columns), "left")
-            return both.where(f"_fk_wanted OR {self.batches.predicate(mark)}").drop("_fk_wanted")
         marked = self._read(self.table(name), [Within(mark, self.batches)])
         return self.rows_of(name, keys, columns).unionByName(
             marked.join(F.broadcast(wanted), list(columns), "left_anti")

@@ -39,7 +39,7 @@ def _result_rows(looked: Looked) -> DataFrame:
     """
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    if looked.within is None or looked.small:
+    if looked.within is None:
         result, store, right_table = (looked.whole(n) for n in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE, s.RIGHT_TABLE))
     else:
         result, store, right_table = _of_the_batches(looked)
@@ -62,8 +62,6 @@ def _result_rows(looked: Looked) -> DataFrame:
         *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias("_fk_right")
     )
     current = there.join(left, pks, "full").join(right, fks, "left")
-    if looked.within is not None and looked.small:
-        current = current.join(_touched_keys(looked), pks, "left_semi")
     if not looked.may_refuse:
         return current.withColumn("_fk_refused", F.lit(False))
     pair = F.struct("_fk_left", "_fk_right")
@@ -79,6 +77,13 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows of the left keys that the batches answered or changed."""
     spec = looked.spec
     pks = {name: name for name, _ in s.pk_columns(spec)}
+    if looked.small:
+        touched = _touched_keys(looked)
+        result, store = (
+            looked.whole(name).join(F.broadcast(touched), list(pks), "left_semi")
+            for name in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE)
+        )
+        return result, store, looked.whole(s.RIGHT_TABLE)
     keys = looked.keys(_touched_keys(looked).distinct(), min(2 * looked.answered(), UNKNOWN))
     wanted = F.broadcast(keys.frame) if looked.few(keys) else keys.frame
 

@@ -18,7 +18,7 @@ def right_table_view(looked: Looked) -> View:
     names = [c.name for c in spec.right.key_columns]
     keys = {name: name for name in names}
     truncated = looked.truncated(Stage.RIGHT_TABLE)
-    if looked.within is None or looked.small or truncated:
+    if looked.within is None or truncated:
         state = looked.whole(s.RIGHT_TABLE)
     else:
         brought = looked.keys(

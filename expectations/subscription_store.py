@@ -23,7 +23,7 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
     pks, fks = list(keys), [name for name, _ in s.fk_columns(spec)]
     log = looked.of_batches(s.LEFT_CHANGELOG, s.BATCH)
     truncated = looked.truncated(Stage.LEFT_CHANGELOG)
-    if looked.within is None or looked.small or truncated:
+    if looked.within is None or truncated:
         state = looked.whole(s.SUBSCRIPTION_STORE)
     else:
         names = {pk: pk for pk in pks}
