@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.scan import Finding
-from expectations.suites import SUITES, Cure, Depth, Severity, suite_of
+from expectations.suites import SUITES, Cure, Depth, Expectation, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
@@ -36,22 +36,24 @@ class CheckResult:
     """What a check says of one expectation.
 
     Attributes:
-        name: of the expectation.
-        description: what it asks for.
-        severity: how bad it is when it does not hold.
-        cure: what mends it.
+        expectation: the expectation; one of a user in the form of ours.
         outcome: whether it holds.
         finding: what was found.
-        share: it is about a share, not about rows.
     """
 
-    name: str
-    description: str
-    severity: Severity
-    cure: Cure
+    expectation: Expectation
     outcome: Outcome
     finding: Finding
-    share: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the expectation."""
+        return self.expectation.name
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is when it does not hold."""
+        return self.expectation.severity
 
     @property
     def failed(self) -> bool:
@@ -156,20 +158,14 @@ def check(
     found = violations(pipeline, stage, batches, proof)
     validator = validator or Validator()
     suite = [one for one in suite if one.name in found.findings]
-    outcomes = validator.assert_found(spec.name, stage, found.frame(), suite, spec.settings, found.findings)
-    results = [
-        CheckResult(
-            one.name, one.description, one.severity, one.cure, outcomes[one.name], found.findings[one.name], one.share
-        )
-        for one in suite
-    ]
+    outcomes = validator.assert_found(spec.name, stage, found.findings, suite, spec.settings)
+    results = [CheckResult(one, outcomes[one.name], found.findings[one.name]) for one in suite]
     if own:
         ran = validator.run_own(spec.name, stage, _rows_for_users(pipeline, stage, batches), own)
         for mine in own:
-            outcome, finding = ran[mine.name]
             severity: Severity = "critical" if mine.severity == "critical" else "warning"
             text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
-            results.append(CheckResult(mine.name, text, severity, Cure.SOURCE, outcome, finding))
+            results.append(CheckResult(Expectation(mine.name, text, severity, Cure.SOURCE), *ran[mine.name]))
     checked = Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
     _record(pipeline, checked, check_id)
     return checked
@@ -213,7 +209,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
             "value": float(one.finding.value),
             "pending": one.finding.pending,
             "batches": _lies_at(one.finding, checked, ledger.batches),
-            "cure": one.cure.value,
+            "cure": one.expectation.cure.value,
         }
         for one in checked.results
         if one.failed or (one.outcome.passed and one.name in failed_before)

@@ -103,14 +103,15 @@ def _result(key: AssetKey, one: CheckResult, checked: Checked, validator: Valida
     """The result of one expectation; `seconds` is what all of the stage took together."""
     metadata: dict[str, Any] = {
         "rows": MetadataValue.int(checked.rows),
-        "share" if one.share else "violations": MetadataValue.float(float(one.finding.value))
-        if one.share
-        else MetadataValue.int(int(one.finding.value)),
         "pending": MetadataValue.int(one.finding.pending),
         "depth": checked.depth.value,
         "batches": str(checked.batches) if checked.batches is not None else "all",
         "seconds": MetadataValue.float(round(checked.seconds, 3)),
     }
+    if one.expectation.share:
+        metadata["share"] = MetadataValue.float(float(one.finding.value))
+    else:
+        metadata["violations"] = MetadataValue.int(int(one.finding.value))
     if one.finding.sample and one.failed:
         metadata["sample"] = _sample_table(one.finding.sample)
     if validator.index is not None:
@@ -136,7 +137,7 @@ def _sample_table(rows: Sequence[Mapping[str, Any]]) -> MetadataValue:
 def _sentence(one: CheckResult) -> str:
     """What a reader of the check sees first."""
     value, pending = one.finding.value, one.finding.pending
-    if one.share:
+    if one.expectation.share:
         return f"a share of {value:.2%}"
     violating = f"{int(value)} row(s) violate it" if value else "no row violates it"
     return f"{violating}; {pending} wait for work that is due" if pending else violating

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import UPSTREAM, BatchId, BatchRange, Stage
+from fk_pipeline.identity import BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import StageTables, sendable
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import SMALL_ROWS, suiting
 from fk_pipeline.tables.skipping import Condition, Within
@@ -50,7 +50,7 @@ class Looked(StageTables):
         runner, ledger = pipeline.runner, pipeline.ledger()
         known = [b for b in ledger.batches if batches is None or b in batches]
         everything = BatchRange(known[0], known[-1]) if known else BatchRange.of(0)
-        info = CommitInfo(pipeline.spec.name, stage, batches or everything, f"check-{uuid.uuid4().hex[:12]}")
+        info = CommitInfo(pipeline.spec.name, stage, batches or everything, run_id="")  # it commits nothing
         super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
         self.within = batches
         self._whole: dict[tuple[str, int | None], DataFrame] = {}
@@ -68,11 +68,12 @@ class Looked(StageTables):
             pipeline.refuse_half_swapped()
             swaps = len(self.ledger.rebuilds)
             # Before and after: a run that ends in between is due before, what it makes due is due after.
-            before = unfinished(pipeline, self.stage)
+            before = unfinished(self.ledger, self.stage)
             for name in FROM_UPSTREAM:
                 self._pin(self.table(name))
                 self.versions.setdefault(name, ABSENT)
-            after = unfinished(pipeline, self.stage)
+            self.ledger.refresh()
+            after = unfinished(self.ledger, self.stage)
             if len(self.ledger.rebuilds) == swaps:
                 return {one: sorted({*before[one], *after[one]}) for one in before}
             self.versions = {}
@@ -168,13 +169,6 @@ class Looked(StageTables):
         """At most so many rows of a state table were changed on behalf of the batches."""
         return self._announced(stage)
 
-    def answered(self) -> int:
-        """At most so many answers stand in the responses for the batches."""
-        states = [self.ledger.state(Stage.RESPONSES, batch) for batch in self.known]
-        if any(state.last_event != "succeeded" for state in states):
-            return UNKNOWN
-        return sum(sum(state.counts.values()) for state in states)
-
     def few(self, keys: Materialised) -> bool:
         """Keys that may be sent to wherever they are needed."""
         return self.small or keys.local is not None
@@ -186,10 +180,17 @@ class Looked(StageTables):
 
     def brought(self, log_stage: Stage) -> int:
         """At most so many rows stand in a changelog for the batches."""
-        states = [self.ledger.state(log_stage, batch) for batch in self.known]
-        if any(state.last_event != "succeeded" for state in states):
-            return UNKNOWN
-        return sum(state.counts.get("rows", 0) for state in states)
+        return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
+
+    def answered(self) -> int:
+        """At most so many answers stand in the responses for the batches."""
+        return self._at_most(Stage.RESPONSES, lambda counts: sum(counts.values()))
+
+    def _at_most(self, stage: Stage, rows: Callable[[Mapping[str, int]], int]) -> int:
+        """What the last runs of a stage for the batches counted, if all of them were finished."""
+        states = [self.ledger.state(stage, batch) for batch in self.known]
+        finished = all(state.last_event == "succeeded" for state in states)
+        return sum(rows(state.counts) for state in states) if finished else UNKNOWN
 
     def truncated(self, log_stage: Stage) -> bool:
         """The batches may hold a truncate: they touch every key."""
@@ -203,23 +204,13 @@ class Looked(StageTables):
         return suiting(self.stored, few_of_them=self.within is not None and touched <= SMALL_ROWS)
 
 
-def unfinished(pipeline: Pipeline, stage: Stage) -> dict[Stage, list[BatchId]]:
+def unfinished(ledger: Ledger, stage: Stage) -> dict[Stage, list[BatchId]]:
     """Per stage, this one and those upstream of it, the due batches that explain a row of its tables.
 
     A batch of which nothing has been read yet explains nothing: none of it stands in any table.
     """
-    ledger = pipeline.ledger()
-    stages = upstream_of(stage)
-
-    def begun(one: Stage, batch: BatchId) -> bool:
-        return any(ledger.state(up, batch).attempts for up in upstream_of(one))
-
-    return {one: [batch for batch in ledger.due(one) if begun(one, batch)] for one in stages}
-
-
-def upstream_of(stage: Stage) -> list[Stage]:
-    """The stage and all that it depends on."""
-    stages = [stage]
-    for one in stages:  # grows while it is read: upstream of upstream
-        stages += [up for up in UPSTREAM[one] if up not in stages]
-    return stages
+    found = {}
+    for one in (stage, *map(Stage, ledger.all_upstream(stage))):
+        read_by = [one, *ledger.all_upstream(one)]
+        found[one] = [b for b in ledger.due(one) if any(ledger.state(up, b).attempts for up in read_by)]
+    return found

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.looking import Looked
-from expectations.responses import excused_keys, key_of
-from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, json_of, only_one, ranges_sql, with_copies
+from expectations.responses import answer_key, excused_keys, pair_of, rights_of
+from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, ranges_sql, with_copies
+from expectations.subscription_store import key_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.materialised import UNKNOWN
@@ -22,9 +23,8 @@ _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 def resolved_join_views(looked: Looked) -> list[View]:
     """The result beside the current rows of both sides, and the verdicts beside the responses."""
     spec = looked.spec
-    excused = (lambda rows: excused_keys(looked, rows)) if any(looked.due.values()) else None
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
-    result = View(_result_rows(looked), key_of(spec), batch, _result_rules(spec), excused)
+    result = View(_result_rows(looked), key_of(spec), batch, _result_rules(spec), excused_keys(looked))
     return [result, _verdicts(looked)]
 
 
@@ -58,9 +58,7 @@ def _result_rows(looked: Looked) -> DataFrame:
         F.col(s.HASH).alias("_fk_left"),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
-    right = right_table.select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias("_fk_right")
-    )
+    right = rights_of(right_table, spec).select(*map(quote, fks), "_fk_right")
     current = there.join(left, pks, "full").join(right, fks, "left")
     if not looked.may_refuse:
         return current.withColumn("_fk_refused", F.lit(False))
@@ -75,8 +73,7 @@ def _result_rows(looked: Looked) -> DataFrame:
 
 def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows of the left keys that the batches answered or changed."""
-    spec = looked.spec
-    pks = {name: name for name, _ in s.pk_columns(spec)}
+    pks = looked.pks
     if looked.small:
         touched = _touched_keys(looked)
         result, store = (
@@ -91,9 +88,8 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
         return looked.rows_of(name, keys, pks).join(wanted, list(pks), "left_semi")
 
     store = of_keys(s.SUBSCRIPTION_STORE)
-    right = {c.name: s.fk(c.name) for c in spec.right.key_columns}
-    refers = looked.keys(store.select(*map(quote, right.values())), keys.at_most)
-    return of_keys(s.RESOLVED_JOIN), store, looked.rows_of(s.RIGHT_TABLE, refers, right)
+    refers = looked.keys(store.select(*map(quote, looked.right_keys.values())), keys.at_most)
+    return of_keys(s.RESOLVED_JOIN), store, looked.rows_of(s.RIGHT_TABLE, refers, looked.right_keys)
 
 
 def _touched_keys(looked: Looked) -> DataFrame:
@@ -105,8 +101,7 @@ def _touched_keys(looked: Looked) -> DataFrame:
 
 def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     """What must hold for `_result_rows`. A row of the result is stale, too much or missing: one of these at most."""
-    found = f"CONCAT('left ', {hex_of(s.LEFT_HASH)}, ', right ', {hex_of(s.RIGHT_HASH)})"
-    current = f"CONCAT('left ', {hex_of('_fk_left')}, ', right ', {hex_of('_fk_right')})"
+    found, current = pair_of(s.LEFT_HASH, s.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
     due = f"{alive} AND {matched}" if spec.inner else alive
     same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
@@ -155,5 +150,4 @@ def _verdicts(looked: Looked) -> View:
         "CONCAT(_fk_responses, ' responses')",
     )
     due = ranges_sql(s.BATCH, [*looked.due[Stage.RESPONSES], *looked.due[Stage.RESOLVED_JOIN]])
-    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
-    return View(rows, key, s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(due)))
+    return View(rows, answer_key(spec), s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(due)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -10,56 +11,65 @@ from pyspark.sql import functions as F
 from expectations.changelogs import counted_view
 from expectations.looking import ABSENT, Looked
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, ranges_sql, with_copies
+from expectations.subscription_store import key_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.verify.rejoin import pending_keys
 
-_PAIR = "CONCAT('left ', {0}, ', right ', {1})"
+
+def pair_of(left: str, right: str) -> str:
+    """SQL (STRING): the hashes of a pair of rows, for people."""
+    return f"CONCAT('left ', {hex_of(left)}, ', right ', {hex_of(right)})"
 
 
-def key_of(spec: PipelineSpec, *more: str) -> str:
-    """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
-    return f"STRUCT({', '.join([*[f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
+def answer_key(spec: PipelineSpec) -> str:
+    """SQL (STRUCT): the key of a response."""
+    return key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
 
 
-def excused_keys(looked: Looked, rows: DataFrame) -> DataFrame:
-    """Rows with `_fk_pending`: work that is due may still change what belongs to the left key."""
-    read = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.RESPONSES)
-    pending = pending_keys({name: looked.whole(name) for name in read}, looked.due, looked.spec)
-    pending = pending.withColumn(PENDING, F.lit(True))
-    joined = rows.join(pending, [name for name, _ in s.pk_columns(looked.spec)], "left")
-    return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
+def excused_keys(looked: Looked) -> Callable[[DataFrame], DataFrame] | None:
+    """Adds `_fk_pending` to rows with a left key: work that is due may still change what belongs to it."""
+    if not any(looked.due.values()):
+        return None
+
+    def mark(rows: DataFrame) -> DataFrame:
+        read = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.RESPONSES)
+        pending = pending_keys({name: looked.whole(name) for name in read}, looked.due, looked.spec)
+        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(looked.pks), "left")
+        return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
+
+    return mark
+
+
+def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Right rows as a subscription knows them: `_fk_fk_*`, `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
+
+    A tombstone of a key that never had a row is no news to anybody.
+    """
+    keys = [f"{c.quoted} AS {quote(s.fk(c.name))}" for c in spec.right.key_columns]
+    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
+    return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
 
 
 def responses_views(looked: Looked) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
     stored = looked.of_batches(s.RESPONSES, s.BATCH)
-    due = looked.due[Stage.RESPONSES]
-    counted = {
-        int(b): sum(state.counts.values())
-        for b in looked.known
-        if (state := looked.ledger.state(Stage.RESPONSES, b)).succeeded is not None
-    }
-    views = [counted_view("rows_are_those_counted", stored, counted, due, looked.within)]
+    counted = counted_view("rows_are_those_counted", stored, looked)
     if looked.within is None:
-        return [_single(stored, looked.spec), *views, _pairs(looked)]
+        return [_single(stored, looked.spec), counted, _pairs(looked)]
     groups = _snapshots(looked)
     covered = {batch for batches in groups.values() for batch in batches}
     others = [int(batch) for batch in looked.known if batch not in covered]
     snapshots = [_snapshot(looked.as_of(dict(read)), stored, batches) for read, batches in groups.items()]
     single = [_single(stored.where(ranges_sql(s.BATCH, others)), looked.spec)] if others else []
-    return [*snapshots, *single, *views]
+    return [*snapshots, *single, counted]
 
 
 def _single(stored: DataFrame, spec: PipelineSpec) -> View:
-    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
-    return View(_counted(stored, spec), key, s.BATCH, (only_one("one_answer_per_key_and_cause"),))
-
-
-def _counted(stored: DataFrame, spec: PipelineSpec) -> DataFrame:
-    return with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
+    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
+    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),))
 
 
 def _pairs(looked: Looked) -> View:
@@ -69,9 +79,7 @@ def _pairs(looked: Looked) -> View:
     store = looked.whole(s.SUBSCRIPTION_STORE).select(
         *map(quote, [*pks, *fks]), F.col(s.HASH).alias(s.LEFT_HASH), s.INSTRUCTION, s.APPLIED_IN
     )
-    right = looked.whole(s.RIGHT_TABLE).select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns], F.col(s.HASH).alias(s.RIGHT_HASH)
-    )
+    right = rights_of(looked.whole(s.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", s.RIGHT_HASH)
     said = looked.whole(s.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
     pairs = store.join(right, fks, "left")
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
@@ -89,10 +97,9 @@ def _pairs(looked: Looked) -> View:
         "every_current_pair_has_a_response",
         f"{asks} AND _fk_said IS NULL",
         "'no response'",
-        _PAIR.format(hex_of(s.LEFT_HASH), hex_of(s.RIGHT_HASH)),
+        pair_of(s.LEFT_HASH, s.RIGHT_HASH),
     )
-    excused = (lambda rows: excused_keys(looked, rows)) if any(looked.due.values()) else None
-    return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused)
+    return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused_keys(looked))
 
 
 def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
@@ -125,9 +132,8 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:
         )
         .withColumn(ROW, F.expr(f"IF({COPIES} > 0, TRUE, NULL)"))
     )
-    words = "CONCAT('left ', {0}, ', right ', {1}, ', ', COALESCE({2}, 'no instruction'))"
     found, expected = (
-        words.format(hex_of(f"{name}.left"), hex_of(f"{name}.right"), f"{name}.asked")
+        f"CONCAT({pair_of(f'{name}.left', f'{name}.right')}, ', ', COALESCE({name}.asked, 'no instruction'))"
         for name in ("_fk_there", "_fk_wanted")
     )
     rules = (
@@ -142,8 +148,7 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:
             False,
         ),
     )
-    key = key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
-    return View(rows, key, s.BATCH, rules)
+    return View(rows, answer_key(spec), s.BATCH, rules)
 
 
 def _expected(looked: Looked, batches: list[int]) -> DataFrame:
@@ -182,21 +187,14 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
 def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
     if looked.small:
-        return looked.whole(s.SUBSCRIPTION_STORE), _right(looked.whole(s.RIGHT_TABLE), looked.spec)
+        return looked.whole(s.SUBSCRIPTION_STORE), rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
     pks, fks = [n for n, _ in s.pk_columns(looked.spec)], [n for n, _ in s.fk_columns(looked.spec)]
     mine = ranges_sql(s.APPLIED_IN, batches)
     asking = looked.of_batches(s.SUBSCRIPTION_STORE, s.APPLIED_IN).where(f"{mine} AND {s.INSTRUCTION} IS NOT NULL")
-    changed = _right(looked.of_batches(s.RIGHT_TABLE, s.APPLIED_IN).where(mine), looked.spec).where("_fk_told")
+    changed = rights_of(looked.of_batches(s.RIGHT_TABLE, s.APPLIED_IN).where(mine), looked.spec).where("_fk_told")
     asks = looked.keys(asking, looked.announced(Stage.SUBSCRIPTION_STORE))
     news = looked.keys(changed, looked.announced(Stage.RIGHT_TABLE))
     subscriptions = asks.frame.unionByName(looked.subscribers_of(news)).dropDuplicates(pks)
-    rights = _right(looked.rows_of(s.RIGHT_TABLE, asks, looked.right_keys), looked.spec)
+    rights = rights_of(looked.rows_of(s.RIGHT_TABLE, asks, looked.right_keys), looked.spec)
     rights = rights.unionByName(news.frame).dropDuplicates(fks)
     return subscriptions, F.broadcast(rights) if looked.few(asks) and looked.few(news) else rights
-
-
-def _right(table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Right rows as a subscription knows them; a tombstone of a key that never had a row is no news to anybody."""
-    keys = [f"{c.quoted} AS {quote(s.fk(c.name))}" for c in spec.right.key_columns]
-    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
-    return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from expectations.changelogs import content_hash
+from expectations.changelogs import has_values
 from expectations.looking import Looked
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
@@ -15,8 +15,7 @@ def right_table_view(looked: Looked) -> View:
     """The right table beside its changelog."""
     spec = looked.spec
     log = looked.of_batches(s.RIGHT_CHANGELOG, s.BATCH)
-    names = [c.name for c in spec.right.key_columns]
-    keys = {name: name for name in names}
+    keys = {c.name: c.name for c in spec.right.key_columns}
     truncated = looked.truncated(Stage.RIGHT_TABLE)
     if looked.within is None or truncated:
         state = looked.whole(s.RIGHT_TABLE)
@@ -29,15 +28,10 @@ def right_table_view(looked: Looked) -> View:
     values = [c.name for c in spec.right.value_columns]
     whole_row = row_hash((name, types[name]) for name in values)
     selected = row_hash((c.name, types[c.name]) for c in spec.selected[Side.RIGHT])
-    facts = {
-        "_fk_log_row": whole_row,
-        "_fk_log_deleted": s.DELETED,
-        "_fk_log_hash": content_hash(spec, Side.RIGHT, log),
-    }
+    facts = {"_fk_log_row": whole_row, "_fk_log_deleted": s.DELETED}
     rows = beside_changelog(state, log, keys, facts, looked.within, truncated).selectExpr(
         "*", f"{whole_row} AS _fk_whole", f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content"
     )
-    payload = " OR ".join(f"{c.quoted} IS NOT NULL" for c in spec.right.value_columns) or "FALSE"
     rules = (
         *version_rules("one_row_per_right_key", looked.within),
         Rule(
@@ -55,7 +49,7 @@ def right_table_view(looked: Looked) -> View:
         ),
         Rule(
             "no_payload_in_a_tombstone",
-            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND ({payload})",
+            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND ({has_values(spec.right)})",
             "'values'",
             "'no values'",
             may_be_pending=False,

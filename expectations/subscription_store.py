@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from expectations.changelogs import content_hash, with_foreign_key
 from expectations.looking import Looked
 from expectations.scan import ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side, Stage
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.changelog import anew
 from fk_pipeline.tables import schemas as s
 
 INDEXED = "_fk_indexed"
+
+
+def key_of(spec: PipelineSpec, *more: str) -> str:
+    """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
+    return f"STRUCT({', '.join([*[f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
 def subscription_store_view(looked: Looked, careful: bool = False) -> View:
@@ -26,19 +31,11 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
     if looked.within is None or truncated:
         state = looked.whole(s.SUBSCRIPTION_STORE)
     else:
-        names = {pk: pk for pk in pks}
-        brought = log.select(*[F.col(quote(name)).alias(pk) for pk, name in keys.items()])
-        state = looked.touched(
-            s.SUBSCRIPTION_STORE, looked.keys(brought, looked.brought(Stage.LEFT_CHANGELOG)), names, s.OWNER
-        )
-    evaluated = with_foreign_key(log, spec, careful).withColumns(
-        {name: F.col(f"_fk_ref_{i}") for i, name in enumerate(fks)}
-    )
-    facts = {
-        "_fk_log_hash": content_hash(spec, Side.LEFT, evaluated, fks),
-        "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})",
-    }
-    rows = beside_changelog(state, evaluated, keys, facts, looked.within, truncated)
+        names = log.select(*[F.col(quote(name)).alias(pk) for pk, name in keys.items()])
+        brought = looked.keys(names, looked.brought(Stage.LEFT_CHANGELOG))
+        state = looked.touched(s.SUBSCRIPTION_STORE, brought, looked.pks, s.OWNER)
+    facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
+    rows = beside_changelog(state, anew(log, spec, Side.LEFT, careful), keys, facts, looked.within, truncated)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
@@ -75,9 +72,8 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
                 "'an entry in subscribers'",
             )
         )
-    key = f"STRUCT({', '.join(f'{quote(pk)} AS {quote(name)}' for pk, name in keys.items())})"
     due = [*looked.due[Stage.LEFT_CHANGELOG], *looked.due[Stage.SUBSCRIPTION_STORE]]
-    return state_view(rows, key, rules, excused_by(looked, s.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE, keys, due))
+    return state_view(rows, key_of(spec), rules, excused_by(looked, s.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE, keys, due))
 
 
 def _instruction(spec: PipelineSpec) -> str:

@@ -17,12 +17,11 @@ from expectations.suites import Expectation
 from fk_pipeline.spec.model import OwnExpectation, Settings
 
 if TYPE_CHECKING:
-    import pandas as pd
     from great_expectations.core import ExpectationSuite
     from great_expectations.core.batch_definition import BatchDefinition
     from great_expectations.core.expectation_validation_result import ExpectationValidationResult
     from great_expectations.data_context import EphemeralDataContext
-    from great_expectations.datasource.fluent.interfaces import Datasource
+    from great_expectations.datasource.fluent import PandasDatasource, SparkDatasource
     from great_expectations.expectations.expectation import Expectation as GxExpectation
     from pyspark.sql import DataFrame
 
@@ -85,21 +84,20 @@ class Validator:
         self,
         pipeline: str,
         table: str,
-        counts: pd.DataFrame,
+        findings: Mapping[str, Finding],
         wanted: Sequence[Expectation],
         settings: Settings,
-        findings: Mapping[str, Finding],
     ) -> dict[str, Outcome]:
         """Whether what was found is within the bounds, by name.
 
         Args:
             pipeline: its name.
             table: what the numbers are about.
-            counts: one row, a column per expectation.
+            findings: what was found, by expectation.
             wanted: the expectations.
             settings: the bounds of those that have one.
-            findings: samples for the Data Docs.
         """
+        import pandas as pd
         from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
         from great_expectations.expectations.metadata_types import FailureSeverity
 
@@ -115,6 +113,7 @@ class Validator:
             for one in wanted
         ]
         source = self._context.data_sources.add_or_update_pandas(pipeline)
+        counts = pd.DataFrame([{name: finding.value for name, finding in findings.items()}])  # a column per expectation
         results = self._validate(source, table, counts, expected)
         return {name: _outcome(result) for name, result in results.items()}
 
@@ -152,14 +151,14 @@ class Validator:
         return found
 
     def _validate(
-        self, source: Datasource[Any, Any], table: str, rows: Any, expected: Sequence[GxExpectation]
+        self, source: PandasDatasource | SparkDatasource, table: str, rows: Any, expected: Sequence[GxExpectation]
     ) -> dict[str, ExpectationValidationResult]:
         """The results by name: their order is not that of the suite."""
         from great_expectations.core import ExpectationSuite
 
         name = f"{source.name}.{table}"
         suite = ExpectationSuite(name=name, expectations=list(expected))
-        batch = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")  # type: ignore[attr-defined]
+        batch = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
         if self.docs is None:
             results = batch.get_batch({"dataframe": rows}).validate(suite).results
         else:

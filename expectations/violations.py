@@ -7,10 +7,7 @@ its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one k
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from expectations.changelogs import changelog_view, counted_view, holes_view
 from expectations.looking import Looked
@@ -21,47 +18,17 @@ from expectations.scan import SAMPLE, Finding, Scan, View, scan
 from expectations.subscription_store import subscription_store_view
 from expectations.suites import HOLES, LATE, PROOF, QUARANTINED, Depth, suite_of
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-@dataclass(frozen=True)
-class Violations:
-    """What the scan of a stage's tables found.
-
-    Attributes:
-        stage: the stage.
-        depth: how much was looked at.
-        batches: the batches that were looked at; None for all.
-        rows: rows of the stage's first table that were looked at.
-        findings: per expectation what was found; nothing of one that there was nothing to look at for.
-        seconds: how long it took.
-    """
-
-    stage: Stage
-    depth: Depth
-    batches: BatchRange | None
-    rows: int
-    findings: Mapping[str, Finding] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def frame(self) -> pd.DataFrame:
-        """What Great Expectations looks at: one row, per expectation the rows that break it, or the share."""
-        import pandas as pd
-
-        return pd.DataFrame([{name: finding.value for name, finding in self.findings.items()}])
-
 
 def violations(
     pipeline: Pipeline, stage: Stage, batches: BatchRange | None = None, proof: VerifyReport | None = None
-) -> Violations:
+) -> Scan:
     """Scans the tables of a stage.
 
     Args:
@@ -70,10 +37,12 @@ def violations(
         batches: only what these touched (batch depth); None for everything (full depth).
         proof: a verification that was made already; at full depth one is made for `resolved_join` if there is none.
 
+    Returns:
+        What was found per expectation of the stage at this depth; nothing of one that there was nothing to look at for.
+
     Raises:
         StateError: the stored tables do not fit the pipeline file.
     """
-    started = time.monotonic()
     looked = Looked(pipeline, stage, batches)
     try:
         with settings(pipeline.session, looked.settings(), optional=True):
@@ -85,8 +54,7 @@ def violations(
     if stage is Stage.RESOLVED_JOIN and depth is Depth.FULL and (proof is None or proof.share == 1):
         findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
     wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
-    kept = {name: findings[name] for name in wanted if name in findings}
-    return Violations(stage, depth, batches, found.rows, kept, time.monotonic() - started)
+    return Scan(found.rows, {name: findings[name] for name in wanted if name in findings})
 
 
 def _scanned(looked: Looked) -> Scan:
@@ -112,13 +80,11 @@ def _views(looked: Looked, careful: bool) -> list[View]:
 
 def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> list[View]:
     log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
-    states = {int(batch): looked.ledger.state(looked.stage, batch) for batch in looked.known}
-    counted = {batch: state.counts.get("rows", 0) for batch, state in states.items() if state.succeeded is not None}
     views = [
         changelog_view(log, looked.spec, side, prefix, careful),
-        counted_view(f"{prefix}rows_are_those_counted", log, counted, looked.due[looked.stage], looked.within),
+        counted_view(f"{prefix}rows_are_those_counted", log, looked, "rows"),
     ]
-    if any(state.counts.get("quarantined") for state in states.values()):
+    if any(looked.ledger.state(looked.stage, batch).counts.get("quarantined") for batch in looked.known):
         views.append(holes_view(f"{prefix}{HOLES}", looked.of_batches(s.QUARANTINE, s.BATCH), side))
     return views
 
@@ -128,25 +94,23 @@ def _ledger_says(looked: Looked) -> dict[str, Finding]:
 
     A batch that runs again counts as late what it brought before, so only those that ran once tell what came too late.
     """
-    here, counts = looked.stage, dict[str, int]()
-    for batch in looked.known:
-        once = looked.ledger.state(here, batch).attempts == 1
-        for stage in {here, Stage.LEFT_CHANGELOG}:
-            for name, number in looked.ledger.state(stage, batch).counts.items():
-                for key in (f"{stage} {name}", f"{stage} {name} once") if once else (f"{stage} {name}",):
-                    counts[key] = counts.get(key, 0) + number
+    here, ledger = looked.stage, looked.ledger
 
-    def share(part: str, whole: str) -> Finding:
-        return Finding(round(counts.get(part, 0) / counts[whole], 6) if counts.get(whole) else 0.0)
+    def share(part: str, whole: str, of: Stage, batches: Sequence[BatchId]) -> Finding:
+        """A count of the stage by a count of another, or of its own."""
+        number = sum(ledger.state(here, batch).counts.get(part, 0) for batch in batches)
+        total = sum(ledger.state(of, batch).counts.get(whole, 0) for batch in batches)
+        return Finding(round(number / total, 6) if total else 0.0)
 
     found: dict[str, Finding] = {}
     if here in SIDE_OF:
         prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
         found[f"{prefix}{HOLES}"] = Finding()
-        found[f"{prefix}{QUARANTINED}"] = share(f"{here} quarantined", f"{here} read")
+        found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, looked.known)
     if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
         log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG
-        found[LATE] = share(f"{here} late once", f"{log} rows once")
+        once = [batch for batch in looked.known if ledger.state(here, batch).attempts == 1]
+        found[LATE] = share("late", "rows", log, once)
     return found
 
 

@@ -48,7 +48,7 @@ def print_checks(checked: list[Checked], index: Path | None) -> None:
                 print(f"- {result.name} could not be evaluated: {result.outcome.problem}")
             elif result.failed:
                 word = "FAILED" if result.severity == "critical" else "warning"
-                print(f"- {word} {result.name}: {result.finding.value:,}. {result.description}")
+                print(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
                 for row in result.finding.sample[:SHOWN]:
                     key = row["key"] if isinstance(row["key"], str) else json.dumps(row["key"], default=str)
                     print(f"    {key}: found {row['found']}, expected {row['expected']}")

@@ -136,16 +136,20 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     return _with_hash(rows, spec, side)
 
 
-def anew(log: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+def anew(log: DataFrame, spec: PipelineSpec, side: Side, careful: bool = False) -> DataFrame:
     """The rows of a stored changelog with foreign key and hash as the pipeline file has them now.
 
     Args:
         log: the changelog of a side, whole rows.
         spec: the pipeline.
         side: whose changelog it is.
+        careful: the foreign key of a row on which its expression fails is null; otherwise Spark stops there.
     """
     if side is Side.LEFT:
-        evaluated = [f"IF({s.DELETED}, NULL, ({sql})) AS _fk_ref_{i}" for i, sql in enumerate(spec.left.foreign_key)]
+        evaluated = [
+            f"IF({s.DELETED}{f' OR {fails(sql)}' if careful else ''}, NULL, ({sql})) AS _fk_ref_{i}"
+            for i, sql in enumerate(spec.left.foreign_key)
+        ]
         log = log.selectExpr("*", *evaluated).withColumns(
             {name: F.expr(sql) for name, sql in _whole_foreign_key(spec).items()}
         )

@@ -373,7 +373,7 @@ class Ledger:
 
         def lifted(one: FailedCheck) -> bool:
             """It was found with something upstream that is in order by now."""
-            upstream = self._all_upstream(one.stage)
+            upstream = self.all_upstream(one.stage)
             return any(o.stage in upstream and o.place not in kept for o in self._checks.found_with(one))
 
         return [one for one in counting if not lifted(one)]
@@ -383,7 +383,7 @@ class Ledger:
 
         One that lies at no batch stops all of them, unless it is about what landed: then no batch is known to be wrong.
         """
-        upstream, wanted = self._all_upstream(stage), set(batches)
+        upstream, wanted = self.all_upstream(stage), set(batches)
         concerned = (one for one in self.failed_checks() if one.stage in upstream)
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
 
@@ -416,9 +416,10 @@ class Ledger:
         ]
         return max([ran, *(int(row["entry"]) for row in finished if not reads or row["source"] == "landing")])
 
-    def _all_upstream(self, stage: str) -> set[str]:
+    def all_upstream(self, stage: str) -> set[str]:
+        """Every stage that a stage depends on."""
         found = set(self.upstream[stage])
-        return found.union(*(self._all_upstream(up) for up in found))
+        return found.union(*(self.all_upstream(up) for up in found))
 
     def start(self, stage: str, batches: Sequence[int], run_id: str) -> dict[int, int]:
         """Records, before anything is committed, that a stage runs for these batches.

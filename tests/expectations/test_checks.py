@@ -87,7 +87,7 @@ def materialised(result: ExecuteInProcessResult) -> set[str]:
 
 
 def test_the_checks_are_those_of_the_suites_and_critical_ones_block(tmp_path: Path) -> None:
-    spec = make(tmp_path, None, more=OWN).spec  # type: ignore[arg-type]
+    spec = make(tmp_path, None, more=OWN).spec
     specs = {one.key: one for checks in checks_of(spec) for one in checks.check_specs}
     own = {
         "left_changelog": {"own_column_values_to_be_in_set_note"},
@@ -105,7 +105,7 @@ def test_the_checks_are_those_of_the_suites_and_critical_ones_block(tmp_path: Pa
 
 
 def test_an_expectation_of_another_join_or_format_is_left_out(tmp_path: Path) -> None:
-    spec = make(tmp_path, None, "left").spec  # type: ignore[arg-type]
+    spec = make(tmp_path, None, "left").spec
     names = {one.name for stage in Stage for one in suite_of(spec, stage)}
     assert not names & {"no_inner_row_without_match", "holes_are_filled", "changelog_holes_are_filled"}
 
@@ -137,7 +137,7 @@ def test_a_range_of_partitions_goes_by_the_order_in_which_they_were_added() -> N
 def test_an_expectation_called_like_one_of_ours_is_refused(tmp_path: Path) -> None:
     more = "expectations: {left: [{type: expect_table_row_count_to_equal, name: no_null_key}]}"
     with pytest.raises(PipelineFileError, match="'no_null_key', as one of left_changelog is already"):
-        checks_of(make(tmp_path, None, more=more).spec)  # type: ignore[arg-type]
+        checks_of(make(tmp_path, None, more=more).spec)
 
 
 @pytest.mark.spark

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from expectations.violations import Violations, violations
+from expectations.scan import Scan
+from expectations.violations import violations
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from tests.expectations.world import mutated
@@ -386,13 +387,11 @@ READS: dict[Stage, set[str]] = {
 """The tables that the checks of a stage look at where nothing is due: its own, and some upstream of it."""
 
 
-def scan(
-    pipeline: Pipeline, batches: BatchRange | None = None, stages: Iterable[Stage] = Stage
-) -> dict[Stage, Violations]:
+def scan(pipeline: Pipeline, batches: BatchRange | None = None, stages: Iterable[Stage] = Stage) -> dict[Stage, Scan]:
     return {stage: violations(pipeline, stage, batches) for stage in stages}
 
 
-def red(found: Mapping[Stage, Violations]) -> dict[str, list[Any]]:
+def red(found: Mapping[Stage, Scan]) -> dict[str, list[Any]]:
     """The checks of rows that fail, with the keys of their samples."""
     return {
         f"{stage}.{name}": [json.loads(r["key"]) if isinstance(r["key"], str) else r["key"] for r in finding.sample]

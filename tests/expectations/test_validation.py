@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,16 +16,24 @@ from fk_pipeline.spec.model import OwnExpectation, Settings
 SUITE = SUITES[Stage.LEFT_CHANGELOG]
 
 
-def say(counts: dict[str, float], wanted: tuple[Expectation, ...] = SUITE, **bounds: float) -> dict[str, Outcome]:
-    frame = pd.DataFrame([dict.fromkeys((one.name for one in SUITE), 0.0) | counts])
-    return Validator().assert_found("p", "t", frame, wanted, Settings(**bounds), {})  # type: ignore[arg-type]
+def found_of(counts: dict[str, float]) -> dict[str, Finding]:
+    return {name: Finding(value) for name, value in (dict.fromkeys((one.name for one in SUITE), 0.0) | counts).items()}
+
+
+def say(
+    counts: dict[str, float], wanted: tuple[Expectation, ...] = SUITE, settings: Settings | None = None
+) -> dict[str, Outcome]:
+    return Validator().assert_found("p", "t", found_of(counts), wanted, settings or Settings())
 
 
 def test_an_expectation_holds_up_to_its_bound() -> None:
     found = say({"no_null_key": 3, "quarantined_share_is_low": 0.02, "nobody expects": 7})
     assert {name for name, one in found.items() if not one.passed} == {"no_null_key", "quarantined_share_is_low"}
     assert set(found) == {one.name for one in SUITE}
-    assert all(one.passed for one in say({"quarantined_share_is_low": 0.02}, max_quarantined_share=0.02).values())
+    assert all(
+        one.passed
+        for one in say({"quarantined_share_is_low": 0.02}, settings=Settings(max_quarantined_share=0.02)).values()
+    )
 
 
 def test_one_that_cannot_be_evaluated_has_a_problem_and_no_verdict() -> None:
@@ -43,10 +50,10 @@ def test_it_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_data_docs_show_what_broke_an_expectation(tmp_path: Path) -> None:
     validator = Validator(tmp_path)
-    frame = pd.DataFrame([dict.fromkeys((one.name for one in SUITE), 0) | {"no_null_key": 1}])
+    broken = found_of({"no_null_key": 1})
     row = {"key": "the key 7", "found": "this", "expected": "that", "batch": 1}
-    validator.assert_found("p", "t", frame, SUITE, Settings(), {"no_null_key": Finding(1, sample=(row,))})
-    validator.assert_found("p", "u", frame, SUITE, Settings(), {})
+    validator.assert_found("p", "t", broken | {"no_null_key": Finding(1, sample=(row,))}, SUITE, Settings())
+    validator.assert_found("p", "u", broken, SUITE, Settings())
     assert validator.index == tmp_path / "index.html"
     pages = {page.name: page.read_text() for page in (tmp_path / "validations").rglob("*.html")}
     assert sorted(pages) == ["p-t.html", "p-u.html"]

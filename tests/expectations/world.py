@@ -61,7 +61,7 @@ def land(folder: Path, files: Mapping[str, Sequence[Row]]) -> None:
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def make(folder: Path, spark: SparkSession, join: str = "inner", more: str = "") -> Pipeline:
+def make(folder: Path, spark: SparkSession | None, join: str = "inner", more: str = "") -> Pipeline:
     """The pipeline, landed and not run."""
     (folder / "pipeline.yaml").write_text(PIPELINE_FILE.format(join=join) + more)
     land(folder, HISTORY)
