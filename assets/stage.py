@@ -13,6 +13,7 @@ from dagster import (
 )
 
 from assets.partitions import batch_partitions
+from expectations.validation import preload
 from fk_pipeline.identity import UPSTREAM, BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -52,6 +53,8 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         },
     )
     def materialise(context: AssetExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource) -> None:
+        if context.run.asset_check_selection is None or context.run.asset_check_selection:
+            preload()
         pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
         pipeline.discover()
         keys = list(context.partition_keys)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.looking import Looked
-from expectations.scan import ROW, Rule, View, hex_of, json_of, only_one, with_copies
+from expectations.scan import ROW, Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.cdc.debezium import NOT_SENT
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
@@ -21,13 +20,16 @@ TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
 """SQL: the row stands for every key."""
 
 
-def changelog_view(log: DataFrame, spec: PipelineSpec, side: Side, prefix: str = "", careful: bool = False) -> View:
-    """The rows of a changelog, each against itself.
+def changelog_view(
+    log: DataFrame, spec: PipelineSpec, side: Side, number: Counted, prefix: str = "", careful: bool = False
+) -> View:
+    """The rows of a changelog, each against itself, and their number per batch.
 
     Args:
         log: the changelog, or some batches of it.
         spec: the pipeline.
         side: whose changelog it is.
+        number: how many rows each batch ought to have.
         prefix: what the names of the rules begin with.
         careful: an expression of the pipeline file may fail on a row.
     """
@@ -81,7 +83,7 @@ def changelog_view(log: DataFrame, spec: PipelineSpec, side: Side, prefix: str =
             )
         )
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
-    return View(rows, key, s.BATCH, tuple(rules))
+    return View(rows, key, s.BATCH, tuple(rules), counted=number)
 
 
 def has_values(side: SideSpec) -> str:
@@ -102,47 +104,18 @@ def holes_view(name: str, quarantine: DataFrame, side: Side) -> View:
     return View(rows, f"STRUCT({s.BATCH} AS batch, {s.FILE} AS file, {s.LINE} AS line)", s.BATCH, (hole,))
 
 
-def counted_view(name: str, table: DataFrame, looked: Looked, *counts: str) -> View:
-    """The rows per batch of a log beside what the ledger counted when they were written.
+def counted(name: str, looked: Looked, *counts: str) -> Counted:
+    """How many rows the batches of a log have by what the ledger counted when they were written.
 
     Args:
-        name: of the rule.
-        table: the log, or the batches of it that are looked at.
+        name: of the expectation.
         looked: what is looked at.
         counts: the counts of the stage that say how many rows there are; default: all of them together.
     """
     states = {int(batch): looked.ledger.state(looked.stage, batch) for batch in looked.known}
-    counted = {
+    rows = {
         batch: sum(number for count, number in state.counts.items() if not counts or count in counts)
         for batch, state in states.items()
         if state.succeeded is not None
     }
-    due = {int(batch) for batch in looked.due[looked.stage]}
-    known = sorted({*counted, *due})
-    expected = pa.table(
-        {
-            "batch": pa.array(known, pa.int32()),
-            "expected": pa.array([counted.get(batch, 0) for batch in known], pa.int64()),
-            "due": pa.array([batch in due for batch in known], pa.bool_()),
-        }
-    )
-    stored = table.groupBy(F.col(s.BATCH).alias("batch")).agg(F.count("*").alias("found"))
-    ledger = table.sparkSession.createDataFrame(expected)
-    if looked.within is None:
-        rows = ledger.join(stored, "batch", "full")
-    else:
-        rows = ledger.join(F.broadcast(stored), "batch", "left")
-    return View(
-        rows.withColumn(ROW, F.lit(True)),
-        "STRUCT(batch)",
-        "batch",
-        (
-            Rule(
-                name,
-                "COALESCE(found, 0) <> COALESCE(expected, 0) AND NOT COALESCE(due, FALSE)",
-                "CONCAT(COALESCE(found, 0), ' rows')",
-                "CONCAT(COALESCE(expected, 0), ' rows')",
-                may_be_pending=False,
-            ),
-        ),
-    )
+    return Counted(name, rows, frozenset(map(int, looked.due[looked.stage])))

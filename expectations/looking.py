@@ -17,7 +17,7 @@ from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import SMALL_ROWS, suiting
+from fk_pipeline.tables.settings import ONE_TASK, SMALL_ROWS, suiting
 from fk_pipeline.tables.skipping import Condition, Within
 from fk_pipeline.tables.warehouse import CommitInfo, empty
 
@@ -53,7 +53,7 @@ class Looked(StageTables):
         info = CommitInfo(pipeline.spec.name, stage, batches or everything, run_id="")  # it commits nothing
         super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
         self.within = batches
-        self._whole: dict[tuple[str, int | None], DataFrame] = {}
+        self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
         self.index_fits = True
         self.due = self._open(pipeline)
         """Per stage, this one and those upstream of it, the batches whose work explains a row."""
@@ -91,16 +91,18 @@ class Looked(StageTables):
 
     def whole(self, name: str) -> DataFrame:
         """All rows of a table."""
-        place = name, self.versions.get(name)
-        if place not in self._whole:
-            self._whole[place] = self._read(self.table(name))
-        return self._whole[place]
+        return self._once(name)
 
     def of_batches(self, name: str, column: str) -> DataFrame:
         """The rows of a table that a batch column lays at the batches; all rows where all batches are looked at."""
-        if self.within is None:
-            return self.whole(name)
-        return self._read(self.table(name), [Within(column, self.within)])
+        return self._once(name, None if self.within is None else Within(column, self.within))
+
+    def _once(self, name: str, where: Within | None = None) -> DataFrame:
+        """The rows of a table, the same frame every time."""
+        place = name, self.versions.get(name), where
+        if place not in self._read_before:
+            self._read_before[place] = self._read(self.table(name), [where] if where else [])
+        return self._read_before[place]
 
     def as_of(self, versions: Mapping[str, int]) -> Looked:
         """The same, with some tables at other versions."""
@@ -201,7 +203,8 @@ class Looked(StageTables):
         """Spark settings that suit the size of the work."""
         logs = (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE)
         touched = max(self.answered(), *(self.brought(log) for log in logs))
-        return suiting(self.stored, few_of_them=self.within is not None and touched <= SMALL_ROWS)
+        wanted = suiting(self.stored, few_of_them=self.within is not None and touched <= SMALL_ROWS)
+        return wanted | ONE_TASK if self.small else wanted
 
 
 def unfinished(ledger: Ledger, stage: Stage) -> dict[Stage, list[BatchId]]:

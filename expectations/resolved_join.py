@@ -128,6 +128,7 @@ def _verdicts(looked: Looked) -> View:
     about = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE, s.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(s.VERDICT)
+    known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
     responses = looked.of_batches(s.RESPONSES, s.BATCH).select(*columns, none)
     verdicts = looked.of_batches(s.VERDICTS, s.BATCH).select(
         *columns, F.coalesce(s.VERDICT, F.lit("?")).alias(s.VERDICT)
@@ -138,14 +139,14 @@ def _verdicts(looked: Looked) -> View:
         .agg(
             F.expr(f"COUNT_IF({s.VERDICT} IS NULL)").alias("_fk_responses"),
             F.expr(f"COUNT_IF({s.VERDICT} IS NOT NULL)").alias("_fk_verdicts"),
+            F.expr(f"COUNT_IF({s.VERDICT} NOT IN ({known}))").alias("_fk_unknown"),
             F.min(s.VERDICT).alias(s.VERDICT),
         )
         .withColumn(ROW, F.lit(True))
     )
-    known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
     rule = Rule(
         "every_response_has_its_verdict",
-        f"_fk_responses <> _fk_verdicts OR {s.VERDICT} NOT IN ({known})",
+        "_fk_responses <> _fk_verdicts OR _fk_unknown > 0",
         f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({s.VERDICT}, ''))",
         "CONCAT(_fk_responses, ' responses')",
     )

@@ -8,9 +8,9 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.changelogs import counted_view
+from expectations.changelogs import counted
 from expectations.looking import ABSENT, Looked
-from expectations.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, ranges_sql, with_copies
+from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, ranges_sql, with_copies
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
@@ -56,20 +56,23 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
 def responses_views(looked: Looked) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
     stored = looked.of_batches(s.RESPONSES, s.BATCH)
-    counted = counted_view("rows_are_those_counted", stored, looked)
+    number = counted("rows_are_those_counted", looked)
     if looked.within is None:
-        return [_single(stored, looked.spec), counted, _pairs(looked)]
+        return [_single(stored, looked.spec, number), _pairs(looked)]
     groups = _snapshots(looked)
     covered = {batch for batches in groups.values() for batch in batches}
     others = [int(batch) for batch in looked.known if batch not in covered]
-    snapshots = [_snapshot(looked.as_of(dict(read)), stored, batches) for read, batches in groups.items()]
-    single = [_single(stored.where(ranges_sql(s.BATCH, others)), looked.spec)] if others else []
-    return [*snapshots, *single, counted]
+    views = [
+        _snapshot(looked.as_of(dict(read)), stored, batches, number.of(batches)) for read, batches in groups.items()
+    ]
+    if others:
+        views.append(_single(stored.where(ranges_sql(s.BATCH, others)), looked.spec, number.of(others)))
+    return views
 
 
-def _single(stored: DataFrame, spec: PipelineSpec) -> View:
+def _single(stored: DataFrame, spec: PipelineSpec, number: Counted) -> View:
     rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
-    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),))
+    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=number)
 
 
 def _pairs(looked: Looked) -> View:
@@ -116,7 +119,7 @@ def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
     return groups
 
 
-def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:
+def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], number: Counted) -> View:
     spec = looked.spec
     columns = [quote(name) for name in (s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE)]
     said = f"STRUCT({s.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
@@ -148,7 +151,7 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int]) -> View:
             False,
         ),
     )
-    return View(rows, answer_key(spec), s.BATCH, rules)
+    return View(rows, answer_key(spec), s.BATCH, rules, counted=number, number=f"SUM({COPIES})")
 
 
 def _expected(looked: Looked, batches: list[int]) -> DataFrame:
@@ -171,7 +174,8 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     hears = f"{news} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
     left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {s.INSTRUCTION} AS asked)"
     right = "STRUCT(_fk_changed_in AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
-    pairs = subscriptions.join(rights, fks, "left").withColumn(
+    concerned = subscriptions.join(rights, fks, "left").where(f"{mine} OR {news}")
+    pairs = concerned.withColumn(
         "_fk_due", F.explode(F.expr(f"ARRAY_COMPACT(ARRAY(IF({asks}, {left}, NULL), IF({hears}, {right}, NULL)))"))
     )
     return pairs.select(

@@ -6,6 +6,7 @@ of a view. Nothing here knows what kind of join the tables belong to.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -43,6 +44,39 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """How many rows each batch of a log ought to have.
+
+    Attributes:
+        name: the expectation that it belongs to.
+        rows: how many, by batch; a batch that is not named ought to have none.
+        due: batches whose number of rows is open.
+    """
+
+    name: str
+    rows: Mapping[int, int]
+    due: frozenset[int]
+
+    def of(self, batches: Iterable[int]) -> Counted:
+        """The same for some batches alone."""
+        return Counted(self.name, {batch: self.rows[batch] for batch in batches if batch in self.rows}, self.due)
+
+    def compared(self, found: Mapping[int, int]) -> Finding:
+        """What is wrong with the rows that were found, by batch."""
+        batches = sorted(b for b in {*self.rows, *found} - self.due if found.get(b, 0) != self.rows.get(b, 0))
+        sample = tuple(
+            {
+                "key": json.dumps({"batch": batch}, separators=(",", ":")),
+                "found": f"{found.get(batch, 0)} rows",
+                "expected": f"{self.rows.get(batch, 0)} rows",
+                "batch": batch,
+            }
+            for batch in batches[:SAMPLE]
+        )
+        return Finding(len(batches), 0, tuple(batches), sample)
+
+
+@dataclass(frozen=True)
 class View:
     """Rows of a table beside what they are compared with, and the rules for them.
 
@@ -52,6 +86,8 @@ class View:
         batch: SQL (INT): the batch that a broken row is laid at; it may be null.
         rules: what must not be true of a row.
         excused: adds `_fk_pending` (BOOLEAN, never null) to `rows`; called only where something is broken.
+        counted: how many rows each batch ought to have, for the view of a log.
+        number: SQL aggregate: how many rows of the table some rows of the view stand for.
     """
 
     rows: DataFrame
@@ -59,6 +95,8 @@ class View:
     batch: str
     rules: tuple[Rule, ...]
     excused: Callable[[DataFrame], DataFrame] | None = None
+    counted: Counted | None = None
+    number: str = f"COUNT_IF({ROW})"
 
 
 @dataclass(frozen=True)
@@ -96,66 +134,68 @@ class Scan:
 
 
 def scan(views: Sequence[View]) -> Scan:
-    """Looks at all views at once; a second time, with what is pending told apart, at those with broken rows."""
+    """Counts the broken rows of all views at once; where there are any, looks closer and tells pending ones apart."""
     if not views:
         return Scan(0)
-    found = _look(views)
-    doubtful = [i for i, view in enumerate(views) if view.excused is not None and _broken(found[i], view)]
-    if doubtful:
-        again = _look([_with_pending(views[i]) for i in doubtful])
-        found |= {i: again[j] for j, i in enumerate(doubtful)}
-    findings: dict[str, Finding] = {}
+    counts = _collect([_count(view) for view in views])
+    broken = [i for i, rows in enumerate(counts) if any(any(row["broken"]) for row in rows)]
+    closer = _collect([_described(views[i]) for i in broken]) if broken else []
+    described = {i: rows[0]["rules"] for i, rows in zip(broken, closer, strict=True)}
+    found: list[tuple[str, Finding]] = []
     for i, view in enumerate(views):
-        for rule, counted in zip(view.rules, found[i]["rules"], strict=True):
-            finding = Finding(
-                counted["wrong"],
-                counted["pending"],
-                tuple(sorted(counted["batches"] or ())),
-                tuple(counted["sample"] or ()),
-            )
-            findings[rule.name] = findings[rule.name].plus(finding) if rule.name in findings else finding
-    return Scan(found[0]["rows"], findings)
+        findings = map(_finding, described[i]) if i in described else [Finding()] * len(view.rules)
+        found += zip([rule.name for rule in view.rules], findings, strict=True)
+        if view.counted is not None:
+            found.append((view.counted.name, view.counted.compared({row["batch"]: row["rows"] for row in counts[i]})))
+    together: dict[str, Finding] = {}
+    for name, finding in found:
+        together[name] = together[name].plus(finding) if name in together else finding
+    return Scan(sum(row["rows"] for row in counts[0]), together)
 
 
-def _broken(found: Mapping[str, Any], view: View) -> bool:
-    rules = zip(view.rules, found["rules"], strict=True)
-    return any(counted["wrong"] for rule, counted in rules if rule.may_be_pending)
+def _finding(row: Mapping[str, Any]) -> Finding:
+    batches, sample = row["batches"] or (), row["sample"] or ()
+    return Finding(row["wrong"], row["pending"], tuple(sorted(batches)), tuple(sample))
 
 
-def _with_pending(view: View) -> View:
-    assert view.excused is not None
-    return View(view.excused(view.rows), view.key, view.batch, view.rules)
+def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
+    """The rows of each frame, in one job; all have the same columns."""
+    numbered = [frame.withColumn("_fk_view", F.lit(i)) for i, frame in enumerate(frames)]
+    found: list[list[dict[str, Any]]] = [[] for _ in frames]
+    for row in reduce(DataFrame.union, numbered).collect():
+        found[row["_fk_view"]].append(row.asDict(recursive=True))
+    return found
 
 
-def _look(views: Sequence[View]) -> dict[int, dict[str, Any]]:
-    parts = [_aggregated(view).withColumn("view", F.lit(i)) for i, view in enumerate(views)]
-    rows = reduce(DataFrame.unionByName, parts).collect()
-    return {row["view"]: row.asDict(recursive=True) for row in rows}
+def _count(view: View) -> DataFrame:
+    """Columns `batch`, `rows`, and `broken`, the number of rows that break each rule.
+
+    One row per batch where the rows of batches are counted, else one row without a batch.
+    """
+    broken = ", ".join(f"COUNT_IF({rule.broken})" for rule in view.rules)
+    wanted = [F.expr(f"COALESCE({view.number}, 0)").alias("rows"), F.expr(f"ARRAY({broken})").alias("broken")]
+    batch = F.expr("CAST(NULL AS INT)" if view.counted is None else view.batch).alias("batch")
+    return view.rows.groupBy(batch).agg(*wanted)
 
 
-def _aggregated(view: View) -> DataFrame:
-    """One row: `rows`, and `rules`, per rule a struct of wrong, pending, batches and sample."""
-    rows, excusable = view.rows, PENDING in view.rows.columns
-    wanted = [F.expr(f"COUNT_IF({ROW})").alias("rows")]
+def _described(view: View) -> DataFrame:
+    """One row: `rules`, per rule a struct of wrong, pending, batches and sample."""
+    rows = view.rows if view.excused is None else view.excused(view.rows)
+    broken = [f"COALESCE({rule.broken}, FALSE) AS _fk_broken_{i}" for i, rule in enumerate(view.rules)]
+    rules = []
     for i, rule in enumerate(view.rules):
-        excused = PENDING if excusable and rule.may_be_pending else "FALSE"
-        rows = rows.withColumn(f"_fk_broken_{i}", F.expr(f"COALESCE({rule.broken}, FALSE)"))
+        excused = PENDING if view.excused is not None and rule.may_be_pending else "FALSE"
         wrong = f"_fk_broken_{i} AND NOT {excused}"
         sample = (
             f"STRUCT(TO_JSON({view.key}, MAP('ignoreNullFields', 'false')) AS key, {rule.found} AS found, "
             f"{rule.expected} AS expected, {view.batch} AS batch)"
         )
-        wanted += [
-            F.expr(f"COUNT_IF({wrong})").alias(f"wrong_{i}"),
-            F.expr(f"COUNT_IF(_fk_broken_{i} AND {excused})").alias(f"pending_{i}"),
-            F.expr(f"COLLECT_SET({view.batch}) FILTER (WHERE {wrong})").alias(f"batches_{i}"),
-            F.expr(f"MIN_BY({sample}, {view.key}, {SAMPLE}) FILTER (WHERE {wrong})").alias(f"sample_{i}"),
-        ]
-    counted = ", ".join(
-        f"STRUCT(wrong_{i} AS wrong, pending_{i} AS pending, batches_{i} AS batches, sample_{i} AS sample)"
-        for i in range(len(view.rules))
-    )
-    return rows.agg(*wanted).selectExpr("rows", f"ARRAY({counted}) AS rules")
+        rules.append(
+            f"STRUCT(COUNT_IF({wrong}) AS wrong, COUNT_IF(_fk_broken_{i} AND {excused}) AS pending, "
+            f"COLLECT_SET({view.batch}) FILTER (WHERE {wrong}) AS batches, "
+            f"MIN_BY({sample}, {view.key}, {SAMPLE}) FILTER (WHERE {wrong}) AS sample)"
+        )
+    return rows.selectExpr("*", *broken).selectExpr(f"ARRAY({', '.join(rules)}) AS rules")
 
 
 # ---- what the rules are made of

@@ -1,7 +1,7 @@
 """Great Expectations: asserts on what was found, runs the suites of users, writes Data Docs.
 
 An expectation of ours asks that the number of its name, found by one Spark job, is not above its bound: Great
-Expectations on Spark would start ten jobs for what is one. Importing it takes seconds; only a running check does.
+Expectations on Spark would start ten jobs for what is one. Importing it takes seconds; only a run with checks does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from expectations.scan import Finding
@@ -54,6 +56,11 @@ def _context() -> EphemeralDataContext:
 def _shared_context() -> EphemeralDataContext:
     """That of all checks of a process that write no Data Docs: every context leaves a folder behind."""
     return _context()
+
+
+def preload() -> None:
+    """Begins to import Great Expectations, in the background: it takes about as long as Spark takes to start."""
+    Thread(target=import_module, args=("great_expectations",), daemon=True).start()
 
 
 class Validator:
@@ -112,7 +119,8 @@ class Validator:
             )
             for one in wanted
         ]
-        source = self._context.data_sources.add_or_update_pandas(pipeline)
+        known = self._context.data_sources.all()
+        source = known[pipeline] if pipeline in known else self._context.data_sources.add_pandas(pipeline)
         counts = pd.DataFrame([{name: finding.value for name, finding in findings.items()}])  # a column per expectation
         results = self._validate(source, table, counts, expected)
         return {name: _outcome(result) for name, result in results.items()}
@@ -158,7 +166,9 @@ class Validator:
 
         name = f"{source.name}.{table}"
         suite = ExpectationSuite(name=name, expectations=list(expected))
-        batch = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
+        if table not in source.get_asset_names():
+            source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
+        batch = source.get_asset(table).get_batch_definition("rows")
         if self.docs is None:
             results = batch.get_batch({"dataframe": rows}).validate(suite).results
         else:

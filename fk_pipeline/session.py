@@ -31,6 +31,7 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.buffer.pageSize": "4m",  # what every sort and hash table begins with: 64 MB for ten rows, else
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "200",

@@ -120,10 +120,13 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
+    from expectations.validation import preload
     from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
     from fk_pipeline.pipeline import load
 
     loaded = load(pipeline)
+    if checks:
+        preload()
     report = loaded.verify(share)
     checked, index = checks_of_all(loaded, report, docs) if checks else ([], None)
     if format_ is OutputFormat.JSON:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from expectations.checking import Checked, check, refuse
-from expectations.validation import Validator
+from expectations.validation import Validator, preload
 from fk_pipeline.console import Progress, say
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pass, Pipeline
@@ -62,6 +62,7 @@ class Checking(Progress):
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__()
         self.pipeline = pipeline
+        preload()
 
     def __call__(self, work: Pass, result: StageRun | None) -> None:
         """Shows what runs, and checks what is done.

@@ -31,8 +31,16 @@ SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.databricks.delta.delete.deletionVectors.persistent": "false",
 }
 """Interpret the plan as it is, and write files anew: compiling it and marking rows takes longer than that."""
+
+ONE_TASK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.openCostInBytes": "1",
+}
+"""For many small frames in one job: starting a task takes longer than what it does."""
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),

@@ -20,8 +20,9 @@ from pyspark.sql import types as T
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import faults
-from fk_pipeline.tables.logs import DeltaLogs
+from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
 from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, exactly
@@ -31,6 +32,12 @@ LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 MARKED_ROWS = 200_000
 """Rows that deletion vectors mark: up to so many are taken out by a join with a few files; Delta does it for more."""
+
+BITS = 63
+"""Rows per word of marks: no word is negative."""
+
+MARK_WORDS = 1_000
+"""Marks of a table that are a literal of the query, in words."""
 
 ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
@@ -79,6 +86,8 @@ class Warehouse:
         self.home = home.rstrip("/")
         self.logs = DeltaLogs()
         self._elsewhere = elsewhere or {}
+        self._whole: dict[str, tuple[int, tuple[str, ...], DataFrame]] = {}
+        """By path, the version that was last read whole: its number, its files, its rows."""
 
     def path(self, name: str) -> str:
         """Where a table lies."""
@@ -111,21 +120,31 @@ class Warehouse:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
-        else:
-            frame = self.session.read.schema(T.StructType.fromJson(files.schema)).parquet(*files.paths)
+            for condition in where:
+                frame = frame.where(condition.sql())
+            return frame.select(*[quote(n) for n in table.names])
+        if where:
+            return self._plain(files, table, where)
+        known = self._whole.get(path)
+        if known is None or known[:2] != (version, files.paths):  # a table made anew has files of other names
+            known = self._whole[path] = version, files.paths, self._plain(files, table)
+        return known[2]
+
+    def _plain(self, files: PlainFiles, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
+        """The rows of Parquet files, without those that a deletion vector marks."""
+        schema = T.StructType.fromJson(files.schema)
+        frame = self.session.read.schema(schema).parquet(*files.paths)
         for condition in where:
             frame = frame.where(condition.sql())
-        if files is not None and len(files.deleted):
-            frame = self._without(frame, files.deleted)
-        return frame.select(*[quote(n) for n in table.names])
-
-    def _without(self, frame: DataFrame, deleted: pa.Table) -> DataFrame:
-        """The rows of Parquet files that no deletion vector marks."""
-        marked = self.session.createDataFrame(deleted).select(
-            F.col("file").alias("_fk_in"), F.col("row").alias("_fk_at")
-        )
-        frame = frame.withColumns({"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")})
-        return frame.join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
+        named = _unmarked(files.deleted)
+        if named is not None:
+            frame = frame.where(named)
+        elif len(files.deleted):
+            marked = self.session.createDataFrame(files.deleted.rename_columns(["_fk_in", "_fk_at"]))
+            places = {"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")}
+            frame = frame.withColumns(places).join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
+            frame = frame.drop("_fk_in", "_fk_at")
+        return frame if schema.names == table.names else frame.select(*[quote(n) for n in table.names])
 
     def fits(self, table: Table) -> bool:
         """Whether the stored table has these columns."""
@@ -290,6 +309,31 @@ class Warehouse:
                 )
         finally:
             self.session.catalog.dropTempView(view)
+
+
+def _unmarked(deleted: pa.Table) -> str | None:
+    """SQL (BOOLEAN) over a row of Parquet files: no deletion vector marks it. Unlike a join it needs no job of its own.
+
+    Args:
+        deleted: `file` and `row` of every marked row.
+
+    Returns:
+        A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
+        marked row, or where it would be long.
+    """
+    words: dict[str, dict[int, int]] = {}
+    for file, row in zip(deleted["file"].to_pylist(), deleted["row"].to_pylist(), strict=True):
+        bits = words.setdefault(file, {})
+        bits[row // BITS] = bits.get(row // BITS, 0) | 1 << row % BITS
+    if not words or sum(max(bits) + 1 for bits in words.values()) > MARK_WORDS:
+        return None
+    cases = []
+    for file, bits in words.items():
+        array = ", ".join(f"{bits.get(i, 0)}L" for i in range(max(bits) + 1))
+        word = f"GET(ARRAY({array}), CAST(_metadata.row_index DIV {BITS} AS INT))"
+        marked = f"COALESCE(GETBIT({word}, CAST(_metadata.row_index % {BITS} AS INT)), 0)"
+        cases.append(f"WHEN {text(file)} THEN {marked} = 0")
+    return f"CASE _metadata.file_name {' '.join(cases)} ELSE TRUE END"
 
 
 def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:

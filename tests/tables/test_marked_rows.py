@@ -1,0 +1,53 @@
+"""Reading tables as Parquet files: without the rows that deletion vectors mark, and never those of another table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.tables import warehouse as module
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+
+pytestmark = pytest.mark.spark
+
+TABLE = Table("marked", (("id", "BIGINT"), ("text", "STRING")), properties={"delta.enableDeletionVectors": "true"})
+INFO = CommitInfo("tested", "left_changelog", BatchRange.of(0), "run")
+
+
+def ids(warehouse: Warehouse) -> list[int]:
+    return sorted(row["id"] for row in warehouse.read(TABLE).collect())
+
+
+@pytest.mark.parametrize("words", [module.MARK_WORDS, 0], ids=["as a literal", "joined"])
+def test_marked_rows_are_not_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    monkeypatch.setattr(module, "MARK_WORDS", words)
+    warehouse = Warehouse(spark, str(tmp_path))
+    for first in (0, 200):  # two files, in the order of their rows
+        rows = spark.range(first, first + 200).selectExpr("id", "CONCAT('row ', id) AS text").coalesce(1)
+        warehouse.append(rows, TABLE, INFO)
+    gone = {0, 1, 62, 63, 64, 125, 126, 127, 199, 200, 263}
+    spark.sql(f"DELETE FROM delta.`{warehouse.path('marked')}` WHERE id IN ({', '.join(map(str, gone))})")
+    version = warehouse.version("marked")
+    assert version is not None
+    files = warehouse.logs.plain_files(warehouse.path("marked"), version, 10)
+    assert files is not None
+    assert len(files.deleted) == len(gone), "Delta wrote no deletion vectors"
+    assert ids(warehouse) == sorted(set(range(400)) - gone)
+    spark.sql(f"DELETE FROM delta.`{warehouse.path('marked')}` WHERE id = 399")
+    assert ids(warehouse) == sorted(set(range(399)) - gone), "an older version was read"
+
+
+def test_a_table_made_anew_is_read_anew(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    for number in (1, 2):
+        warehouse.append(spark.sql(f"SELECT {number}L AS id, 'x' AS text"), TABLE, INFO)
+        assert warehouse.version("marked") == 0
+        assert ids(warehouse) == [number]
+        shutil.rmtree(warehouse.path("marked"))
