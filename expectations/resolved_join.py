@@ -87,9 +87,9 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     def of_keys(name: str) -> DataFrame:
         return looked.rows_of(name, keys, pks).join(wanted, list(pks), "left_semi")
 
-    store = of_keys(s.SUBSCRIPTION_STORE)
-    refers = looked.keys(store.select(*map(quote, looked.right_keys.values())), keys.at_most)
-    return of_keys(s.RESOLVED_JOIN), store, looked.rows_of(s.RIGHT_TABLE, refers, looked.right_keys)
+    columns = [*pks, *looked.right_keys.values(), s.HASH, s.APPLIED_IN]
+    store = looked.keys(of_keys(s.SUBSCRIPTION_STORE).select(*map(quote, columns)), keys.at_most)
+    return of_keys(s.RESOLVED_JOIN), store.frame, looked.rows_of(s.RIGHT_TABLE, store, looked.right_keys)
 
 
 def _touched_keys(looked: Looked) -> DataFrame:

@@ -65,8 +65,9 @@ def responses_views(looked: Looked) -> list[View]:
     views = [
         _snapshot(looked.as_of(dict(read)), stored, batches, number.of(batches)) for read, batches in groups.items()
     ]
-    if others:
-        views.append(_single(stored.where(ranges_sql(s.BATCH, others)), looked.spec, number.of(others)))
+    if others or not views:
+        others_alone = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
+        views.append(_single(others_alone, looked.spec, number.of(others)))
     return views
 
 

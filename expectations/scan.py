@@ -1,4 +1,4 @@
-"""What breaks the rules of a table, in one Spark job: counts, the batches concerned, and a few sample rows.
+"""What breaks the rules of a table: counts in one Spark job, and where there are any, in another, batches and samples.
 
 A `View` puts the rows of a table beside what they are to be compared with; a `Rule` says what must not be true of a row
 of a view. Nothing here knows what kind of join the tables belong to.
@@ -61,9 +61,10 @@ class Counted:
         """The same for some batches alone."""
         return Counted(self.name, {batch: self.rows[batch] for batch in batches if batch in self.rows}, self.due)
 
-    def compared(self, found: Mapping[int, int]) -> Finding:
-        """What is wrong with the rows that were found, by batch."""
-        batches = sorted(b for b in {*self.rows, *found} - self.due if found.get(b, 0) != self.rows.get(b, 0))
+    def compared(self, found: Mapping[int | None, int]) -> Finding:
+        """What is wrong with the rows that were found, by batch; a row of no batch is one too many."""
+        wrong = [b for b in {*self.rows, *found} - self.due if found.get(b, 0) != self.rows.get(b, 0)]
+        wrong.sort(key=lambda batch: (batch is None, batch or 0))
         sample = tuple(
             {
                 "key": json.dumps({"batch": batch}, separators=(",", ":")),
@@ -71,9 +72,9 @@ class Counted:
                 "expected": f"{self.rows.get(batch, 0)} rows",
                 "batch": batch,
             }
-            for batch in batches[:SAMPLE]
+            for batch in wrong[:SAMPLE]
         )
-        return Finding(len(batches), 0, tuple(batches), sample)
+        return Finding(len(wrong), 0, tuple(b for b in wrong if b is not None), sample)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
 def _count(view: View) -> DataFrame:
     """Columns `batch`, `rows`, and `broken`, the number of rows that break each rule.
 
-    One row per batch where the rows of batches are counted, else one row without a batch.
+    One row per batch where the rows of batches are counted, else one row without a batch; none of an empty view.
     """
     broken = ", ".join(f"COUNT_IF({rule.broken})" for rule in view.rules)
     wanted = [F.expr(f"COALESCE({view.number}, 0)").alias("rows"), F.expr(f"ARRAY({broken})").alias("broken")]

@@ -6,7 +6,9 @@ Expectations on Spark would start ten jobs for what is one. Importing it takes s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -59,12 +61,22 @@ def _shared_context() -> EphemeralDataContext:
 
 
 def preload() -> None:
-    """Begins to import Great Expectations, in the background: it takes about as long as Spark takes to start."""
-    Thread(target=import_module, args=("great_expectations",), daemon=True).start()
+    """Begins to import Great Expectations, in the background: it takes about as long as Spark takes to start.
+
+    Not with Spark Connect, which both threads would import, from different ends. Whoever needs it next waits for it,
+    and hears what went wrong.
+    """
+
+    def begin() -> None:
+        with suppress(Exception):
+            import_module("great_expectations")
+
+    if not os.environ.get("FK_SPARK_REMOTE"):
+        Thread(target=begin, daemon=True).start()
 
 
 class Validator:
-    """One context of Great Expectations, for one look at every table. Nothing is stored but the Data Docs.
+    """One context of Great Expectations, for one thread at a time. Nothing is stored but the Data Docs.
 
     Args:
         docs: folder of the Data Docs; None: they are not written.
@@ -166,7 +178,7 @@ class Validator:
 
         name = f"{source.name}.{table}"
         suite = ExpectationSuite(name=name, expectations=list(expected))
-        if table not in source.get_asset_names():
+        if table not in source.get_asset_names():  # what was there before is taken again: making it anew takes longer
             source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
         batch = source.get_asset(table).get_batch_definition("rows")
         if self.docs is None:

@@ -1,4 +1,4 @@
-"""What is wrong with the tables of a stage: one Spark job that leaves counts and a few sample rows.
+"""What is wrong with the tables of a stage: counts, and a few sample rows.
 
 A row that work still due explains is pending, not violated: stages may run in any order, so a table that lags behind
 its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key are never legal.

@@ -31,13 +31,13 @@ LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
 
 MARKED_ROWS = 200_000
-"""Rows that deletion vectors mark: up to so many are taken out by a join with a few files; Delta does it for more."""
+"""Rows that deletion vectors mark: up to so many are taken out by a literal or a join; Delta does it for more."""
 
 BITS = 63
 """Rows per word of marks: no word is negative."""
 
 MARK_WORDS = 1_000
-"""Marks of a table that are a literal of the query, in words."""
+"""Marks that are a literal of a query, in words: those of the rows up to the last marked one of every file."""
 
 ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
@@ -321,12 +321,13 @@ def _unmarked(deleted: pa.Table) -> str | None:
         A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
         marked row, or where it would be long.
     """
+    last = deleted.group_by("file").aggregate([("row", "max")])["row_max"].to_pylist()
+    if not last or sum(row // BITS + 1 for row in last) > MARK_WORDS:
+        return None
     words: dict[str, dict[int, int]] = {}
     for file, row in zip(deleted["file"].to_pylist(), deleted["row"].to_pylist(), strict=True):
         bits = words.setdefault(file, {})
         bits[row // BITS] = bits.get(row // BITS, 0) | 1 << row % BITS
-    if not words or sum(max(bits) + 1 for bits in words.values()) > MARK_WORDS:
-        return None
     cases = []
     for file, bits in words.items():
         array = ", ".join(f"{bits.get(i, 0)}L" for i in range(max(bits) + 1))

@@ -121,6 +121,14 @@ CASES: dict[str, Case] = {
         "subscription_store.owner_has_its_row",
         PROOF,
     ),
+    "a left row loses its batch": case(
+        "left_changelog",
+        Update("id = 2", {"_fk_batch": "NULL"}),
+        {"batch": 1},
+        "left_changelog.rows_are_those_counted",
+        "subscription_store.owner_has_its_row",
+        PROOF,
+    ),
     "a left row that a later one replaced is gone": case(
         "left_changelog",
         Delete("id = 0 AND _fk_batch = 1"),
