@@ -53,7 +53,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         },
     )
     def materialise(context: AssetExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource) -> None:
-        if context.run.asset_check_selection is None or context.run.asset_check_selection:
+        if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             preload()
         pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
         pipeline.discover()

@@ -21,7 +21,7 @@ TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
 
 
 def changelog_view(
-    log: DataFrame, spec: PipelineSpec, side: Side, number: Counted, prefix: str = "", careful: bool = False
+    log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "", careful: bool = False
 ) -> View:
     """The rows of a changelog, each against itself, and their number per batch.
 
@@ -29,7 +29,7 @@ def changelog_view(
         log: the changelog, or some batches of it.
         spec: the pipeline.
         side: whose changelog it is.
-        number: how many rows each batch ought to have.
+        counted: how many rows each batch ought to have.
         prefix: what the names of the rules begin with.
         careful: an expression of the pipeline file may fail on a row.
     """
@@ -83,7 +83,7 @@ def changelog_view(
             )
         )
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
-    return View(rows, key, s.BATCH, tuple(rules), counted=number)
+    return View(rows, key, s.BATCH, tuple(rules), counted=counted)
 
 
 def has_values(side: SideSpec) -> str:
@@ -104,7 +104,7 @@ def holes_view(name: str, quarantine: DataFrame, side: Side) -> View:
     return View(rows, f"STRUCT({s.BATCH} AS batch, {s.FILE} AS file, {s.LINE} AS line)", s.BATCH, (hole,))
 
 
-def counted(name: str, looked: Looked, *counts: str) -> Counted:
+def ledger_counts(name: str, looked: Looked, *counts: str) -> Counted:
     """How many rows the batches of a log have by what the ledger counted when they were written.
 
     Args:

@@ -171,10 +171,6 @@ class Looked(StageTables):
         """At most so many rows of a state table were changed on behalf of the batches."""
         return self._announced(stage)
 
-    def few(self, keys: Materialised) -> bool:
-        """Keys that may be sent to wherever they are needed."""
-        return self.small or keys.local is not None
-
     @property
     def may_refuse(self) -> bool:
         """A pair of rows may be in the quarantine: the pipeline selects more than columns."""

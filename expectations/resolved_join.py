@@ -82,7 +82,7 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
         )
         return result, store, looked.whole(s.RIGHT_TABLE)
     keys = looked.keys(_touched_keys(looked).distinct(), min(2 * looked.answered(), UNKNOWN))
-    wanted = F.broadcast(keys.frame) if looked.few(keys) else keys.frame
+    wanted = keys.frame if keys.local is None else F.broadcast(keys.frame)
 
     def of_keys(name: str) -> DataFrame:
         return looked.rows_of(name, keys, pks).join(wanted, list(pks), "left_semi")

@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.changelogs import counted
+from expectations.changelogs import ledger_counts
 from expectations.looking import ABSENT, Looked
 from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, ranges_sql, with_copies
 from expectations.subscription_store import key_of
@@ -56,24 +56,24 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
 def responses_views(looked: Looked) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
     stored = looked.of_batches(s.RESPONSES, s.BATCH)
-    number = counted("rows_are_those_counted", looked)
+    counted = ledger_counts("rows_are_those_counted", looked)
     if looked.within is None:
-        return [_single(stored, looked.spec, number), _pairs(looked)]
+        return [_single(stored, looked.spec, counted), _pairs(looked)]
     groups = _snapshots(looked)
     covered = {batch for batches in groups.values() for batch in batches}
     others = [int(batch) for batch in looked.known if batch not in covered]
     views = [
-        _snapshot(looked.as_of(dict(read)), stored, batches, number.of(batches)) for read, batches in groups.items()
+        _snapshot(looked.as_of(dict(read)), stored, batches, counted.of(batches)) for read, batches in groups.items()
     ]
     if others or not views:
         others_alone = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
-        views.append(_single(others_alone, looked.spec, number.of(others)))
+        views.append(_single(others_alone, looked.spec, counted.of(others)))
     return views
 
 
-def _single(stored: DataFrame, spec: PipelineSpec, number: Counted) -> View:
+def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
     rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
-    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=number)
+    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=counted)
 
 
 def _pairs(looked: Looked) -> View:
@@ -120,7 +120,7 @@ def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
     return groups
 
 
-def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], number: Counted) -> View:
+def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], counted: Counted) -> View:
     spec = looked.spec
     columns = [quote(name) for name in (s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE)]
     said = f"STRUCT({s.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
@@ -152,7 +152,7 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], number: Cou
             False,
         ),
     )
-    return View(rows, answer_key(spec), s.BATCH, rules, counted=number, number=f"SUM({COPIES})")
+    return View(rows, answer_key(spec), s.BATCH, rules, counted=counted, number=f"SUM({COPIES})")
 
 
 def _expected(looked: Looked, batches: list[int]) -> DataFrame:
@@ -202,4 +202,5 @@ def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame
     subscriptions = asks.frame.unionByName(looked.subscribers_of(news)).dropDuplicates(pks)
     rights = rights_of(looked.rows_of(s.RIGHT_TABLE, asks, looked.right_keys), looked.spec)
     rights = rights.unionByName(news.frame).dropDuplicates(fks)
-    return subscriptions, F.broadcast(rights) if looked.few(asks) and looked.few(news) else rights
+    few = asks.local is not None and news.local is not None
+    return subscriptions, F.broadcast(rights) if few else rights

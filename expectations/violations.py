@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from expectations.changelogs import changelog_view, counted, holes_view
+from expectations.changelogs import changelog_view, holes_view, ledger_counts
 from expectations.looking import Looked
 from expectations.resolved_join import resolved_join_views
 from expectations.responses import responses_views
@@ -80,8 +80,8 @@ def _views(looked: Looked, careful: bool) -> list[View]:
 
 def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> list[View]:
     log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
-    number = counted(f"{prefix}rows_are_those_counted", looked, "rows")
-    views = [changelog_view(log, looked.spec, side, number, prefix, careful)]
+    counted = ledger_counts(f"{prefix}rows_are_those_counted", looked, "rows")
+    views = [changelog_view(log, looked.spec, side, counted, prefix, careful)]
     if any(looked.ledger.state(looked.stage, batch).counts.get("quarantined") for batch in looked.known):
         views.append(holes_view(f"{prefix}{HOLES}", looked.of_batches(s.QUARANTINE, s.BATCH), side))
     return views

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
@@ -20,9 +21,9 @@ from pyspark.sql import types as T
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
+from fk_pipeline.tables.marked import unmarked
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
 from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, exactly
@@ -32,12 +33,6 @@ LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 MARKED_ROWS = 200_000
 """Rows that deletion vectors mark: up to so many are taken out by a literal or a join; Delta does it for more."""
-
-BITS = 63
-"""Rows per word of marks: no word is negative."""
-
-MARK_WORDS = 1_000
-"""Marks that are a literal of a query, in words: those of the rows up to the last marked one of every file."""
 
 ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
@@ -120,9 +115,7 @@ class Warehouse:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
-            for condition in where:
-                frame = frame.where(condition.sql())
-            return frame.select(*[quote(n) for n in table.names])
+            return _meeting(where, frame).select(*[quote(n) for n in table.names])
         if where:
             return self._plain(files, table, where)
         known = self._whole.get(path)
@@ -133,12 +126,10 @@ class Warehouse:
     def _plain(self, files: PlainFiles, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """The rows of Parquet files, without those that a deletion vector marks."""
         schema = T.StructType.fromJson(files.schema)
-        frame = self.session.read.schema(schema).parquet(*files.paths)
-        for condition in where:
-            frame = frame.where(condition.sql())
-        named = _unmarked(files.deleted)
-        if named is not None:
-            frame = frame.where(named)
+        frame = _meeting(where, self.session.read.schema(schema).parquet(*files.paths))
+        condition = unmarked(files.deleted)
+        if condition is not None:
+            frame = frame.where(condition)
         elif len(files.deleted):
             marked = self.session.createDataFrame(files.deleted.rename_columns(["_fk_in", "_fk_at"]))
             places = {"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")}
@@ -311,30 +302,9 @@ class Warehouse:
             self.session.catalog.dropTempView(view)
 
 
-def _unmarked(deleted: pa.Table) -> str | None:
-    """SQL (BOOLEAN) over a row of Parquet files: no deletion vector marks it. Unlike a join it needs no job of its own.
-
-    Args:
-        deleted: `file` and `row` of every marked row.
-
-    Returns:
-        A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
-        marked row, or where it would be long.
-    """
-    last = deleted.group_by("file").aggregate([("row", "max")])["row_max"].to_pylist()
-    if not last or sum(row // BITS + 1 for row in last) > MARK_WORDS:
-        return None
-    words: dict[str, dict[int, int]] = {}
-    for file, row in zip(deleted["file"].to_pylist(), deleted["row"].to_pylist(), strict=True):
-        bits = words.setdefault(file, {})
-        bits[row // BITS] = bits.get(row // BITS, 0) | 1 << row % BITS
-    cases = []
-    for file, bits in words.items():
-        array = ", ".join(f"{bits.get(i, 0)}L" for i in range(max(bits) + 1))
-        word = f"GET(ARRAY({array}), CAST(_metadata.row_index DIV {BITS} AS INT))"
-        marked = f"COALESCE(GETBIT({word}, CAST(_metadata.row_index % {BITS} AS INT)), 0)"
-        cases.append(f"WHEN {text(file)} THEN {marked} = 0")
-    return f"CASE _metadata.file_name {' '.join(cases)} ELSE TRUE END"
+def _meeting(where: Sequence[Condition], frame: DataFrame) -> DataFrame:
+    """The rows that meet all conditions."""
+    return reduce(lambda rows, condition: rows.where(condition.sql()), where, frame)
 
 
 def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.tables import warehouse as module
+from fk_pipeline.tables import marked
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
@@ -23,11 +23,11 @@ def ids(warehouse: Warehouse) -> list[int]:
     return sorted(row["id"] for row in warehouse.read(TABLE).collect())
 
 
-@pytest.mark.parametrize("words", [module.MARK_WORDS, 0], ids=["as a literal", "joined"])
+@pytest.mark.parametrize("words", [marked.MARK_WORDS, 0], ids=["as a literal", "joined"])
 def test_marked_rows_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
 ) -> None:
-    monkeypatch.setattr(module, "MARK_WORDS", words)
+    monkeypatch.setattr(marked, "MARK_WORDS", words)
     warehouse = Warehouse(spark, str(tmp_path))
     for first in (0, 200):  # two files, in the order of their rows
         rows = spark.range(first, first + 200).selectExpr("id", "CONCAT('row ', id) AS text").coalesce(1)
