@@ -92,6 +92,8 @@ class Bench:
             batch = self.workload.change(Change(100, 5, recent=True))
             say(f"warm-up batch {batch}")
             self.ours.run(str(batch))
+            if self.options.checks:
+                self.ours.check(str(batch))
         for name, change in cases(self.options.left, self.options.cases).items():
             measured = None
             for _ in range(self.options.repeat):

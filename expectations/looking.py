@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial, reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,11 +15,11 @@ from fk_pipeline.identity import BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import StageTables, sendable
-from fk_pipeline.stages.materialised import UNKNOWN, Materialised
+from fk_pipeline.stages.materialised import SMALL, UNKNOWN, Materialised
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ONE_TASK, SMALL_ROWS, suiting
+from fk_pipeline.tables.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, SMALL_ROWS, suiting
 from fk_pipeline.tables.skipping import Condition, Within
 from fk_pipeline.tables.warehouse import CommitInfo, empty
 
@@ -54,6 +56,7 @@ class Looked(StageTables):
         super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
         self.within = batches
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
+        self._whole: set[str] = set()
         self.index_fits = True
         self.due = self._open(pipeline)
         """Per stage, this one and those upstream of it, the batches whose work explains a row."""
@@ -91,6 +94,7 @@ class Looked(StageTables):
 
     def whole(self, name: str) -> DataFrame:
         """All rows of a table."""
+        self._whole.add(name)
         return self._once(name)
 
     def of_batches(self, name: str, column: str) -> DataFrame:
@@ -112,43 +116,91 @@ class Looked(StageTables):
         other.index_fits = other.versions[s.SUBSCRIPTION_STORE] == self.versions[s.SUBSCRIPTION_STORE]
         return other
 
-    def keys(self, frame: DataFrame, at_most: int) -> Materialised:
-        """Keys to look rows up by: at hand where a table is large, else computed where they are used.
+    def at_once(self, *looks: Callable[[], Materialised]) -> list[Materialised]:
+        """Look-ups that do not need each other, side by side: Spark plans one while it runs another."""
+        with ThreadPoolExecutor(len(looks)) as pool:
+            return [found.result() for found in [pool.submit(look) for look in looks]]
+
+    def at_hand(self, frame: DataFrame, at_most: int | None) -> Materialised:
+        """Some rows of large tables: in the driver where they are few, else computed once.
 
         Args:
-            frame: the keys.
-            at_most: an upper bound of their number.
+            frame: the rows.
+            at_most: an upper bound of their number; None: let the frame itself tell.
         """
-        if self.small:
-            return Materialised(frame, at_most, computed=True)
         return self._materialise(frame, at_most)
+
+    def brought_by(self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int) -> Materialised:
+        """Columns of the rows that batch columns of some large tables lay at the batches, each once.
+
+        Args:
+            places: by table, its batch column.
+            columns: by column that is wanted, its name in the tables.
+            at_most: an upper bound of the number of rows.
+        """
+        wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
+        frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
+        rows, here = reduce(DataFrame.union, frames), self._here(places, columns)
+        if here is None:
+            return self.at_hand(rows.distinct(), at_most)
+        frame = self.warehouse.session.createDataFrame(here, rows.schema.toNullable())
+        return Materialised(frame, computed=True, local=here)
+
+    def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
+        """What `brought_by` brings, without Spark; None where that needs Spark."""
+        found = []
+        for name, mark in places.items():
+            within = Within(mark, self.batches)
+            rows = self.warehouse.read_here(self.table(name), self.versions[name], columns.values(), within)
+            if rows is None:
+                return None
+            found.append(rows.rename_columns(list(columns)))
+        here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
+        return here if len(here) <= SMALL else None
+
+    def without(self, here: pa.Table | None, keys: Materialised) -> bool:
+        """Some rows in the driver have keys that are not among others; or that is not known."""
+        if here is None or keys.local is None:
+            return True
+        return len(here.drop_null().join(keys.local, keys.local.column_names, join_type="left anti")) > 0
 
     def rows_of(self, name: str, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
         """At least the rows of a table with some keys; `columns` says, per column, its name in `keys`."""
         return self._rows_of(self.table(name), keys, columns)
 
-    def touched(self, name: str, keys: Materialised, columns: Mapping[str, str], mark: str) -> DataFrame:
-        """The rows of a table with some keys, and those whose batch column lays them at the batches, once each.
+    def touched(
+        self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
+    ) -> tuple[DataFrame, DataFrame]:
+        """The rows of a state table that the batches own, and those with keys of their changelog rows, once each.
 
         Args:
-            name: the table.
-            keys: rows with the keys.
-            columns: by key column of the table, its name in `keys`.
-            mark: the batch column.
+            name: the state table.
+            columns: SQL of its columns that are wanted.
+            log_name: the changelog.
+            logged: its rows for the batches, with the keys as the state table names them.
+            keys: by key column of the state table, its name in the changelog.
+            at_most: an upper bound of the number of changelog rows.
+
+        Returns:
+            The rows of the state table, and `logged`; what is looked up is computed once.
         """
-        if self.small or keys.at_most > sendable(self.table(name), columns):  # the table is read once
-            same = " AND ".join(f"k.{quote(n)} = t.{quote(c)}" for c, n in columns.items())
-            return self.warehouse.session.sql(
-                f"SELECT t.* FROM {{rows}} AS t WHERE {self.batches.predicate(f't.{mark}')} "
+        table = self.table(name)
+        if self.small or at_most > sendable(table, keys):  # the table is read once
+            same = " AND ".join(f"k.{quote(key)} = t.{quote(key)}" for key in keys)
+            rows = self.warehouse.session.sql(
+                f"SELECT t.* FROM {{rows}} AS t WHERE {self.batches.predicate(f't.{s.OWNER}')} "
                 f"OR EXISTS (SELECT 1 FROM {{keys}} AS k WHERE {same})",
                 rows=self.whole(name),
-                keys=keys.frame,
+                keys=logged,
             )
-        wanted = keys.frame.selectExpr(*[f"{quote(n)} AS {quote(c)}" for c, n in columns.items()]).distinct()
-        marked = self._read(self.table(name), [Within(mark, self.batches)])
-        return self.rows_of(name, keys, columns).unionByName(
-            marked.join(F.broadcast(wanted), list(columns), "left_anti")
-        )
+            return rows.selectExpr(*columns), logged
+        brought, mark, same = self.brought_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
+        looks = [logged, self.rows_of(name, brought, same).selectExpr(*columns)]
+        if self.without(self._here({name: mark}, same), brought):
+            owned = self._read(table, [Within(mark, self.batches)]).join(brought.frame, list(keys), "left_anti")
+            looks.append(owned.selectExpr(*columns))
+        log, *rows = self.at_once(*[partial(self.at_hand, look, at_most) for look in looks])
+        return reduce(DataFrame.unionByName, [one.frame for one in rows]), log.frame
 
     @cached_property
     def stored(self) -> int:
@@ -160,12 +212,14 @@ class Looked(StageTables):
         """All tables together are small: they are joined as they are."""
         return self.stored <= SMALL_ROWS
 
-    def subscribers_of(self, changed: Materialised) -> DataFrame:
-        """At least the rows of the subscription store that refer to some right rows, named as foreign keys."""
-        fks = {fk: fk for fk in self.right_keys.values()}
+    def subscribers_of(self, rights: Materialised, columns: Sequence[str]) -> Materialised:
+        """Columns of at least the rows of the subscription store that refer to some right rows."""
+        fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
         if self.index_fits and self.warehouse.rows([self.layout.subscribers]):
-            return self._subscribers_of(changed, fks)[0]
-        return self.rows_of(s.SUBSCRIPTION_STORE, changed, fks)
+            rows, at_most = self._subscribers_of(rights, fks)
+        else:
+            rows = self.rows_of(s.SUBSCRIPTION_STORE, rights, fks)
+        return self.at_hand(rows.select(*map(quote, columns)), at_most)
 
     def announced(self, stage: Stage) -> int:
         """At most so many rows of a state table were changed on behalf of the batches."""
@@ -195,12 +249,23 @@ class Looked(StageTables):
         states = [self.ledger.state(log_stage, batch) for batch in self.known]
         return any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
 
+    @cached_property
+    def _touched(self) -> int:
+        """At most so many rows of a log are looked at."""
+        logs = (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE)
+        return UNKNOWN if self.within is None else max(self.answered(), *(self.brought(log) for log in logs))
+
     def settings(self) -> dict[str, str]:
         """Spark settings that suit the size of the work."""
-        logs = (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE)
-        touched = max(self.answered(), *(self.brought(log) for log in logs))
-        wanted = suiting(self.stored, few_of_them=self.within is not None and touched <= SMALL_ROWS)
-        return wanted | ONE_TASK if self.small else wanted
+        wanted = suiting(self.stored, few_of_them=self._touched <= SMALL_ROWS)
+        if self.small:
+            return wanted | ONE_TASK
+        return wanted | ONE_PARTITION if self._touched <= SMALL else wanted
+
+    def settings_of_counts(self) -> dict[str, str]:
+        """Spark settings that suit, besides, a scan of what was looked up so far."""
+        few = self._touched <= SMALL and not self._whole and all(kept.local is not None for kept in self._frames)
+        return INTERPRETED if few else {}
 
 
 def unfinished(ledger: Ledger, stage: Stage) -> dict[Stage, list[BatchId]]:

@@ -13,7 +13,7 @@ from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_on
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.materialised import UNKNOWN
+from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.resolved_join import QUARANTINED, VERDICTS
 from fk_pipeline.tables import schemas as s
 
@@ -40,9 +40,10 @@ def _result_rows(looked: Looked) -> DataFrame:
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
     if looked.within is None:
-        result, store, right_table = (looked.whole(n) for n in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE, s.RIGHT_TABLE))
+        result, store = looked.whole(s.RESOLVED_JOIN), looked.whole(s.SUBSCRIPTION_STORE)
+        rights = rights_of(looked.whole(s.RIGHT_TABLE), spec)
     else:
-        result, store, right_table = _of_the_batches(looked)
+        result, store, rights = _of_the_batches(looked)
     there = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,
@@ -58,8 +59,7 @@ def _result_rows(looked: Looked) -> DataFrame:
         F.col(s.HASH).alias("_fk_left"),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
-    right = rights_of(right_table, spec).select(*map(quote, fks), "_fk_right")
-    current = there.join(left, pks, "full").join(right, fks, "left")
+    current = there.join(left, pks, "full").join(rights.select(*map(quote, fks), "_fk_right"), fks, "left")
     if not looked.may_refuse:
         return current.withColumn("_fk_refused", F.lit(False))
     pair = F.struct("_fk_left", "_fk_right")
@@ -72,7 +72,7 @@ def _result_rows(looked: Looked) -> DataFrame:
 
 
 def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Result, subscriptions and right rows of the left keys that the batches answered or changed."""
+    """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
     pks = looked.pks
     if looked.small:
         touched = _touched_keys(looked)
@@ -80,16 +80,31 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
             looked.whole(name).join(F.broadcast(touched), list(pks), "left_semi")
             for name in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE)
         )
-        return result, store, looked.whole(s.RIGHT_TABLE)
-    keys = looked.keys(_touched_keys(looked).distinct(), min(2 * looked.answered(), UNKNOWN))
-    wanted = keys.frame if keys.local is None else F.broadcast(keys.frame)
+        return result, store, rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
+    places = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}
+    at_most = min(2 * looked.answered(), UNKNOWN)
+    keys = looked.brought_by(places, pks, at_most)
+    told = looked.brought_by(places, {fk: fk for fk in looked.right_keys.values()}, at_most)
 
-    def of_keys(name: str) -> DataFrame:
-        return looked.rows_of(name, keys, pks).join(wanted, list(pks), "left_semi")
+    def of_keys(name: str, *columns: str) -> Materialised:
+        rows = looked.rows_of(name, keys, pks)
+        if keys.local is None:  # there may be more than those of the keys
+            rows = rows.join(keys.frame, list(pks), "left_semi")
+        return looked.at_hand(rows.select(*map(quote, [*pks, *looked.right_keys.values(), *columns])), keys.at_most)
 
-    columns = [*pks, *looked.right_keys.values(), s.HASH, s.APPLIED_IN]
-    store = looked.keys(of_keys(s.SUBSCRIPTION_STORE).select(*map(quote, columns)), keys.at_most)
-    return of_keys(s.RESOLVED_JOIN), store.frame, looked.rows_of(s.RIGHT_TABLE, store, looked.right_keys)
+    def rights_for(keys: Materialised) -> Materialised:
+        rows = looked.rows_of(s.RIGHT_TABLE, keys, looked.right_keys)
+        return looked.at_hand(rights_of(rows, looked.spec), keys.at_most)
+
+    store, result, rights = looked.at_once(
+        lambda: of_keys(s.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
+        lambda: of_keys(s.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
+        lambda: rights_for(told),
+    )
+    referred = None if store.local is None else store.local.select(told.frame.columns)
+    if looked.without(referred, told):  # what was answered is not what the store refers to now
+        rights = rights_for(store)
+    return result.frame, store.frame, rights.frame
 
 
 def _touched_keys(looked: Looked) -> DataFrame:

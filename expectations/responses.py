@@ -166,7 +166,7 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     """
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    subscriptions, rights = _concerned(looked, batches)
+    subscriptions, rights = _concerned(looked)
     mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
         f"{mine} AND {s.INSTRUCTION} IS NOT NULL AND "
@@ -189,18 +189,22 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     )
 
 
-def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame]:
+def _concerned(looked: Looked) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
     if looked.small:
         return looked.whole(s.SUBSCRIPTION_STORE), rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
-    pks, fks = [n for n, _ in s.pk_columns(looked.spec)], [n for n, _ in s.fk_columns(looked.spec)]
-    mine = ranges_sql(s.APPLIED_IN, batches)
-    asking = looked.of_batches(s.SUBSCRIPTION_STORE, s.APPLIED_IN).where(f"{mine} AND {s.INSTRUCTION} IS NOT NULL")
-    changed = rights_of(looked.of_batches(s.RIGHT_TABLE, s.APPLIED_IN).where(mine), looked.spec).where("_fk_told")
-    asks = looked.keys(asking, looked.announced(Stage.SUBSCRIPTION_STORE))
-    news = looked.keys(changed, looked.announced(Stage.RIGHT_TABLE))
-    subscriptions = asks.frame.unionByName(looked.subscribers_of(news)).dropDuplicates(pks)
-    rights = rights_of(looked.rows_of(s.RIGHT_TABLE, asks, looked.right_keys), looked.spec)
-    rights = rights.unionByName(news.frame).dropDuplicates(fks)
-    few = asks.local is not None and news.local is not None
-    return subscriptions, F.broadcast(rights) if few else rights
+    columns = [*looked.pks, *looked.right_keys.values(), s.INSTRUCTION, s.HASH, s.APPLIED_IN]
+    known = [*looked.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    asking = looked.brought_by(
+        {s.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, looked.announced(Stage.SUBSCRIPTION_STORE)
+    )
+    news = looked.brought_by({s.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, looked.announced(Stage.RIGHT_TABLE))
+    hearing, referred = looked.at_once(
+        lambda: looked.subscribers_of(news, columns),
+        lambda: looked.at_hand(
+            looked.rows_of(s.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
+        ),
+    )
+    subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(looked.pks))
+    rights = referred.frame.unionByName(news.frame).dropDuplicates(list(looked.right_keys))
+    return subscriptions, rights_of(rights, looked.spec)

@@ -16,22 +16,17 @@ def right_table_view(looked: Looked) -> View:
     spec = looked.spec
     log = looked.of_batches(s.RIGHT_CHANGELOG, s.BATCH)
     keys = {c.name: c.name for c in spec.right.key_columns}
-    truncated = looked.truncated(Stage.RIGHT_TABLE)
-    if looked.within is None or truncated:
-        state = looked.whole(s.RIGHT_TABLE)
-    else:
-        brought = looked.keys(
-            log.select(*[c.quoted for c in spec.right.key_columns]), looked.brought(Stage.RIGHT_TABLE)
-        )
-        state = looked.touched(s.RIGHT_TABLE, brought, keys, s.OWNER)
     types = {f.name: f.dataType for f in log.schema.fields}
     values = [c.name for c in spec.right.value_columns]
     whole_row = row_hash((name, types[name]) for name in values)
     selected = row_hash((c.name, types[c.name]) for c in spec.selected[Side.RIGHT])
     facts = {"_fk_log_row": whole_row, "_fk_log_deleted": s.DELETED}
-    rows = beside_changelog(state, log, keys, facts, looked.within, truncated).selectExpr(
-        "*", f"{whole_row} AS _fk_whole", f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content"
-    )
+    columns = [
+        f"{whole_row} AS _fk_whole",
+        f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content",
+        f"({has_values(spec.right)}) AS _fk_values",
+    ]
+    rows = beside_changelog(looked, s.RIGHT_TABLE, s.RIGHT_CHANGELOG, log, keys, facts, columns)
     rules = (
         *version_rules("one_row_per_right_key", looked.within),
         Rule(
@@ -49,7 +44,7 @@ def right_table_view(looked: Looked) -> View:
         ),
         Rule(
             "no_payload_in_a_tombstone",
-            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND ({has_values(spec.right)})",
+            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND _fk_values",
             "'values'",
             "'no values'",
             may_be_pending=False,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from expectations.changelogs import TRUNCATES
 from expectations.looking import Looked
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, ranges_sql, with_copies
-from fk_pipeline.identity import BatchRange
+from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
@@ -27,29 +27,33 @@ _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER}
 
 
 def beside_changelog(
-    state: DataFrame,
+    looked: Looked,
+    name: str,
+    log_name: str,
     log: DataFrame,
     keys: Mapping[str, str],
     facts: Mapping[str, str],
-    within: BatchRange | None = None,
-    truncated: bool = True,
+    columns: Sequence[str],
 ) -> DataFrame:
     """A state table beside the changelog rows that it points to, and beside the last writer of every key.
 
     Args:
-        state: the state table; within some batches at least its rows with keys that these bring or own.
-        log: the changelog; within some batches those of these.
+        looked: the tables.
+        name: the state table.
+        log_name: the changelog.
+        log: its rows; within some batches those of these.
         keys: by key column of the state, its name in the changelog.
         facts: by name, SQL over a changelog row: what the rules compare the state with.
-        within: the batches that are looked at; None for all.
-        truncated: there may be truncates in the log.
+        columns: SQL over a row of the state: what they compare beside its key and its version.
 
     Returns:
-        One row per row of the state and per key of the changelog without one: the columns of the state, `_fk_row`,
+        One row per row of the state and per key of the changelog without one: key, version and `columns`, `_fk_row`,
         `_fk_copies`; `_fk_logged`, where the owner's row is there, and its `_fk_log_generation` and facts;
         `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
         `_fk_truncates` (the owner's batch holds a truncate).
     """
+    log_stage = Stage.LEFT_CHANGELOG if log_name == s.LEFT_CHANGELOG else Stage.RIGHT_TABLE
+    within, truncated = looked.within, looked.truncated(log_stage)
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
     whole = log.where(f"{first} IS NOT NULL").selectExpr(
@@ -59,6 +63,11 @@ def beside_changelog(
         f"{s.GENERATION} AS {LOG_GENERATION}",
         *[f"{sql} AS {name}" for name, sql in facts.items()],
     )
+    wanted = [*names, s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
+    if within is None or truncated:
+        state = looked.whole(name).selectExpr(*wanted)
+    else:
+        state, whole = looked.touched(name, wanted, log_name, whole, keys, looked.brought(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one
         rows = rows.join(whole, list(keys), "full")

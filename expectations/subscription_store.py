@@ -27,15 +27,11 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
     keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
     pks, fks = list(keys), [name for name, _ in s.fk_columns(spec)]
     log = looked.of_batches(s.LEFT_CHANGELOG, s.BATCH)
-    truncated = looked.truncated(Stage.LEFT_CHANGELOG)
-    if looked.within is None or truncated:
-        state = looked.whole(s.SUBSCRIPTION_STORE)
-    else:
-        names = log.select(*[F.col(quote(name)).alias(pk) for pk, name in keys.items()])
-        brought = looked.keys(names, looked.brought(Stage.LEFT_CHANGELOG))
-        state = looked.touched(s.SUBSCRIPTION_STORE, brought, looked.pks, s.OWNER)
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
-    rows = beside_changelog(state, anew(log, spec, Side.LEFT, careful), keys, facts, looked.within, truncated)
+    previous = [s.previous_fk(c.name) for c in spec.right.key_columns]
+    columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, s.INSTRUCTION]
+    log = anew(log, spec, Side.LEFT, careful)
+    rows = beside_changelog(looked, s.SUBSCRIPTION_STORE, s.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)

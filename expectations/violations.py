@@ -59,13 +59,19 @@ def violations(
 
 def _scanned(looked: Looked) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
+    session = looked.warehouse.session
+
+    def scanned(careful: bool) -> Scan:
+        views = _views(looked, careful)
+        return scan(views, settings(session, looked.settings_of_counts(), optional=True))
+
     try:
-        return scan(_views(looked, careful=False))
+        return scanned(careful=False)
     except Exception as error:
         if not is_from_spark(error) or all(parse_expression(sql).plain for sql in looked.spec.left.foreign_key):
             raise
-    with settings(looked.warehouse.session, GUARDED):
-        return scan(_views(looked, careful=True))
+    with settings(session, GUARDED):
+        return scanned(careful=True)
 
 
 def _views(looked: Looked, careful: bool) -> list[View]:

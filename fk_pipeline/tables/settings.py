@@ -26,17 +26,25 @@ FEW = {
 }
 """For few changes of large tables: their plans are clear from the start."""
 
-SMALL = {
-    **FEW,
+INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For few rows: compiling a plan takes longer than interpreting it."""
+
+SMALL = {
+    **FEW,
+    **INTERPRETED,
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
     "spark.databricks.delta.delete.deletionVectors.persistent": "false",
 }
-"""Interpret the plan as it is, and write files anew: compiling it and marking rows takes longer than that."""
+"""Interpret the plan as it is, and write files anew: marking rows takes longer than that."""
+
+ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
+"""For so few rows that one task shuffles them as fast as two."""
 
 ONE_TASK = {
-    "spark.sql.shuffle.partitions": "1",
+    **ONE_PARTITION,
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.files.openCostInBytes": "1",
 }

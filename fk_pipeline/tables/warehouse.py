@@ -22,11 +22,12 @@ from pyspark.sql import types as T
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
+from fk_pipeline.tables.local import read_here
 from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
 from fk_pipeline.tables.marked import unmarked
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
-from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, exactly
+from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, Within, exactly
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
@@ -107,8 +108,7 @@ class Warehouse:
         if version is None:
             return empty(self.session, table.columns)
         path = self.path(table.name)
-        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
-        files = self.logs.plain_files(path, version, few, where)
+        files = self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
         if files is not None and len(files.deleted) > (MARKED_ROWS if where or files.rows <= MARKED_ROWS else 0):
@@ -136,6 +136,23 @@ class Warehouse:
             frame = frame.withColumns(places).join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
             frame = frame.drop("_fk_in", "_fk_at")
         return frame if schema.names == table.names else frame.select(*[quote(n) for n in table.names])
+
+    def read_here(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
+        """The rows of some batches, read in the driver; None where they lie in large files, or only Spark can tell.
+
+        Args:
+            table: the table.
+            version: its version.
+            columns: the columns that are wanted.
+            within: the batches.
+        """
+        files = self._files(table, version, [within])
+        return None if files is None else read_here(files, list(columns), within)
+
+    def _files(self, table: Table, version: int, where: Sequence[Condition]) -> PlainFiles | None:
+        """The files of a table at a version, or those that may have wanted rows; None where Delta has to find them."""
+        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
+        return self.logs.plain_files(self.path(table.name), version, few, where)
 
     def fits(self, table: Table) -> bool:
         """Whether the stored table has these columns."""
