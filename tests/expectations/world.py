@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import load_spec
+from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Condition
+from fk_pipeline.tables.skipping import Condition, Within
 from fk_pipeline.tables.warehouse import Warehouse
 from tests.mutations import Mutation
 
@@ -71,7 +72,7 @@ def make(folder: Path, spark: SparkSession | None, join: str = "inner", more: st
 @contextmanager
 def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | None = None) -> Iterator[None]:
     """Whoever reads these tables reads them changed; `seen` gets the names of all tables that are read."""
-    read = Warehouse.read
+    read, read_here = Warehouse.read, Warehouse.read_here
 
     def changed(
         self: Warehouse, table: Table, version: int | None = None, where: Sequence[Condition] = ()
@@ -85,6 +86,17 @@ def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | 
             rows = rows.where(condition.sql())
         return rows
 
+    def changed_here(
+        self: Warehouse, table: Table, version: int, columns: Collection[str], within: Within
+    ) -> pa.Table | None:
+        if seen is not None:
+            seen.add(table.name)
+        here = read_here(self, table, version, columns, within)
+        if here is None or table.name not in changes:
+            return here
+        return changed(self, table, version, [within]).select(*map(quote, columns)).toArrow().cast(here.schema)
+
     with monkeypatch.context() as patched:
         patched.setattr(Warehouse, "read", changed)
+        patched.setattr(Warehouse, "read_here", changed_here)
         yield
