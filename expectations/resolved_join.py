@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -73,17 +71,15 @@ def _result_rows(looked: Looked) -> DataFrame:
 
 def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
-    pks = looked.pks
+    pks, places = looked.pks, {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}
+    at_most = min(2 * looked.answered(), UNKNOWN)
+    keys = looked.brought_by(places, pks, at_most)
     if looked.small:
-        touched = _touched_keys(looked)
         result, store = (
-            looked.whole(name).join(F.broadcast(touched), list(pks), "left_semi")
+            looked.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
             for name in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE)
         )
         return result, store, rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
-    places = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}
-    at_most = min(2 * looked.answered(), UNKNOWN)
-    keys = looked.brought_by(places, pks, at_most)
     told = looked.brought_by(places, {fk: fk for fk in looked.right_keys.values()}, at_most)
 
     def of_keys(name: str, *columns: str) -> Materialised:
@@ -105,13 +101,6 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     if looked.without(referred, told):  # what was answered is not what the store refers to now
         rights = rights_for(store)
     return result.frame, store.frame, rights.frame
-
-
-def _touched_keys(looked: Looked) -> DataFrame:
-    """The left keys that the batches answered, or whose result row they changed last; some of them twice."""
-    pks = [quote(name) for name, _ in s.pk_columns(looked.spec)]
-    names = (s.RESPONSES, s.RESOLVED_JOIN)
-    return reduce(DataFrame.union, [looked.of_batches(name, s.BATCH).select(*pks) for name in names])
 
 
 def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:

@@ -61,7 +61,7 @@ def test_the_rows_are_those_that_spark_reads(warehouse: Warehouse) -> None:
     wanted = warehouse.read(TABLE, where=[BATCHES]).select(*KINDS).toArrow()
     assert found.schema.types == wanted.schema.types
     assert found.sort_by("big").to_pylist() == wanted.sort_by("big").to_pylist()
-    assert len(found) == 50 - 2, "of the marked rows two are of these batches"
+    assert len(found) == 50 - 3, "the marked rows are of these batches"
 
 
 def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse, spark: SparkSession) -> None:
