@@ -57,6 +57,7 @@ class Looked(StageTables):
         self.within = batches
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
         self._whole: set[str] = set()
+        """Tables of which all rows were asked for."""
         self.index_fits = True
         self.due = self._open(pipeline)
         """Per stage, this one and those upstream of it, the batches whose work explains a row."""
@@ -131,20 +132,19 @@ class Looked(StageTables):
         return self._materialise(frame, at_most)
 
     def brought_by(self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int) -> Materialised:
-        """Columns of the rows that batch columns of some large tables lay at the batches, each once.
+        """Columns of the rows that batch columns of some tables lay at the batches, each once.
 
         Args:
             places: by table, its batch column.
             columns: by column that is wanted, its name in the tables.
             at_most: an upper bound of the number of rows.
         """
+        here = self._here(places, columns)
+        if here is not None:
+            return Materialised(self.warehouse.session.createDataFrame(here), computed=True, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
-        rows, here = reduce(DataFrame.union, frames), self._here(places, columns)
-        if here is None:
-            return self.at_hand(rows.distinct(), at_most)
-        frame = self.warehouse.session.createDataFrame(here, rows.schema.toNullable())
-        return Materialised(frame, computed=True, local=here)
+        return self.at_hand(reduce(DataFrame.union, frames).distinct(), at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
         """What `brought_by` brings, without Spark; None where that needs Spark."""
@@ -158,11 +158,11 @@ class Looked(StageTables):
         here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
         return here if len(here) <= SMALL else None
 
-    def without(self, here: pa.Table | None, keys: Materialised) -> bool:
-        """Some rows in the driver have keys that are not among others; or that is not known."""
-        if here is None or keys.local is None:
+    def some_not_among(self, keys: pa.Table | None, others: Materialised) -> bool:
+        """Some keys, none of them null, are not among others; or that is not known: they are not in the driver."""
+        if keys is None or others.local is None:
             return True
-        return len(here.drop_null().join(keys.local, keys.local.column_names, join_type="left anti")) > 0
+        return len(keys.drop_null().join(others.local, keys.column_names, join_type="left anti")) > 0
 
     def rows_of(self, name: str, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
         """At least the rows of a table with some keys; `columns` says, per column, its name in `keys`."""
@@ -196,7 +196,7 @@ class Looked(StageTables):
             return rows.selectExpr(*columns), logged
         brought, mark, same = self.brought_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
         looks = [logged, self.rows_of(name, brought, same).selectExpr(*columns)]
-        if self.without(self._here({name: mark}, same), brought):
+        if self.some_not_among(self._here({name: mark}, same), brought):
             owned = self._read(table, [Within(mark, self.batches)]).join(brought.frame, list(keys), "left_anti")
             looks.append(owned.selectExpr(*columns))
         log, *rows = self.at_once(*[partial(self.at_hand, look, at_most) for look in looks])

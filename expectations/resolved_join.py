@@ -71,34 +71,33 @@ def _result_rows(looked: Looked) -> DataFrame:
 
 def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
-    pks, places = looked.pks, {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}
-    at_most = min(2 * looked.answered(), UNKNOWN)
-    keys = looked.brought_by(places, pks, at_most)
+    pks, fks = looked.pks, list(looked.right_keys.values())
+    places, names = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
+    keys = looked.brought_by(places, {name: name for name in names}, min(2 * looked.answered(), UNKNOWN))
     if looked.small:
         result, store = (
             looked.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
             for name in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE)
         )
         return result, store, rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
-    told = looked.brought_by(places, {fk: fk for fk in looked.right_keys.values()}, at_most)
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = looked.rows_of(name, keys, pks)
         if keys.local is None:  # there may be more than those of the keys
             rows = rows.join(keys.frame, list(pks), "left_semi")
-        return looked.at_hand(rows.select(*map(quote, [*pks, *looked.right_keys.values(), *columns])), keys.at_most)
+        return looked.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
-    def rights_for(keys: Materialised) -> Materialised:
-        rows = looked.rows_of(s.RIGHT_TABLE, keys, looked.right_keys)
-        return looked.at_hand(rights_of(rows, looked.spec), keys.at_most)
+    def rights_for(pairs: Materialised) -> Materialised:
+        rows = looked.rows_of(s.RIGHT_TABLE, pairs, looked.right_keys)
+        return looked.at_hand(rights_of(rows, looked.spec), pairs.at_most)
 
     store, result, rights = looked.at_once(
         lambda: of_keys(s.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
         lambda: of_keys(s.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
-        lambda: rights_for(told),
+        lambda: rights_for(keys),
     )
-    referred = None if store.local is None else store.local.select(told.frame.columns)
-    if looked.without(referred, told):  # what was answered is not what the store refers to now
+    referred = None if store.local is None else store.local.select(fks)
+    if looked.some_not_among(referred, keys):  # what was answered is not what the store refers to now
         rights = rights_for(store)
     return result.frame, store.frame, rights.frame
 

@@ -26,7 +26,7 @@ def right_table_view(looked: Looked) -> View:
         f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content",
         f"({has_values(spec.right)}) AS _fk_values",
     ]
-    rows = beside_changelog(looked, s.RIGHT_TABLE, s.RIGHT_CHANGELOG, log, keys, facts, columns)
+    rows = beside_changelog(looked, s.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
         *version_rules("one_row_per_right_key", looked.within),
         Rule(

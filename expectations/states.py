@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from expectations.changelogs import TRUNCATES
 from expectations.looking import Looked
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, ranges_sql, with_copies
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
@@ -29,7 +29,7 @@ _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER}
 def beside_changelog(
     looked: Looked,
     name: str,
-    log_name: str,
+    log_stage: Stage,
     log: DataFrame,
     keys: Mapping[str, str],
     facts: Mapping[str, str],
@@ -40,8 +40,8 @@ def beside_changelog(
     Args:
         looked: the tables.
         name: the state table.
-        log_name: the changelog.
-        log: its rows; within some batches those of these.
+        log_stage: the stage that writes the changelog.
+        log: the rows of the changelog; within some batches those of these.
         keys: by key column of the state, its name in the changelog.
         facts: by name, SQL over a changelog row: what the rules compare the state with.
         columns: SQL over a row of the state: what they compare beside its key and its version.
@@ -52,7 +52,6 @@ def beside_changelog(
         `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
         `_fk_truncates` (the owner's batch holds a truncate).
     """
-    log_stage = Stage.LEFT_CHANGELOG if log_name == s.LEFT_CHANGELOG else Stage.RIGHT_TABLE
     within, truncated = looked.within, looked.truncated(log_stage)
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
@@ -67,6 +66,7 @@ def beside_changelog(
     if within is None or truncated:
         state = looked.whole(name).selectExpr(*wanted)
     else:
+        log_name = looked.layout.changelog(SIDE_OF[log_stage]).name
         state, whole = looked.touched(name, wanted, log_name, whole, keys, looked.brought(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one

@@ -31,7 +31,7 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
     previous = [s.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, s.INSTRUCTION]
     log = anew(log, spec, Side.LEFT, careful)
-    rows = beside_changelog(looked, s.SUBSCRIPTION_STORE, s.LEFT_CHANGELOG, log, keys, facts, columns)
+    rows = beside_changelog(looked, s.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)

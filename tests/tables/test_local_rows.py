@@ -72,7 +72,8 @@ def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse,
     found = warehouse.read_here(plain, 1, KINDS, BATCHES)
     assert found is not None
     wanted = rows.where("batch = 1").select(*KINDS).toArrow()
-    assert (found.schema.types, found.to_pylist()) == (wanted.schema.types, wanted.to_pylist())
+    assert found.schema.types == wanted.schema.types
+    assert found.sort_by("big").to_pylist() == wanted.sort_by("big").to_pylist()
 
 
 def test_a_batch_without_rows_has_none(warehouse: Warehouse) -> None:
