@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dagster import DagsterInstance, DynamicPartitionsDefinition
+from dagster import (
+    AddDynamicPartitionsRequest,
+    DagsterInstance,
+    DeleteDynamicPartitionsRequest,
+    DynamicPartitionsDefinition,
+)
 
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
+
+Changes = list[AddDynamicPartitionsRequest | DeleteDynamicPartitionsRequest]
 
 
 def batch_partitions(spec: PipelineSpec) -> DynamicPartitionsDefinition:
@@ -15,8 +22,38 @@ def batch_partitions(spec: PipelineSpec) -> DynamicPartitionsDefinition:
     return DynamicPartitionsDefinition(name=f"{spec.name}_batches")
 
 
+def partition_requests(
+    instance: DagsterInstance, spec: PipelineSpec, batches: Iterable[BatchId], reorder: bool = True
+) -> tuple[Changes, list[str]]:
+    """What gives every batch its partition, in the order of the batches; and the partitions afterwards.
+
+    Dagster keeps dynamic partitions in the order in which they were added, and a range is one of that order. So those
+    that come after a new batch are taken away and added again: what is known of their materialisations stays.
+
+    Args:
+        instance: Dagster's.
+        spec: the pipeline.
+        batches: those of the ledger.
+        reorder: may be done now: no run needs the partitions that come after a new one.
+    """
+    name = f"{spec.name}_batches"
+    known = list(instance.get_dynamic_partitions(name))
+    new = [batch.key for batch in sorted(batches) if batch.key not in set(known)]
+    every = sorted([*known, *new])
+    kept = next((i for i, (have, want) in enumerate(zip(known, every, strict=False)) if have != want), len(known))
+    if not reorder:
+        kept = len(known)
+    changes: Changes = []
+    if known[kept:]:
+        changes.append(DeleteDynamicPartitionsRequest(name, known[kept:]))
+    added = sorted([*known[kept:], *new])
+    if added:
+        changes.append(AddDynamicPartitionsRequest(name, added))
+    return changes, [*known[:kept], *added]
+
+
 def add_partitions(instance: DagsterInstance, spec: PipelineSpec, batches: Iterable[BatchId]) -> list[str]:
-    """Adds the partitions that Dagster does not know yet, in the order of the batches; returns their keys."""
+    """Adds the partitions that Dagster does not know yet, after those that it knows; returns their keys."""
     name = f"{spec.name}_batches"
     known = set(instance.get_dynamic_partitions(name))
     new = [batch.key for batch in sorted(batches) if batch.key not in known]

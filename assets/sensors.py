@@ -1,29 +1,38 @@
 """The sensor of a pipeline: finds new and changed landing files and due work, without Spark, and requests runs."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from datetime import UTC, datetime
+
 from dagster import (
+    DagsterInstance,
     DagsterRun,
+    DagsterRunStatus,
     DefaultSensorStatus,
     RunRequest,
+    RunsFilter,
     SensorDefinition,
     SensorEvaluationContext,
     SensorResult,
-    SkipReason,
     sensor,
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from assets.partitions import add_partitions
-from fk_pipeline.errors import StateError
-from fk_pipeline.identity import BatchId, Stage, contiguous
+from assets.due import due_now, ranges, why_not_again
+from assets.partitions import partition_requests
+from fk_pipeline.errors import LeaseTakenError, StateError
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import LandingZoneResource
 
-MAX_FAILURES = 3
-"""A stage that failed this often is not asked for again."""
+ACTIVE = [
+    DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]  # fmt: skip
+ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
-ACTIVE = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+LEASE_SECONDS = 20.0
+"""How long a tick waits for another discovery; Dagster ends a tick after 60."""
 
 
 def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
@@ -31,74 +40,86 @@ def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
     return any(key.path[0] == spec.name for key in run.asset_selection or ())
 
 
-def _failed_for(run: DagsterRun, span: dict[str, str]) -> bool:
-    """A run that failed, over the same range of batches."""
-    return run.is_failure and all(run.tags.get(name) == value for name, value in span.items())
+def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> DagsterRun | None:
+    """A run of a pipeline that is queued or goes on."""
+    runs = instance.get_runs(RunsFilter(statuses=ACTIVE))
+    return next((run for run in runs if run.job_name == job_name or _touches(run, spec)), None)
+
+
+class _Tries:
+    """What Dagster remembers of earlier runs over a range of batches; a run may die before the ledger hears of it."""
+
+    def __init__(self, instance: DagsterInstance, job_name: str, batches: BatchRange, at_most: int) -> None:
+        self.tags = {
+            "dagster/asset_partition_range_start": batches.first.key,
+            "dagster/asset_partition_range_end": batches.last.key,
+        }
+        same = RunsFilter(job_name=job_name, tags=self.tags)
+        self.number = instance.get_runs_count(same)
+        self._failed = []
+        for record in instance.get_run_records(same, limit=at_most):
+            if record.dagster_run.status not in ENDED_BADLY:
+                break
+            self._failed.append(record)
+
+    def why_not_again(self, spec: PipelineSpec, batches: BatchRange, now: datetime) -> str | None:
+        if not self._failed:
+            return None
+        last, count = self._failed[0], len(self._failed)
+        runs = "the last run" if count == 1 else f"the last {count} runs"
+        what = f"{runs} for batches {batches} failed, the last is {last.dagster_run.run_id}"
+        ended = datetime.fromtimestamp(last.end_time or last.update_timestamp.timestamp(), UTC)
+        return why_not_again(spec.settings, what, count, ended, now)
 
 
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """Adds the partition of every batch, and requests one run over the first range of batches with work due."""
+    """Adds the partition of every batch, and requests one run over the first range of batches with work due.
+
+    It keeps nothing: what is due is in the warehouse, so that a lost cursor or a lost Dagster home changes nothing.
+    """
 
     @sensor(
         name=f"{spec.name}_new_batches",
         job=job,
-        minimum_interval_seconds=15,
+        minimum_interval_seconds=spec.settings.sensor_seconds,
         default_status=DefaultSensorStatus.STOPPED,
         description=f"Runs {spec.name} for new and changed landing files.",
     )
-    def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult | SkipReason:
-        from dagster import DagsterRunStatus, RunsFilter
-
+    def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult:
+        instance, now = context.instance, datetime.now(UTC)
         pipeline = Pipeline(spec, zone=landing_zone.zone())
         try:
             pipeline.check_fingerprints()
-        except StateError as error:
-            return SkipReason(str(error))
-        pipeline.discover()
+            pipeline.discover(LEASE_SECONDS)
+        except (StateError, LeaseTakenError) as error:
+            return SensorResult(skip_reason=str(error))
         ledger = pipeline.ledger()
-        add_partitions(context.instance, spec, ledger.batches)
-        work = {stage: ledger.due(stage) for stage in Stage}
-        allowed = {stage: ledger.not_refused(stage, batches) for stage, batches in work.items()}
-        refused = [failed for _, refusing in allowed.values() for failed in refusing]
-        due: set[BatchId] = {batch for batches, _ in allowed.values() for batch in batches}
-        if ledger.open_rebuild is not None:  # any run swaps in the rest
-            due |= set(ledger.batches[:1])
-        if not due and refused:
-            return SkipReason(f"{refused[0]}; mend or waive it: 'fk-pipeline run {spec.file}' says how")
-        if not due:
-            return SkipReason("nothing is due: no new or changed landing files")
-        failed = [
-            f"{stage} of batch {int(b)} failed {state.failures} times: {state.error}"
-            for stage in Stage
-            for b in work[stage]
-            if (state := ledger.state(stage, b)).last_event == "failed" and state.failures >= MAX_FAILURES
-        ]
-        if failed:
-            return SkipReason(f"{failed[0]}. Mend it and start 'fk-pipeline run' once; the sensor then goes on")
-        runs = context.instance.get_runs(RunsFilter(statuses=[DagsterRunStatus(status) for status in ACTIVE]))
-        active = [run for run in runs if run.job_name == job.name or _touches(run, spec)]
-        if active:
-            return SkipReason(f"run {active[0].run_id} is active; {len(due)} batches wait for it")
-        first = next(contiguous(due, ledger.batches))
-        span = {
-            "dagster/asset_partition_range_start": first.first.key,
-            "dagster/asset_partition_range_end": first.last.key,
-        }
-        last = context.instance.get_runs(RunsFilter(job_name=job.name), limit=MAX_FAILURES)
-        if len(last) == MAX_FAILURES and all(_failed_for(run, span) for run in last):
-            return SkipReason(
-                f"the last {MAX_FAILURES} runs for batches {first} failed, the last is {last[0].run_id}: "
-                "mend what it says and start one by hand; the sensor then goes on"
-            )
-        attempts = sum(ledger.state(stage, b).attempts for stage in Stage for b in ledger.batches if b in first)
-        lists = sum(row["version"] for (b, _), row in ledger.lists.items() if b in first)
-        return SensorResult(
-            run_requests=[
-                RunRequest(
-                    run_key=f"{first.first.key}..{first.last.key} lists {lists} attempts {attempts}",
-                    tags=span,
+        running = active_run(instance, spec, job.name)
+        changes, partitions = partition_requests(instance, spec, ledger.batches, reorder=running is None)
+
+        def skip(*reasons: str) -> SensorResult:
+            return SensorResult(skip_reason="; ".join(reasons), dynamic_partitions_requests=changes)
+
+        due = due_now(spec, ledger, now)
+        if not due.batches:
+            return skip(*due.waiting[:3] or ["nothing is due: no new or changed landing files"])
+        if running is not None:
+            count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
+            return skip(f"run {running.run_id} is active; {count} for it")
+        waiting = list(due.waiting)
+        for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run):
+            tries = _Tries(instance, job.name, batches, spec.settings.max_failures)
+            why = tries.why_not_again(spec, batches, now)
+            if why is None:
+                for reason in waiting:
+                    context.log.warning(reason)
+                lists = sum(row["version"] for (b, _), row in ledger.lists.items() if b in batches)
+                attempts = sum(state.attempts for (_, b), state in ledger.stages.items() if b in batches)
+                key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
+                return SensorResult(
+                    run_requests=[RunRequest(run_key=key, tags=tries.tags)], dynamic_partitions_requests=changes
                 )
-            ]
-        )
+            waiting.append(why)
+        return skip(*waiting[:3])
 
     return new_batches

@@ -12,7 +12,7 @@ from dagster import (
     asset,
 )
 
-from assets.partitions import batch_partitions
+from assets.partitions import add_partitions, batch_partitions
 from expectations.validation import preload
 from fk_pipeline.identity import UPSTREAM, BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
@@ -60,6 +60,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         keys = list(context.partition_keys)
         wanted = [BatchId.from_key(key) for key in keys]
         known = pipeline.ledger().batches
+        add_partitions(context.instance, spec, known)
         for batches in contiguous(wanted, known):
             result = pipeline.runner.run(stage, batches)
             context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import StageTables, sendable
@@ -123,28 +123,33 @@ class Looked(StageTables):
             return [found.result() for found in [pool.submit(look) for look in looks]]
 
     def at_hand(self, frame: DataFrame, at_most: int | None) -> Materialised:
-        """Some rows of large tables: in the driver where they are few, else computed once.
+        """Some rows of large tables, in the driver where they are few.
 
         Args:
             frame: the rows.
             at_most: an upper bound of their number; None: let the frame itself tell.
         """
+        if at_most is not None and at_most > SMALL:
+            return Materialised(frame, at_most, computed=True)
         return self._materialise(frame, at_most)
 
-    def brought_by(self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int) -> Materialised:
+    def brought_by(
+        self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int | None = None
+    ) -> Materialised:
         """Columns of the rows that batch columns of some tables lay at the batches, each once.
 
         Args:
             places: by table, its batch column.
             columns: by column that is wanted, its name in the tables.
-            at_most: an upper bound of the number of rows.
+            at_most: an upper bound of the number of rows, where one is known.
         """
         here = self._here(places, columns)
         if here is not None:
             return Materialised(self.warehouse.session.createDataFrame(here), computed=True, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
-        return self.at_hand(reduce(DataFrame.union, frames).distinct(), at_most)
+        rows = reduce(DataFrame.union, frames).distinct()
+        return Materialised(rows, at_most, computed=True) if self.small else self.at_hand(rows, at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
         """What `brought_by` brings, without Spark; None where that needs Spark."""
@@ -159,10 +164,11 @@ class Looked(StageTables):
         return here if len(here) <= SMALL else None
 
     def some_not_among(self, keys: pa.Table | None, others: Materialised) -> bool:
-        """Some keys, none of them null, are not among others; or that is not known: they are not in the driver."""
+        """Some keys are not among others (a null never is); or that is not known: they are not in the driver."""
         if keys is None or others.local is None:
             return True
-        return len(keys.drop_null().join(others.local, keys.column_names, join_type="left anti")) > 0
+        known = others.local.select(keys.column_names).cast(keys.schema)
+        return len(keys.join(known, keys.column_names, join_type="left anti")) > 0
 
     def rows_of(self, name: str, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
         """At least the rows of a table with some keys; `columns` says, per column, its name in `keys`."""
@@ -195,11 +201,12 @@ class Looked(StageTables):
             )
             return rows.selectExpr(*columns), logged
         brought, mark, same = self.brought_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
-        looks = [logged, self.rows_of(name, brought, same).selectExpr(*columns)]
+        found = self.rows_of(name, brought, same).selectExpr(*columns)
+        looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
         if self.some_not_among(self._here({name: mark}, same), brought):
             owned = self._read(table, [Within(mark, self.batches)]).join(brought.frame, list(keys), "left_anti")
-            looks.append(owned.selectExpr(*columns))
-        log, *rows = self.at_once(*[partial(self.at_hand, look, at_most) for look in looks])
+            looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
+        log, *rows = self.at_once(*looks)
         return reduce(DataFrame.unionByName, [one.frame for one in rows]), log.frame
 
     @cached_property
@@ -215,7 +222,8 @@ class Looked(StageTables):
     def subscribers_of(self, rights: Materialised, columns: Sequence[str]) -> Materialised:
         """Columns of at least the rows of the subscription store that refer to some right rows."""
         fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
-        if self.index_fits and self.warehouse.rows([self.layout.subscribers]):
+        indexed = self.versions[s.SUBSCRIBERS] != ABSENT and self.warehouse.rows([self.layout.subscribers])
+        if self.index_fits and indexed:
             rows, at_most = self._subscribers_of(rights, fks)
         else:
             rows = self.rows_of(s.SUBSCRIPTION_STORE, rights, fks)
@@ -251,9 +259,12 @@ class Looked(StageTables):
 
     @cached_property
     def _touched(self) -> int:
-        """At most so many rows of a log are looked at."""
-        logs = (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE)
-        return UNKNOWN if self.within is None else max(self.answered(), *(self.brought(log) for log in logs))
+        """At most so many rows of a log are looked at, that of this stage or one that it reads."""
+        if self.within is None:
+            return UNKNOWN
+        logs = [log for log in SIDE_OF if log in {self.stage, *self.ledger.all_upstream(self.stage)}]
+        answers = self.answered() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
+        return UNKNOWN if any(map(self.truncated, logs)) else max(answers, *map(self.brought, logs))
 
     def settings(self) -> dict[str, str]:
         """Spark settings that suit the size of the work."""
@@ -264,8 +275,15 @@ class Looked(StageTables):
 
     def settings_of_counts(self) -> dict[str, str]:
         """Spark settings that suit, besides, a scan of what was looked up so far."""
-        few = self._touched <= SMALL and not self._whole and all(kept.local is not None for kept in self._frames)
-        return INTERPRETED if few else {}
+        if self._touched > SMALL or self._whole or any(kept.local is None for kept in self._frames):
+            return {}
+        reads = [(name, version, within) for name, version, within in self._read_before if version != ABSENT]
+        return INTERPRETED if all(self._in_small_files(*read) for read in reads) else {}
+
+    def _in_small_files(self, name: str, version: int | None, within: Within | None) -> bool:
+        """Rows of a table that are read lie in files with few others."""
+        rows = None if within is None or version is None else self.warehouse.rows_at(self.table(name), version, within)
+        return rows is not None and rows <= SMALL_ROWS
 
 
 def unfinished(ledger: Ledger, stage: Stage) -> dict[Stage, list[BatchId]]:

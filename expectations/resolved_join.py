@@ -11,7 +11,8 @@ from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_on
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.materialised import UNKNOWN, Materialised
+from fk_pipeline.stages.access import sendable
+from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.resolved_join import QUARANTINED, VERDICTS
 from fk_pipeline.tables import schemas as s
 
@@ -73,7 +74,7 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
     pks, fks = looked.pks, list(looked.right_keys.values())
     places, names = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
-    keys = looked.brought_by(places, {name: name for name in names}, min(2 * looked.answered(), UNKNOWN))
+    keys = looked.brought_by(places, {name: name for name in names})
     if looked.small:
         result, store = (
             looked.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
@@ -83,7 +84,7 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = looked.rows_of(name, keys, pks)
-        if keys.local is None:  # there may be more than those of the keys
+        if keys.at_most > sendable(looked.table(name), pks):  # there are more than those of the keys
             rows = rows.join(keys.frame, list(pks), "left_semi")
         return looked.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
@@ -91,15 +92,15 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
         rows = looked.rows_of(s.RIGHT_TABLE, pairs, looked.right_keys)
         return looked.at_hand(rights_of(rows, looked.spec), pairs.at_most)
 
-    store, result, rights = looked.at_once(
+    looks = [
         lambda: of_keys(s.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
         lambda: of_keys(s.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
-        lambda: rights_for(keys),
-    )
-    referred = None if store.local is None else store.local.select(fks)
+    ]
+    store, result, *rights = looked.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
+    referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
     if looked.some_not_among(referred, keys):  # what was answered is not what the store refers to now
-        rights = rights_for(store)
-    return result.frame, store.frame, rights.frame
+        rights = [rights_for(store)]
+    return result.frame, store.frame, rights[0].frame
 
 
 def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:

@@ -166,7 +166,7 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     """
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    subscriptions, rights = _concerned(looked)
+    subscriptions, rights = _concerned(looked, batches)
     mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
         f"{mine} AND {s.INSTRUCTION} IS NOT NULL AND "
@@ -189,7 +189,7 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     )
 
 
-def _concerned(looked: Looked) -> tuple[DataFrame, DataFrame]:
+def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
     if looked.small:
         return looked.whole(s.SUBSCRIPTION_STORE), rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
@@ -199,6 +199,8 @@ def _concerned(looked: Looked) -> tuple[DataFrame, DataFrame]:
         {s.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, looked.announced(Stage.SUBSCRIPTION_STORE)
     )
     news = looked.brought_by({s.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, looked.announced(Stage.RIGHT_TABLE))
+    if [*map(int, looked.known)] != batches:  # others answered from other versions
+        asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     hearing, referred = looked.at_once(
         lambda: looked.subscribers_of(news, columns),
         lambda: looked.at_hand(

@@ -89,9 +89,16 @@ class Pipeline:
         self._ledger.refresh()
         return self._ledger
 
-    def discover(self) -> Discovery:
-        """Assigns new and changed landing files to batches. Idempotent; needs no Spark."""
-        with lease(self.spec.home, "discovery"):
+    def discover(self, wait_seconds: float = 600.0) -> Discovery:
+        """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
+
+        Args:
+            wait_seconds: how long another discovery is waited for.
+
+        Raises:
+            LeaseTakenError: it took longer.
+        """
+        with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
             return discover(self.spec, self.ledger(), self.zone)
 
     def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:

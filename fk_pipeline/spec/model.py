@@ -171,6 +171,16 @@ class Settings(_Frozen):
     """Rows with a value that the source did not send, above which a check warns."""
     data_docs: str | None = None
     """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
+    sensor_seconds: int = Field(default=15, ge=1)
+    """How often the Dagster sensor looks for new landing files."""
+    settle_seconds: float = Field(default=0, ge=0)
+    """How long the sensor waits with a new batch that has files of one side only; 0: not at all."""
+    max_batches_per_run: int = Field(default=1000, ge=1)
+    """A run that the sensor asks for covers at most this many batches."""
+    retry_seconds: float = Field(default=30, ge=0)
+    """How long the sensor waits after a failed run of a batch; after each further one twice as long, up to an hour."""
+    max_failures: int = Field(default=5, ge=1)
+    """A batch that failed this often in a row is left alone by the sensor until somebody runs it."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.spec import quote
@@ -74,11 +75,18 @@ class Materialised:
 
     def but(self, column: str, *values: Any) -> Materialised:
         """All rows but those with certain values in a column."""
+        chosen = F.col(column).isin(*values)
+        return self._some(~chosen | F.col(column).isNull(), lambda rows: pc.invert(_is_in(rows[column], values)))
+
+    def only(self, column: str, values: Sequence[Any]) -> Materialised:
+        """The rows with certain values in a column."""
+        return self._some(F.col(column).isin(*values), lambda rows: _is_in(rows[column], values))
+
+    def _some(self, condition: Column, mask: Callable[[pa.Table], pa.ChunkedArray]) -> Materialised:
+        """The rows that meet a condition, said for Spark and for Arrow."""
         if self.local is None:
-            wanted = ~F.col(column).isin(*values) | F.col(column).isNull()
-            return Materialised(self.frame.where(wanted), self.at_most, computed=True)
-        unwanted = pc.is_in(self.local[column], pa.array(values, self.local.schema.field(column).type))
-        chosen = self.local.filter(pc.invert(unwanted))
+            return Materialised(self.frame.where(condition), self.at_most, computed=True)
+        chosen = self.local.filter(mask(self.local))
         frame = self.frame.sparkSession.createDataFrame(chosen, self.frame.schema)
         return Materialised(frame, computed=True, local=chosen)
 
@@ -91,3 +99,7 @@ class Materialised:
         """Frees what is cached."""
         if self._cached is not None:
             self._cached.unpersist()
+
+
+def _is_in(column: pa.ChunkedArray, values: Sequence[Any]) -> pa.ChunkedArray:
+    return pc.is_in(column, pa.array(values, column.type))

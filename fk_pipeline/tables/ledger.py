@@ -56,6 +56,7 @@ class StageState:
     successes: int = 0
     failures: int = 0
     """Since the last success."""
+    failed_at: datetime | None = None
     generation: int = 0
     started_input: str | None = None
     uncertain: bool = False
@@ -180,7 +181,9 @@ class Ledger:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
         state.last_event, state.last_entry = row["event"], row["entry"]
         state.error = row["error"]
-        state.failures += row["event"] == "failed"
+        if row["event"] == "failed":
+            state.failures += 1
+            state.failed_at = row["recorded_at"]
         if row["event"] == "started":
             state.attempts += 1
             state.started = row["entry"]

@@ -18,9 +18,8 @@ LOCAL_ROWS = 200_000
 
 ALIKE = (
     T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
-    T.DateType,
 )  # fmt: skip
-"""Types that Arrow reads from Parquet as Spark does, whoever wrote them."""
+"""Types that Arrow reads from Parquet as Spark does, whoever wrote them (of dates, some calendar may be meant)."""
 
 
 def read_here(files: PlainFiles, columns: Sequence[str], within: Within) -> pa.Table | None:

@@ -149,6 +149,11 @@ class Warehouse:
         files = self._files(table, version, [within])
         return None if files is None else read_here(files, list(columns), within)
 
+    def rows_at(self, table: Table, version: int, within: Within) -> int | None:
+        """How many rows the files have that hold those of some batches; None where only Spark can tell."""
+        files = self._files(table, version, [within])
+        return None if files is None else files.rows
+
     def _files(self, table: Table, version: int, where: Sequence[Condition]) -> PlainFiles | None:
         """The files of a table at a version, or those that may have wanted rows; None where Delta has to find them."""
         few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)

@@ -17,6 +17,7 @@ from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import work
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.warehouse import Warehouse
 from tests.deaths import Killed
 from tests.expectations.test_mutations import red, scan
 from tests.expectations.world import land, left, make, mutated, right
@@ -130,6 +131,11 @@ BATCH_CASES = {
         Update("_fk_pk_id = 7", {"_fk_owner": "2"}),
         "owner_has_its_row",
     ),
+    "subscription_store without a key": (
+        STORE,
+        Copy("_fk_pk_id = 9", {"_fk_pk_id": "NULL"}),
+        "owner_has_its_row",
+    ),
     "responses": (ANSWERS, Delete("_fk_pk_id = 9"), "no_missing_answer"),
     "responses too many": (ANSWERS, Copy("_fk_pk_id = 9", {"_fk_pk_id": "7"}), "no_unexpected_answer"),
     "responses about another row": (
@@ -147,12 +153,17 @@ BATCH_CASES = {
 }
 
 
-@pytest.mark.parametrize("looked_up", [False, True], ids=["tables joined", "rows looked up"])
+@pytest.mark.parametrize("way", ["tables joined", "rows looked up", "by Spark alone", "too many for the driver"])
 def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
-    done: Pipeline, looked_up: bool, monkeypatch: pytest.MonkeyPatch
+    done: Pipeline, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if looked_up:
+    if way != "tables joined":
         monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    if way in ("by Spark alone", "too many for the driver"):
+        monkeypatch.setattr(Warehouse, "read_here", lambda *_: None)
+    if way == "too many for the driver":
+        monkeypatch.setattr("expectations.looking.SMALL", 0)
+        monkeypatch.setattr("fk_pipeline.stages.materialised.SMALL", 0)
     for place, (stage, mutation, name) in BATCH_CASES.items():
         with mutated(monkeypatch, {place.split()[0]: mutation}):
             found = violations(done, stage, BatchRange.of(2)).findings

@@ -25,7 +25,6 @@ KINDS = {
     "bytes": "BINARY",
     "truth": "BOOLEAN",
     "money": "DECIMAL(12,3)",
-    "day": "DATE",
 }
 ROWS = """SELECT CAST(id % 4 AS INT) AS batch, CAST(id AS TINYINT) AS tiny, CAST(-id AS SMALLINT) AS small,
     CAST(id * 7 AS INT) AS whole, id * 1000000007 AS big, IF(id % 3 = 0, NULL, CONCAT('ä', id)) AS text,
@@ -33,7 +32,7 @@ ROWS = """SELECT CAST(id % 4 AS INT) AS batch, CAST(id AS TINYINT) AS tiny, CAST
     DATE_ADD(DATE'1582-01-01', CAST(id AS INT)) AS day, TIMESTAMP_SECONDS(id) AS moment FROM RANGE(100)"""
 TABLE = Table(
     "rows",
-    (("batch", "INT"), *KINDS.items(), ("moment", "TIMESTAMP")),
+    (("batch", "INT"), *KINDS.items(), ("day", "DATE"), ("moment", "TIMESTAMP")),
     skip_by=("batch",),
     properties={"delta.enableDeletionVectors": "true"},
 )
@@ -65,7 +64,7 @@ def test_the_rows_are_those_that_spark_reads(warehouse: Warehouse) -> None:
 
 
 def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse, spark: SparkSession) -> None:
-    plain = Table("plain", TABLE.columns[:-1], skip_by=("batch",))
+    plain = Table("plain", TABLE.columns[:-2], skip_by=("batch",))
     rows = spark.sql(ROWS).select(*plain.names)
     warehouse.append(rows.where("batch = 0"), plain, INFO)
     warehouse.append_local(rows.where("batch = 1").toArrow(), plain, INFO)
@@ -86,6 +85,7 @@ def test_what_spark_reads_otherwise_or_much_is_left_to_it(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert here(warehouse, "big", "moment") is None, "its unit and zone depend on who wrote it"
+    assert here(warehouse, "big", "day") is None, "its calendar does"
     assert warehouse.read_here(TABLE, 0, ["big"], BATCHES) is None, "an older version"
     monkeypatch.setattr(local, "LOCAL_ROWS", 10)
     assert here(warehouse, "big") is None

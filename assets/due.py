@@ -1,0 +1,107 @@
+"""What the sensor of a pipeline may ask for: which batches are due, which of them wait, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.model import Settings
+from fk_pipeline.tables.ledger import Ledger
+
+LONGEST_PAUSE = timedelta(hours=1)
+"""Between two tries of the same batches."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """The batches with work due.
+
+    Attributes:
+        batches: those that a run may be asked for now, in order.
+        waiting: why others are left out, the most urgent reason first.
+    """
+
+    batches: tuple[BatchId, ...]
+    waiting: tuple[str, ...]
+
+
+def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
+    """What is due by the ledger, without what failed a check, failed just now or too often, or has not settled."""
+    refusing, failed, settling = [], [], []
+    wanted: dict[BatchId, None] = {}
+    for stage in Stage:
+        allowed, refused = ledger.not_refused(stage, ledger.due(stage))
+        refusing += [f"{one}; mend or waive it: 'fk-pipeline run {spec.file}' says how" for one in refused]
+        wanted |= dict.fromkeys(allowed)
+    may = []
+    for batch in sorted(wanted):
+        why_failed, why_settles = _failed(spec, ledger, batch, now), _settles(spec.settings, ledger, batch, now)
+        if why_failed:
+            failed.append(why_failed)
+        elif why_settles:
+            settling.append(why_settles)
+        else:
+            may.append(batch)
+    if ledger.open_rebuild is not None and ledger.batches and not may:  # any run swaps in the rest
+        may.append(ledger.batches[0])
+    return Due(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])))
+
+
+def pause(settings: Settings, failures: int) -> timedelta:
+    """How long to wait after so many failures in a row: twice as long after each."""
+    return min(timedelta(seconds=settings.retry_seconds) * 2 ** min(failures - 1, 30), LONGEST_PAUSE)
+
+
+def why_not_again(settings: Settings, what: str, failures: int, last: datetime, now: datetime) -> str | None:
+    """Why something that failed is not tried again now; None where it may be."""
+    if failures >= settings.max_failures:
+        return f"{what}. Mend it and start 'fk-pipeline run' once; the sensor then goes on"
+    left = last + pause(settings, failures) - now
+    return f"{what}; the next try is in {left.total_seconds():.0f} s" if left > timedelta(0) else None
+
+
+def _failed(spec: PipelineSpec, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
+    """Why a batch that failed is not tried again now."""
+    for stage in Stage:
+        state = ledger.state(stage, batch)
+        if state.last_event == "failed" and state.failed_at is not None:
+            times = "once" if state.failures == 1 else f"{state.failures} times"
+            what = f"{stage} of batch {int(batch)} failed {times}: {state.error}"
+            why = why_not_again(spec.settings, what, state.failures, state.failed_at, now)
+            if why:
+                return why
+    return None
+
+
+def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
+    """Why a new batch with files of one side only waits for those of the other."""
+    if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in SIDE_OF):
+        return None
+    here = [side for side in Side if ledger.files_of(batch, side)]
+    if len(here) != 1:
+        return None
+    since: datetime = ledger.lists[int(batch), here[0]]["recorded_at"]
+    left = since + timedelta(seconds=settings.settle_seconds) - now
+    if left <= timedelta(0):
+        return None
+    other = Side.RIGHT if here[0] is Side.LEFT else Side.LEFT
+    return f"batch {int(batch)} waits another {left.total_seconds():.0f} s for a file of the {other} side"
+
+
+def ranges(batches: Sequence[BatchId], partitions: Sequence[str], at_most: int) -> Iterator[BatchRange]:
+    """The ranges, at most so many batches each, that hold some batches and nothing else, by Dagster's order too.
+
+    A range of Dagster's holds the partitions between two in the order in which they were added.
+    """
+    places = {key: place for place, key in enumerate(partitions)}
+    run: list[BatchId] = []
+    for batch in sorted(batches):
+        if run and (len(run) == at_most or places[batch.key] != places[run[-1].key] + 1):
+            yield BatchRange(run[0], run[-1])
+            run = []
+        run.append(batch)
+    if run:
+        yield BatchRange(run[0], run[-1])

@@ -1,0 +1,352 @@
+"""The sensor against a landing zone in memory and a real ledger: what it asks for, what it waits for, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AddDynamicPartitionsRequest, AssetKey, DagsterInstance, DagsterRunStatus, build_sensor_context
+from dagster._core.test_utils import create_run_for_test
+
+from assets import sensors
+from fk_pipeline.cdc.landing import FoundFile
+from fk_pipeline.definitions import definitions
+from fk_pipeline.errors import LandingError
+from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from resources import LandingZoneResource
+
+JOB = "tested_all_stages"
+
+
+class FakeZone:
+    """Landing files that are names in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, str]] = {"left": {}, "right": {}}
+        self.broken = False
+
+    def put(self, side: str, batch: int, content: str = "1") -> None:
+        self.files[side][f"{batch:08d}.jsonl"] = content
+
+    def list(self, location: str) -> list[FoundFile]:
+        if self.broken:
+            raise LandingError("the bucket is not there", where=location)
+        side = location.rsplit("/", 1)[-1]
+        return [FoundFile(f"{location}/{name}", 1, content) for name, content in sorted(self.files[side].items())]
+
+    def digest(self, file: FoundFile) -> str:
+        return file.modified
+
+
+ZONE = FakeZone()
+
+
+@pytest.fixture(autouse=True)
+def _empty_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ZONE, "files", {"left": {}, "right": {}})
+    monkeypatch.setattr(ZONE, "broken", False)
+
+
+class FakeZoneResource(LandingZoneResource):
+    def zone(self) -> FakeZone:
+        return ZONE
+
+
+class World:
+    """A pipeline without Spark: the sensor, its Dagster, and a ledger in which stages run by word of mouth."""
+
+    def __init__(self, folder: Path, instance: DagsterInstance, settings: str) -> None:
+        file = folder / "pipeline.yaml"
+        file.write_text(
+            "name: tested\njoin: left\n"
+            "left: {path: in/left, format: rows, schema: 'id BIGINT, fk STRING', key: id, foreign_key: fk}\n"
+            "right: {path: in/right, format: rows, schema: 'k STRING, name STRING', key: k}\n"
+            f"settings: {settings}\n"
+        )
+        self.instance = instance
+        self.pipeline = Pipeline(load_spec(file), zone=ZONE)
+        self.sensor = definitions([file]).resolve_sensor_def("tested_new_batches")
+        self.warned: list[str] = []
+
+    def tick(self) -> tuple[str | None, list[str]]:
+        """The range that one tick asks for and its reasons to skip; partitions are changed as the daemon would."""
+        context = build_sensor_context(instance=self.instance, resources={"landing_zone": FakeZoneResource()})
+        found = self.sensor(context)
+        for change in found.dynamic_partitions_requests or ():
+            if isinstance(change, AddDynamicPartitionsRequest):
+                self.instance.add_dynamic_partitions(change.partitions_def_name, list(change.partition_keys))
+            else:
+                for key in change.partition_keys:
+                    self.instance.delete_dynamic_partition(change.partitions_def_name, key)
+        requests = found.run_requests or []
+        assert len(requests) <= 1, "at most one run"
+        self.request = requests[0] if requests else None
+        reasons = found.skip_reason.skip_message.split("; ") if found.skip_reason else []
+        assert bool(requests) != bool(reasons)
+        if not requests:
+            return None, reasons
+        tags = requests[0].tags
+        first, last = (int(tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end"))
+        return f"{first}..{last}", []
+
+    def partitions(self) -> list[int]:
+        return [int(key[1:]) for key in self.instance.get_dynamic_partitions("tested_batches")]
+
+    def do(self, *batches: int, stages: tuple[Stage, ...] = tuple(Stage), error: str | None = None) -> None:
+        """Stages run for batches, as the ledger hears of it; with an error the last of them fails."""
+        ledger = self.pipeline.ledger()
+        for stage in stages:
+            ledger.start(stage, batches, "a run")
+            if error is not None and stage is stages[-1]:
+                ledger.fail(0.1, error)
+            else:
+                ledger.succeed({batch: {"rows": 1} for batch in batches}, {}, 0.1)
+
+    def dagster_run(self, status: DagsterRunStatus) -> str:
+        """A run of what the last tick asked for."""
+        assert self.request is not None
+        run = create_run_for_test(self.instance, job_name=JOB, status=status, tags=dict(self.request.tags))
+        return run.run_id
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path, instance: DagsterInstance) -> World:
+    return World(tmp_path, instance, "{}")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The sensor's clock; `clock(60)` is a minute from now."""
+
+    class Clock(datetime):
+        ahead = 0.0
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(seconds=cls.ahead)
+
+    monkeypatch.setattr(sensors, "datetime", Clock)
+    return lambda seconds: setattr(Clock, "ahead", seconds)
+
+
+def test_without_files_there_is_nothing_to_do(world: World) -> None:
+    assert world.tick() == (None, ["nothing is due: no new or changed landing files"])
+    assert world.partitions() == []
+
+
+def test_new_files_are_one_run_over_their_range_and_then_nothing(world: World) -> None:
+    ZONE.put("left", 3)
+    ZONE.put("right", 4)
+    assert world.tick() == ("3..4", [])
+    assert world.partitions() == [3, 4]
+    world.do(3, 4)
+    assert world.tick()[1] == ["nothing is due: no new or changed landing files"]
+
+
+def test_a_tick_that_is_lost_is_asked_again_under_the_same_key_and_a_changed_file_under_another(world: World) -> None:
+    ZONE.put("left", 0)
+    keys = []
+    for _ in range(2):
+        world.tick()
+        keys.append(world.request.run_key)
+    assert keys[0] == keys[1], "the daemon starts it once, although it died between asking and noting it down"
+    ZONE.put("left", 0, "2")
+    world.tick()
+    assert world.request.run_key != keys[0]
+
+
+def test_an_active_run_of_the_pipeline_is_waited_for(world: World) -> None:
+    ZONE.put("left", 0)
+    ZONE.put("left", 1)
+    backfill = create_run_for_test(
+        world.instance,
+        job_name="__ASSET_JOB",
+        status=DagsterRunStatus.STARTED,
+        asset_selection=frozenset({AssetKey(["tested", "responses"])}),
+    )
+    create_run_for_test(
+        world.instance,
+        job_name="__ASSET_JOB",
+        status=DagsterRunStatus.STARTED,
+        asset_selection=frozenset({AssetKey(["another", "responses"])}),
+    )
+    assert world.tick() == (None, [f"run {backfill.run_id} is active", "2 batches wait for it"])
+    assert world.partitions() == [0, 1], "what is there to backfill is shown all the same"
+
+
+def test_a_batch_that_comes_late_gets_its_place_among_the_partitions(world: World) -> None:
+    for batch in (1, 5, 6):
+        ZONE.put("left", batch)
+    world.tick()
+    world.do(1, 5, 6)
+    ZONE.put("left", 3)
+    assert world.tick() == ("3..3", [])
+    assert world.partitions() == [1, 3, 5, 6]
+
+
+def test_partitions_stay_while_a_run_needs_them_and_no_range_spans_another_batch(world: World) -> None:
+    for batch in (1, 5):
+        ZONE.put("left", batch)
+    world.tick()
+    run_id = world.dagster_run(DagsterRunStatus.STARTED)
+    ZONE.put("left", 3)
+    assert world.tick()[0] is None
+    assert world.partitions() == [1, 5, 3]
+    world.instance.delete_run(run_id)
+    world.do(5)
+    assert world.tick() == ("1..3", []), "they are in order again"
+    assert world.partitions() == [1, 3, 5]
+
+
+def test_a_run_covers_at_most_so_many_batches(tmp_path: Path, instance: DagsterInstance) -> None:
+    world = World(tmp_path, instance, "{max_batches_per_run: 2}")
+    for batch in range(5):
+        ZONE.put("left", batch)
+    assert world.tick() == ("0..1", [])
+    world.do(0, 1)
+    assert world.tick() == ("2..3", [])
+    world.do(2, 3)
+    assert world.tick() == ("4..4", [])
+
+
+def test_a_failed_batch_is_tried_again_after_a_pause_that_doubles(world: World, clock: Any) -> None:
+    ZONE.put("left", 0)
+    world.tick()
+    keys = {world.request.run_key}
+    for failures, pause in ((1, 30), (2, 60), (3, 120), (4, 240)):
+        world.do(0, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
+        clock(pause - 2)
+        times = "once" if failures == 1 else f"{failures} times"
+        asked, reasons = world.tick()
+        assert asked is None
+        assert reasons[0] == f"left_changelog of batch 0 failed {times}: the disk is full"
+        assert reasons[1].startswith("the next try is in ")
+        clock(pause + 1)
+        assert world.tick() == ("0..0", [])
+        assert world.request.run_key not in keys
+        keys.add(world.request.run_key)
+    world.do(0, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
+    clock(1e6)
+    asked, reasons = world.tick()
+    assert asked is None
+    assert "failed 5 times" in reasons[0]
+    assert "start 'fk-pipeline run' once" in reasons[0]
+    world.do(0)
+    ZONE.put("left", 0, "2")
+    assert world.tick() == ("0..0", []), "a success makes up for all failures"
+
+
+def test_a_run_that_died_before_the_ledger_heard_of_it_is_tried_again_too(world: World, clock: Any) -> None:
+    ZONE.put("left", 0)
+    world.tick()
+    first = world.request.run_key
+    run_id = world.dagster_run(DagsterRunStatus.FAILURE)
+    asked, reasons = world.tick()
+    assert asked is None
+    assert reasons[0] == f"the last run for batches 0 failed, the last is {run_id}"
+    clock(31)
+    assert world.tick() == ("0..0", [])
+    assert world.request.run_key != first
+    for _ in range(4):
+        world.dagster_run(DagsterRunStatus.CANCELED)
+    clock(1e6)
+    assert "the last 5 runs for batches 0 failed" in world.tick()[1][0]
+
+
+def test_batches_that_wait_keep_nobody_else_from_running(world: World) -> None:
+    for batch in range(4):
+        ZONE.put("left", batch)
+    world.tick()
+    world.do(1, stages=(Stage.LEFT_CHANGELOG,), error="a poisoned file")
+    assert world.tick() == ("0..0", [])
+    world.do(0)
+    assert world.tick() == ("2..3", [])
+    world.do(2, 3)
+    assert world.tick()[1][0] == "left_changelog of batch 1 failed once: a poisoned file"
+
+
+def test_a_failed_check_is_told_and_its_batch_left_out(world: World) -> None:
+    ZONE.put("left", 0)
+    ZONE.put("left", 1)
+    world.tick()
+    world.do(0, 1, stages=(Stage.LEFT_CHANGELOG,))
+    same = {"severity": "critical", "depth": "batch", "first": 0, "last": 0, "value": 2.0, "cure": "run"}
+    world.pipeline.ledger().record_checks(
+        [{"stage": "left_changelog", "name": "hash_is_current", "passed": False, "batches": [0], **same}]
+    )
+    assert world.tick() == ("0..1", []), "its right table may run"
+    world.do(0, 1, stages=(Stage.RIGHT_TABLE,))
+    assert world.tick() == ("1..1", [])
+    world.do(1, stages=(Stage.SUBSCRIPTION_STORE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
+    asked, reasons = world.tick()
+    assert asked is None
+    assert "hash_is_current" in reasons[0]
+    assert "batch 0" in reasons[0]
+    assert reasons[1].startswith("mend or waive it: 'fk-pipeline run ")
+
+
+def test_a_new_batch_of_one_side_waits_for_the_other_when_asked_to(
+    tmp_path: Path, instance: DagsterInstance, clock: Any
+) -> None:
+    world = World(tmp_path, instance, "{settle_seconds: 60}")
+    ZONE.put("left", 0)
+    ZONE.put("left", 1)
+    ZONE.put("right", 1)
+    assert world.tick() == ("1..1", []), "both sides of batch 1 are there"
+    world.do(1)
+    asked, reasons = world.tick()
+    assert asked is None
+    assert reasons[0].startswith("batch 0 waits another ")
+    assert reasons[0].endswith(" s for a file of the right side")
+    clock(61)
+    assert world.tick() == ("0..0", [])
+    clock(0)
+    ZONE.put("right", 0)
+    assert world.tick() == ("0..0", [])
+    world.do(0)
+    ZONE.put("left", 0, "2")
+    assert world.tick() == ("0..0", []), "a batch that ran is not new"
+
+
+def test_a_lost_dagster_home_changes_nothing(world: World) -> None:
+    ZONE.put("left", 0)
+    ZONE.put("left", 1)
+    world.tick()
+    world.do(0)
+    with DagsterInstance.ephemeral() as another:
+        world.instance = another
+        assert world.tick() == ("1..1", [])
+        assert world.partitions() == [0, 1]
+
+
+def test_another_discovery_is_not_waited_for_longer_than_a_tick_lasts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fk_pipeline.tables.lease import lease
+
+    monkeypatch.setattr(sensors, "LEASE_SECONDS", 0.1)
+    with lease(world.pipeline.spec.home, "discovery"):
+        asked, reasons = world.tick()
+    assert asked is None
+    assert "another run has held discovery" in reasons[0]
+
+
+def test_a_landing_zone_that_cannot_be_listed_fails_the_tick(world: World) -> None:
+    ZONE.broken = True
+    with pytest.raises(LandingError, match="the bucket is not there"):
+        world.tick()
+
+
+def test_the_interval_is_the_pipelines(tmp_path: Path, instance: DagsterInstance) -> None:
+    assert World(tmp_path, instance, "{sensor_seconds: 5}").sensor.minimum_interval_seconds == 5
