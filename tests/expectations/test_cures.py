@@ -62,7 +62,7 @@ def test_what_a_failed_check_names_mends_it(whole: Pipeline, tmp_path: Path, nam
     while failed := pipeline.ledger().failed_checks():
         # The most upstream one first, as an operator would.
         first = min(failed, key=lambda one: list(Stage).index(Stage(one.stage)))
-        told = str(check_failed([first], pipeline.spec))
+        told = str(check_failed([first], pipeline.spec, pipeline.ledger()))
         tried.append(told)
         assert len(tried) < 6, "\n".join(tried)
         try:
