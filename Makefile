@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all fuzz bench lint format lock clean
+.PHONY: help setup demo up down test test-fast test-ui test-all fuzz bench lint format lock clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -17,6 +17,7 @@ BENCH_STAMP := $(VENV)/.bench-done
 UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
+PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Tested with 3.11, 3.12 and 3.13; Dagster and Great Expectations refuse 3.15.
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 
@@ -29,11 +30,20 @@ setup: $(STAMP) ## the environment in .venv, Delta JARs included; nothing after 
 demo: setup ## real data, small, end to end
 	@$(BIN)/fk-pipeline demo
 
+up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIPELINES="files or folders", else the demo's
+	@$(BIN)/fk-pipeline up $(PIPELINES)
+
+down: $(STAMP) ## ends what `make up` started
+	@$(BIN)/fk-pipeline down
+
 test: $(STAMP) ## every test that is not slow
 	$(BIN)/pytest -m "not slow"
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(BIN)/pytest -m "not spark and not slow"
+
+test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser
+	$(BIN)/pytest -m servers
 
 fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes
 	$(BIN)/python -m tests.any_order.fuzz $(FUZZ)

@@ -1,11 +1,25 @@
-"""The jobs of a pipeline: all five stages for one batch or a range, checked; and the full checks."""
+"""The jobs of a pipeline: all five stages for one batch or a range, checked; the full checks; the upkeep."""
 
-from __future__ import annotations
-
-from dagster import AssetSelection, define_asset_job
+# No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from dagster import (
+    AssetSelection,
+    JobDefinition,
+    MetadataValue,
+    OpExecutionContext,
+    ScheduleDefinition,
+    TableColumn,
+    TableRecord,
+    TableSchema,
+    define_asset_job,
+    in_process_executor,
+    job,
+    op,
+)
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
+from resources import FkSparkResource
 
 
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
@@ -24,3 +38,55 @@ def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
         selection=AssetSelection.groups(spec.name) - AssetSelection.groups(spec.name).without_checks(),
         description=f"Every check of {spec.name}, of the whole tables, with the join computed anew.",
     )
+
+
+def upkeep_job(spec: PipelineSpec) -> JobDefinition:
+    """Packs small files and removes old ones; may run beside batches, which wait for it table by table."""
+
+    @op(name=f"{spec.name}_compact", description="OPTIMIZE and VACUUM of every table, and of the ledger.")
+    def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
+        done = Pipeline(spec, spark.spark_session).compact(lambda name: context.log.info("%s", name))
+        names = ("table", "files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
+        rows = [
+            (
+                one.table,
+                one.before.files, one.after.files,
+                one.before.bytes, one.after.bytes,
+                one.before.stored, one.after.stored,
+            )
+            for one in done
+        ]  # fmt: skip
+        table = MetadataValue.table(
+            [TableRecord(dict(zip(names, row, strict=True))) for row in rows],
+            TableSchema([TableColumn(name, "string" if name == "table" else "int") for name in names]),
+        )
+        context.add_output_metadata({"tables": table, "bytes stored": sum(one.after.stored for one in done)})
+
+    @job(
+        name=f"{spec.name}_maintenance",
+        description=f"Upkeep of the tables of {spec.name}; versions of {spec.settings.retention_hours:g} hours stay.",
+        executor_def=in_process_executor,
+    )
+    def maintenance() -> None:
+        compact_tables()
+
+    return maintenance
+
+
+def schedules(spec: PipelineSpec) -> list[ScheduleDefinition]:
+    """The full checks every night, the upkeep every week; off at first."""
+    settings = spec.settings
+    return [
+        ScheduleDefinition(
+            name=f"{spec.name}_nightly_full_checks",
+            job_name=f"{spec.name}_full_checks",
+            cron_schedule=settings.full_checks_cron,
+            description=f"Every check of {spec.name} on the whole tables, and the proof of the result.",
+        ),
+        ScheduleDefinition(
+            name=f"{spec.name}_weekly_maintenance",
+            job_name=f"{spec.name}_maintenance",
+            cron_schedule=settings.maintenance_cron,
+            description=f"Packs the small files of {spec.name} and removes old ones.",
+        ),
+    ]

@@ -1,30 +1,32 @@
 """What the five assets have in common: an asset around one engine stage, with metadata per batch."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
-from dagster import (
-    AssetExecutionContext,
-    AssetKey,
-    AssetsDefinition,
-    BackfillPolicy,
-    MetadataValue,
-    TableColumn,
-    TableSchema,
-    asset,
-)
+from datetime import timedelta
+
+from dagster import AssetExecutionContext, AssetsDefinition, BackfillPolicy, Config, FreshnessPolicy, asset
+from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
+from assets.shown import asset_key, of_batch, of_definition
 from expectations.validation import preload
-from fk_pipeline.identity import UPSTREAM, BatchId, Stage, contiguous
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.tables.schemas import Table
 from resources import FkSparkResource, LandingZoneResource
 
 
-def asset_key(spec: PipelineSpec, stage: Stage) -> AssetKey:
-    """The key of a stage's asset: pipeline, stage."""
-    return AssetKey([spec.name, stage.value])
+class StageConfig(Config):
+    """What the launchpad may say about one run of a stage."""
+
+    strategy: str | None = Field(
+        default=None,
+        description="incremental, full or auto: how this run changes its tables; default: what the pipeline file says",
+    )
+
+    def applied_to(self, spec: PipelineSpec) -> PipelineSpec:
+        """The pipeline as this run has it."""
+        return spec if self.strategy is None else spec.with_settings(strategy=self.strategy)
 
 
 def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table) -> AssetsDefinition:
@@ -46,41 +48,30 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         kinds={"spark", "delta"},
         pool=f"fk_{spec.name}",
         description=description,
-        metadata={
-            "dagster/column_schema": TableSchema([TableColumn(name, kind) for name, kind in table.columns]),
-            "path": MetadataValue.path(f"{spec.home}/{table.name}"),
-            "pipeline file": MetadataValue.path(str(spec.file)),
-        },
+        metadata=of_definition(spec, stage, table),
+        freshness_policy=_freshness(spec) if stage is Stage.RESOLVED_JOIN else None,
     )
-    def materialise(context: AssetExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource) -> None:
+    def materialise(
+        context: AssetExecutionContext, config: StageConfig, spark: FkSparkResource, landing_zone: LandingZoneResource
+    ) -> None:
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             preload()
-        pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
+        pipeline = Pipeline(config.applied_to(spec), spark.spark_session, landing_zone.zone())
         pipeline.discover()
-        keys = list(context.partition_keys)
-        wanted = [BatchId.from_key(key) for key in keys]
-        known = pipeline.ledger().batches
-        add_partitions(context.instance, spec, known)
-        for batches in contiguous(wanted, known):
+        wanted = [BatchId.from_key(key) for key in context.partition_keys]
+        ledger = pipeline.ledger()
+        add_partitions(context.instance, spec, ledger.batches)
+        for batches in contiguous(wanted, ledger.batches):
             result = pipeline.runner.run(stage, batches)
             context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)
             for batch in (b for b in wanted if b in batches):
-                _report(context, result, batch)
+                files = len(pipeline.ledger().files_of(batch, SIDE_OF[stage])) if stage in SIDE_OF else None
+                context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)
 
     return materialise
 
 
-def _report(context: AssetExecutionContext, result: StageRun, batch: BatchId) -> None:
-    """The counts of one batch, and what the whole run took, as metadata of its partition."""
-    metadata: dict[str, object] = dict(result.counts.get(batch, {}))
-    metadata["seconds"] = round(result.seconds, 3)
-    metadata["batches in this run"] = str(result.batches)
-    metadata["run id"] = result.run_id
-    for name, version in result.versions.items():
-        if name.endswith(" written"):
-            metadata[f"Delta version of {name.removesuffix(' written')}"] = version
-    if result.choice:
-        metadata["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
-    if result.notes:
-        metadata["note"] = "; ".join(result.notes)
-    context.add_asset_metadata(metadata, partition_key=batch.key)
+def _freshness(spec: PipelineSpec) -> FreshnessPolicy | None:
+    """The result is stale when no batch was materialised for so long."""
+    hours = spec.settings.fresh_hours
+    return None if hours is None else FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))

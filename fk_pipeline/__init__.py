@@ -12,9 +12,11 @@ __version__ = "0.1.0"
 _LAZY = {
     "load": "fk_pipeline.pipeline",
     "Pipeline": "fk_pipeline.pipeline",
+    "changes": "fk_pipeline.pipeline",
     "definitions": "fk_pipeline.definitions",
+    "FkJoinComponent": "fk_pipeline.component",
 }
-__all__ = ["Pipeline", "__version__", "definitions", "load"]
+__all__ = ["FkJoinComponent", "Pipeline", "__version__", "changes", "definitions", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,23 +17,28 @@ from typing import Any
 from dagster import BetaWarning, Definitions, in_process_executor
 
 from assets import assets_of
-from assets.jobs import batches_job, full_checks_job
+from assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from assets.sensors import batches_sensor
 from expectations.checks import checks_of
 from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.load import merged, pipeline_files
 from fk_pipeline.stages.layout import declared_layout
 from resources import FkSparkResource, LandingZoneResource
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
 
 
-def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> Definitions:
-    """Assets, jobs and sensors of some pipelines, with the resources that they need.
+def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, resources: bool = True) -> Definitions:
+    """Assets, checks, jobs, schedules and sensors of some pipelines, with the resources that they need.
 
     All stages of a run share one process and one Spark session; its settings are those of all pipelines together.
+
+    Args:
+        pipelines: the pipelines, or their files.
+        resources: bring the resources `spark` and `landing_zone`; without, the project defines them.
 
     Raises:
         PipelineFileError: a pipeline file is wrong, or two have one name.
@@ -44,18 +49,19 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline]) -> De
         if names.count(name) > 1:
             raise PipelineFileError(f"two pipelines are called {name!r}", fix="give each a name of its own")
     jobs = {spec.name: batches_job(spec) for spec in specs}
-    settings = [spec.settings for spec in specs]
+    shared = merged(specs)
     spark = FkSparkResource(
-        spark_config={name: value for each in settings for name, value in each.spark.items()},
-        driver_memory=next((each.driver_memory for each in settings if each.driver_memory), None),
-        shuffle_partitions=next((each.shuffle_partitions for each in settings if each.shuffle_partitions), None),
+        spark_config=dict(shared.spark),
+        driver_memory=shared.driver_memory,
+        shuffle_partitions=shared.shuffle_partitions,
     )
     return Definitions(
         assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
-        jobs=[*jobs.values(), *[full_checks_job(spec) for spec in specs]],
+        jobs=[*jobs.values(), *[full_checks_job(spec) for spec in specs], *[upkeep_job(spec) for spec in specs]],
+        schedules=[schedule for spec in specs for schedule in schedules(spec)],
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
-        resources={"spark": spark, "landing_zone": LandingZoneResource()},
+        resources={"spark": spark, "landing_zone": LandingZoneResource()} if resources else {},
         executor=in_process_executor,
     )
 
@@ -70,10 +76,7 @@ def pipelines_of(environment: str | None) -> list[PipelineSpec]:
     """The pipelines that FK_PIPELINES names."""
     if not environment:
         return [demo_spec(Path.cwd() / "fk-pipeline-demo")]
-    files: list[Path] = []
-    for part in environment.split(os.pathsep):
-        path = Path(part)
-        files += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    files = pipeline_files([Path(part) for part in environment.split(os.pathsep)])
     return [load_spec(file) for file in files]
 
 

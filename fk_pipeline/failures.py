@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_BRANCH = re.compile(r"\s*\n\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
+"""What delta-rs puts before a cause."""
+
 
 def is_from_spark(error: Exception) -> bool:
     """Spark, or the gateway to it, raised the error."""
@@ -15,8 +20,10 @@ def is_conflict(error: Exception) -> bool:
 
 
 def root_message(error: Exception) -> str:
-    """The first line of the innermost cause."""
+    """The first line of the innermost cause; of delta-rs, which draws its causes as a tree, all of them in one line."""
     text = str(error).strip()
+    if _BRANCH.search(text):
+        return ": ".join(part.strip() for part in _BRANCH.split(text))
     for line in text.splitlines():
         if line.startswith("Caused by:"):
             text = line.removeprefix("Caused by:").strip()

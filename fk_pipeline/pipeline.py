@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fk_pipeline.stages.runner import Runner, StageRun
     from fk_pipeline.tables.checks import FailedCheck
     from fk_pipeline.tables.ledger import Ledger
+    from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
 
 Progress = Callable[["Pass", "StageRun | None"], None]
@@ -45,6 +46,11 @@ def load(file: str | Path) -> Pipeline:
         PipelineFileError: see `fk_pipeline.spec.load_spec`.
     """
     return Pipeline(load_spec(file))
+
+
+def changes(pipeline: Pipeline, batch: int) -> DataFrame:
+    """What the runs for a batch inserted, updated and deleted in the result: see `fk_pipeline.feed.changes`."""
+    return pipeline.changes(batch)
 
 
 class Pipeline:
@@ -342,6 +348,20 @@ class Pipeline:
         stored = [table for name in TABLES if (table := self.runner.layout.table(name)) is not None]
         with settings(self.session, suiting(warehouse.rows(stored)), optional=True):
             return verify(tables, self.due(), self.spec, share)
+
+    def changes(self, batch: int) -> DataFrame:
+        """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
+        from fk_pipeline.feed import changes
+
+        self.refuse_half_swapped()
+        return changes(self.runner, batch)
+
+    def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
+        """Packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
+        from fk_pipeline.upkeep import compact
+
+        self.refuse_half_swapped()
+        return compact(self.runner, progress)
 
     def export(self, file: str | Path) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""

@@ -33,6 +33,7 @@ from fk_pipeline.stages.fingerprints import (
 )
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
+from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import leases
@@ -85,7 +86,11 @@ class Rebuild:
             UsageError: this rebuild would not make the tables fit the pipeline file.
             StateError: it cannot be done; nothing was changed.
         """
-        with leases(self.spec.home, Stage) as check:  # nothing is done on behalf of one that was lost
+        home = self.spec.home
+        with (
+            leases(home, Stage) as check,
+            sole_session(self.session, home, Stage),
+        ):  # nothing is done on behalf of one that was lost
             self.ledger.refresh()
             layout = layout_of(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):

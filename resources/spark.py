@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from dagster import InitResourceContext
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from fk_pipeline.session import prepare, start_session
 from fk_pipeline.spec import Settings
+from resources.worker import mark
 
 
 class FkSparkResource(LazyPySparkResource):
     """Starts a session when the first stage needs one, with the JARs and settings of `fk_pipeline.session`.
 
-    `spark_config` holds further Spark settings by name; `SPARK_MASTER` and `FK_SPARK_REMOTE` choose where it runs.
+    Attributes:
+        spark_config: further Spark settings by name.
+        driver_memory: heap of a local driver.
+        shuffle_partitions: of a local session.
+        master: where Spark runs; default: SPARK_MASTER, else here.
+        remote: URL of a Spark Connect server, which wins over `master`; default: FK_SPARK_REMOTE.
     """
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - the field of the parent, with a default
     driver_memory: str | None = None
     shuffle_partitions: int | None = None
+    master: str | None = None
+    remote: str | None = None
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        """Notes where the run is at work."""
+        if context.instance is not None and context.dagster_run is not None:
+            mark(context.instance, context.dagster_run)
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -27,7 +42,9 @@ class FkSparkResource(LazyPySparkResource):
             settings = Settings(
                 spark=flat, driver_memory=self.driver_memory, shuffle_partitions=self.shuffle_partitions
             )
-            self._spark_session = start_session(settings)
+            chosen = {"SPARK_MASTER": self.master, "FK_SPARK_REMOTE": self.remote}
+            given = {name: value for name, value in chosen.items() if value}
+            self._spark_session = start_session(settings, os.environ | given)
 
     def use(self, session: SparkSession) -> FkSparkResource:
         """Takes a session that already runs; it is never stopped."""

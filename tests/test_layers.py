@@ -23,6 +23,8 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.stages": 5,
     "fk_pipeline.verify": 5,
     "fk_pipeline.export": 5,
+    "fk_pipeline.feed": 6,
+    "fk_pipeline.upkeep": 6,
     "fk_pipeline.session": 5,
     "fk_pipeline.rebuild": 6,
     "fk_pipeline.plan": 6,
@@ -33,8 +35,10 @@ LAYERS: dict[str, int] = {
     "expectations": 9,
     "assets": 10,
     "fk_pipeline.demo": 10,
+    "fk_pipeline.servers": 10,
     "fk_pipeline.cli": 11,
     "fk_pipeline.definitions": 11,
+    "fk_pipeline.component": 12,
 }
 """Every module belongs to the longest prefix; an import may go to the same layer's own package or to a lower layer."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fk_pipeline.cli import servers
+from fk_pipeline.cli.options import Debug, Format
 from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
 from fk_pipeline.identity import MAX_BATCH
@@ -24,8 +27,6 @@ app = typer.Typer(
 )
 
 PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file")]
-Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
-Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]
 
 
 def app_main() -> None:
@@ -158,7 +159,7 @@ def export(
 @app.command(epilog="Example: fk-pipeline show pipeline.yaml verdicts --batch 7 --where \"_fk_verdict = 'joined'\"")
 def show(
     pipeline: PipelineFile,
-    table: Annotated[str, typer.Argument(help="resolved_join, verdicts, quarantine, runs ...")],
+    table: Annotated[str, typer.Argument(help="resolved_join, verdicts, quarantine, runs ..., or changes")],
     batch: Annotated[int | None, typer.Option(help="only rows of this batch")] = None,
     where: Annotated[str | None, typer.Option(help="a SQL condition")] = None,
     limit: Annotated[int, typer.Option(min=1, help="at most this many rows")] = 20,
@@ -230,6 +231,22 @@ def rebuild(
     else:
         tables = [[d.stage, name, f"{rows:,}", f"{d.seconds:.1f}"] for d in done for name, rows in d.rows.items()]
         print_table(["stage", "table", "rows", "seconds of the stage"], tables)
+
+
+@app.command(epilog="Example: fk-pipeline compact pipeline.yaml")
+def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+    """Packs small files into larger ones and removes those that no version within the retention needs."""
+    from fk_pipeline.pipeline import load
+
+    done = load(pipeline).compact(lambda name: say(f"{name} ..."))
+    if format_ is OutputFormat.JSON:
+        print_json([one.as_json() for one in done])
+    else:
+        sizes = []
+        for one in done:
+            pairs = zip(astuple(one.before), astuple(one.after), strict=True)
+            sizes.append([one.table, *(f"{value:,}" for pair in pairs for value in pair)])
+        print_table(["table", "files", "after", "bytes", "after", "on disk", "after"], sizes)
 
 
 @app.command(epilog="Example: fk-pipeline doctor")
@@ -306,6 +323,8 @@ def demo(
     if not result["ok"]:
         raise typer.Exit(1)
 
+
+servers.add_to(app)
 
 if __name__ == "__main__":
     app_main()

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import JSON_OPTIONS, texts
+from fk_pipeline.feed import VERSION
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
@@ -26,8 +27,14 @@ def rows_of(
 
     Raises:
         UsageError: no such table, a condition that Spark refuses, or a table without batches.
+        StateError: the changes of this batch are not kept any more.
     """
-    frame = pipeline.table(table)
+    if table == "changes":
+        if batch is None:
+            raise UsageError("changes are those of one batch", fix=f"show {pipeline.spec.file} changes --batch N")
+        frame, batch = pipeline.changes(batch).orderBy(VERSION), None
+    else:
+        frame = pipeline.table(table)
     if batch is not None:
         column = next((c for c in BATCH_COLUMNS if c in frame.columns), None)
         if column is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,21 @@ def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
         except (AttributeError, KeyError, IndexError, TypeError):
             break
     return line
+
+
+def pipeline_files(named: Sequence[Path]) -> list[Path]:
+    """Pipeline files, and those of folders, in the order of their names."""
+    found: list[Path] = []
+    for path in named:
+        found += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
+    return found
+
+
+def merged(specs: Sequence[PipelineSpec]) -> Settings:
+    """The Spark settings of some pipelines that share a session; where they differ, the last one's hold."""
+    each = [spec.settings for spec in specs]
+    return Settings(
+        spark={name: value for one in each for name, value in one.spark.items()},
+        driver_memory=next((one.driver_memory for one in each if one.driver_memory), None),
+        shuffle_partitions=next((one.shuffle_partitions for one in each if one.shuffle_partitions), None),
+    )

@@ -13,9 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side, Stage
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
@@ -181,6 +190,14 @@ class Settings(_Frozen):
     """How long the sensor waits after a failed run of a batch; after each further one twice as long, up to an hour."""
     max_failures: int = Field(default=5, ge=1)
     """A batch that failed this often in a row is left alone by the sensor until somebody runs it."""
+    fresh_hours: float | None = Field(default=24, gt=0)
+    """Dagster calls the result stale when no batch was run for so many hours; null: never."""
+    full_checks_cron: str = "0 2 * * *"
+    """When the schedule of the full checks fires, in UTC."""
+    maintenance_cron: str = "0 4 * * 0"
+    """When the schedule of the maintenance fires, in UTC."""
+    retention_hours: float = Field(default=168, ge=0)
+    """Maintenance removes files that no version of so many hours ago needs."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""
@@ -269,6 +286,19 @@ class PipelineSpec(_Frozen):
         """The SQL that is computed for every change of a side."""
         order = self.side(side).sequence_by
         return (*(self.left.foreign_key if side is Side.LEFT else ()), *((order,) if order else ()))
+
+    def with_settings(self, **settings: Any) -> PipelineSpec:
+        """The same with other settings.
+
+        Raises:
+            PipelineFileError: one of them is wrong.
+        """
+        try:
+            changed = Settings.model_validate(self.settings.model_dump() | settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return self.model_copy(update={"settings": changed})
 
     def location(self, path: str) -> str:
         """A `path` or `warehouse` of the file as an absolute path, or the URI that it is."""

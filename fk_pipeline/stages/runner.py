@@ -23,6 +23,7 @@ from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
+from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import Counts, StageWork
@@ -99,7 +100,8 @@ class Runner:
             StateError: the stored tables do not fit the pipeline file.
         """
         while True:
-            with lease(self.ledger.home, stage) as held:
+            home = self.ledger.home
+            with lease(home, stage) as held, sole_session(self.session, home, [stage]):
                 self.ledger.refresh()
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)

@@ -17,6 +17,7 @@ from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
+from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
@@ -42,7 +43,7 @@ def discard_shadow(spec: PipelineSpec) -> None:
 
 def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
     """Makes the commits that a rebuild died before, if there is one."""
-    with leases(spec.home, Stage) as check:
+    with leases(spec.home, Stage) as check, sole_session(session, spec.home, Stage):
         ledger.refresh()
         if ledger.open_rebuild is not None:
             swap_in(session, spec, ledger, layout, check)

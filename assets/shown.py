@@ -1,0 +1,108 @@
+"""What Dagster shows of a stage: counts per batch as plots, columns and where they come from, versions, paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import AssetKey, MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
+
+from fk_pipeline.identity import BatchId, Side, Stage
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stages import resolved_join as resolver
+from fk_pipeline.stages.runner import StageRun
+from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.schemas import Table
+
+PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
+    Stage.LEFT_CHANGELOG: {"changes": ("rows",), "quarantined": ("quarantined",)},
+    Stage.RIGHT_TABLE: {
+        "changes": ("rows",),
+        "applied": (INSERTED, APPLIED),
+        "silent": (SILENT,),
+        "late": (LATE,),
+        "quarantined": ("quarantined",),
+    },
+    Stage.SUBSCRIPTION_STORE: {"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
+    Stage.RESPONSES: {"responses": ("left-driven", "right-driven")},
+    Stage.RESOLVED_JOIN: {
+        "joined": (resolver.JOINED,),
+        "half-joined": (resolver.HALF_JOINED,),
+        "retracted": (resolver.RETRACTED,),
+        "unchanged": (resolver.UNCHANGED,),
+        "stale dropped": (resolver.STALE_LEFT, resolver.STALE_RIGHT, resolver.REWRITTEN),
+        "quarantined": (resolver.QUARANTINED,),
+    },
+}
+"""Per stage the counts that every batch has, so that each is a line without gaps; and the counts each is the sum of."""
+
+
+def asset_key(spec: PipelineSpec, stage: Stage) -> AssetKey:
+    """The key of a stage's asset: pipeline, stage."""
+    return AssetKey([spec.name, stage.value])
+
+
+def of_definition(spec: PipelineSpec, stage: Stage, table: Table) -> dict[str, Any]:
+    """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
+    return {
+        "dagster/column_schema": TableSchema([TableColumn(name, kind) for name, kind in table.columns]),
+        "dagster/table_name": f"{spec.name}.{table.name}",
+        "path": MetadataValue.path(f"{spec.home}/{table.name}"),
+        "pipeline file": MetadataValue.path(str(spec.file)),
+        **_lineage(spec, stage),
+    }
+
+
+def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None, table: Table) -> dict[str, Any]:
+    """Metadata of the materialisation of one batch: what was counted, and what the whole run took.
+
+    Args:
+        spec: the pipeline.
+        result: what the run did.
+        batch: the batch.
+        files: landing files of it that the stage read; None for a stage that reads none.
+        table: the main table of the stage.
+    """
+    counts: Mapping[str, int] = result.counts.get(batch, {})
+    shown: dict[str, Any] = dict(counts)
+    shown |= {name: sum(counts.get(part, 0) for part in parts) for name, parts in PLOTTED[result.stage].items()}
+    if files is not None:
+        shown["files"] = files
+    shown["seconds"] = round(result.seconds, 3)
+    shown["batches in this run"] = str(result.batches)
+    shown["run id"] = result.run_id
+    shown["path"] = MetadataValue.path(f"{spec.home}/{table.name}")
+    for name, version in result.versions.items():
+        if name.endswith(" written"):
+            shown[f"Delta version of {name.removesuffix(' written')}"] = version
+    if result.choice:
+        shown["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
+    if result.notes:
+        shown["note"] = "; ".join(result.notes)
+    return shown | _lineage(spec, result.stage)
+
+
+def _lineage(spec: PipelineSpec, stage: Stage) -> dict[str, Any]:
+    """For each column of a stage's main table the columns of other stages that its values come from."""
+    left, right = asset_key(spec, Stage.LEFT_CHANGELOG), asset_key(spec, Stage.RIGHT_TABLE)
+    store = asset_key(spec, Stage.SUBSCRIPTION_STORE)
+    pks = [(s.pk(c.name), c.name) for c in spec.left.key_columns]
+    fks = [(s.fk(c.name), c.name) for c in spec.right.key_columns]
+    found: dict[str, list[TableColumnDep]] = {}
+    if stage is Stage.SUBSCRIPTION_STORE:
+        found = {pk: [TableColumnDep(left, column)] for pk, column in pks}
+        found |= {fk: [TableColumnDep(left, fk)] for fk, _ in fks}
+        found[s.HASH] = [TableColumnDep(left, s.HASH)]
+    elif stage is Stage.RESPONSES:
+        found = {name: [TableColumnDep(store, name)] for name, _ in [*pks, *fks]}
+        found |= {s.LEFT_HASH: [TableColumnDep(store, s.HASH)], s.RIGHT_HASH: [TableColumnDep(right, s.HASH)]}
+    elif stage is Stage.RESOLVED_JOIN:
+        answers = asset_key(spec, Stage.RESPONSES)
+        found = {name: [TableColumnDep(answers, name)] for name in (*dict(pks), *dict(fks), s.LEFT_HASH, s.RIGHT_HASH)}
+        sides = {Side.LEFT: left, Side.RIGHT: right}
+        for output in spec.outputs:
+            reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
+            found[output.name] = [TableColumnDep(sides[side], column.name) for side, column in dict.fromkeys(reads)]
+    return {"dagster/column_lineage": TableColumnLineage(found)} if found else {}

@@ -1,0 +1,86 @@
+"""The commands `up`, `down` and `recover`: Dagster with a warm Spark on one machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fk_pipeline.cli.options import Debug, Format
+from fk_pipeline.console import OutputFormat, print_json, print_table, say
+
+Home = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster here")
+]
+
+
+def up(
+    pipelines: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PIPELINE.yaml]...", help="files or folders; default: FK_PIPELINES")
+    ] = None,
+    home: Home = None,
+    port: Annotated[int, typer.Option(help="of the webserver, on 127.0.0.1")] = 3000,
+    spark_port: Annotated[int, typer.Option(help="of the Spark Connect server, on 127.0.0.1")] = 15002,
+    spark: Annotated[bool, typer.Option(help="one warm Spark for all runs; else each starts its own")] = True,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
+    from fk_pipeline.servers.up import Ports, home_of
+    from fk_pipeline.servers.up import up as start
+
+    named = [Path(part) for part in os.environ.get("FK_PIPELINES", "").split(os.pathsep) if part]
+    started = start(pipelines or named, home_of(home), Ports(port, spark_port), spark=spark, told=say)
+    if format_ is OutputFormat.JSON:
+        print_json([{"name": s.name, "url": s.url, "pid": s.process.pid, "log": str(s.log)} for s in started])
+    else:
+        print_table(["server", "at", "pid", "log"], [[s.name, s.url, s.process.pid, str(s.log)] for s in started])
+
+
+def down(home: Home = None, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+    """Ends what 'up' has started, active runs included: they are tried again after the next 'up'."""
+    from fk_pipeline.servers.recover import as_json
+    from fk_pipeline.servers.up import down as stop
+    from fk_pipeline.servers.up import home_of, sentence
+
+    ended = stop(home_of(home), say)
+    if format_ is OutputFormat.JSON:
+        print_json([as_json(one) for one in ended])
+    for one in ended if format_ is OutputFormat.TEXT else ():
+        print(sentence(one))
+
+
+def recover(
+    dead: Annotated[
+        list[str] | None, typer.Option("--dead", metavar="RUN_ID", help="a run of which you know it; may be repeated")
+    ] = None,
+    home: Home = None,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Fails the runs whose worker died with the machine, each proved to be dead, so that Dagster tries them again."""
+    from fk_pipeline.environment.process import Life
+    from fk_pipeline.servers.recover import as_json
+    from fk_pipeline.servers.recover import recover as fail_dead
+    from fk_pipeline.servers.up import home_of, instance_of, sentence
+
+    with instance_of(home_of(home)) as instance:
+        found = fail_dead(instance, dead or ())
+    if format_ is OutputFormat.JSON:
+        print_json([as_json(one) for one in found])
+    elif not found:
+        print("No run is active.")
+    for one in found if format_ is OutputFormat.TEXT else ():
+        print(sentence(one))
+    if any(one.life is Life.UNKNOWN and not one.failed for one in found):
+        say("where nothing can be proved from here, look yourself; then: fk-pipeline recover --dead RUN_ID")
+        raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command(epilog="Example: fk-pipeline up pipelines/ --port 3000")(up)
+    app.command(epilog="Example: fk-pipeline down")(down)
+    app.command(epilog="Example: fk-pipeline recover")(recover)

@@ -1,0 +1,132 @@
+"""What a batch changed in the result, for whoever builds on it (KIP-213: the output of the join is a changelog too)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.errors import StateError
+from fk_pipeline.failures import is_from_spark, root_message
+from fk_pipeline.identity import BatchRange, Stage, parse_batches
+from fk_pipeline.spec import quote
+from fk_pipeline.stages.resolved_join import RETRACTED
+from fk_pipeline.stages.runner import Runner
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.warehouse import empty
+
+CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+
+def changes(runner: Runner, batch: int) -> DataFrame:
+    """The rows of the result that the runs for a batch inserted, updated and deleted, from the table's change feed.
+
+    Of a batch that ran several times, each run's changes; apply them in the order of `_commit_version`. A run over a
+    range makes one commit for all its batches: what it inserted and updated is told by the row's batch, what it deleted
+    by its verdicts.
+
+    Args:
+        runner: of the pipeline.
+        batch: the batch.
+
+    Returns:
+        One row per key and commit: `_change_type` (insert, update, delete), `_commit_version`, `_commit_timestamp`, and
+        the row as it is since; of a deleted one as it was before.
+
+    Raises:
+        StateError: the change feed of these commits is not kept any more.
+    """
+    warehouse, table = runner.warehouse, runner.layout.resolved_join
+    columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
+    if warehouse.version(table.name) is None:
+        return empty(runner.session, columns)
+    found = [
+        _of_commit(runner, batch, int(row["version"]), span, run_id)
+        for row in _history(runner, table.name)
+        for span, run_id in _made_for(row["userMetadata"], batch)
+    ]
+    if not found:
+        return empty(runner.session, columns)
+    rows = reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
+    try:
+        rows.schema  # noqa: B018 - Delta looks for the feed now
+    except Exception as error:
+        if not is_from_spark(error):
+            raise
+        raise StateError(
+            f"the changes of batch {batch} are not kept any more: {root_message(error)}",
+            where=warehouse.path(table.name),
+            why="the change feed is removed with the versions that it belongs to",
+            fix="read the whole result instead, or run the batch again after its rows were changed",
+        ) from error
+    return rows
+
+
+def _history(runner: Runner, name: str) -> list[dict[str, Any]]:
+    """The commits of a table that the log still has, the oldest first."""
+    path = runner.warehouse.path(name)
+    rows = runner.session.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version", "userMetadata").collect()
+    return [row.asDict() for row in sorted(rows, key=lambda row: row["version"])]
+
+
+def _made_for(metadata: Any, batch: int) -> Iterable[tuple[BatchRange, str]]:
+    """The range and the run of a commit that the join made for a batch, among others perhaps."""
+    if not isinstance(metadata, str):
+        return
+    told = json.loads(metadata)
+    if told.get("stage") == Stage.RESOLVED_JOIN:
+        (span,) = parse_batches(told["batches"])
+        if batch in span:
+            yield span, told["run_id"]
+
+
+def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
+    """What one commit changed for a batch. A table that was written anew holds most of its rows twice in the feed."""
+    table = runner.layout.resolved_join
+    feed = (
+        runner.session.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", version)
+        .option("endingVersion", version)
+        .load(runner.warehouse.path(table.name))
+    )
+    row = F.struct(*map(quote, table.names))
+    new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
+    pairs = (
+        feed.groupBy(*map(quote, table.keys))
+        .agg(
+            F.max(F.when(new, row)).alias("_fk_new"),
+            F.max(F.when(old, row)).alias("_fk_old"),
+            F.max(VERSION).alias(VERSION),
+            F.max(TIME).alias(TIME),
+        )
+        .where("NOT (_fk_new <=> _fk_old)")
+    )
+    kind = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
+    changed = pairs.withColumn(CHANGE, kind).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
+    mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
+    gone = changed.where(F.col(CHANGE) == DELETE)
+    if span.first != span.last:
+        gone = gone.join(_retracted(runner, batch, run_id), list(table.keys), "left_semi")
+    return mine.unionByName(gone).select(CHANGE, VERSION, TIME, "_fk_row.*")
+
+
+def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
+    """The keys that a run took out of the result on behalf of a batch, by the verdicts as that run left them."""
+    table = runner.layout.verdicts
+    keys = [quote(name) for name, _ in s.pk_columns(runner.spec)]
+    versions = [
+        int(row["version"])
+        for row in _history(runner, table.name)
+        if isinstance(row["userMetadata"], str) and json.loads(row["userMetadata"]).get("run_id") == run_id
+    ]
+    if not versions:
+        return empty(runner.session, s.pk_columns(runner.spec))
+    verdicts = runner.session.read.format("delta").option("versionAsOf", versions[-1])
+    rows = verdicts.load(runner.warehouse.path(table.name))
+    return rows.where((F.col(s.BATCH) == batch) & (F.col(s.VERDICT) == RETRACTED)).select(*keys).distinct()

@@ -1,0 +1,125 @@
+"""Long-lived processes: started in sessions of their own, remembered in a file, ended with all that they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.errors import EnvironmentNotFit
+
+END_SECONDS = 15.0
+"""How long a process may take to end before it is killed."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that was started.
+
+    Attributes:
+        name: of the server.
+        url: where it is reached; empty if it is not.
+        log: what it prints.
+        process: its process.
+    """
+
+    name: str
+    url: str
+    log: Path
+    process: ProcessIdentity
+
+    @property
+    def alive(self) -> bool:
+        """It runs on this machine."""
+        return self.process.life() is Life.ALIVE
+
+
+class Servers:
+    """The servers of a Dagster home, remembered in its file `servers.json`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.file = home / "servers.json"
+
+    def known(self) -> dict[str, Server]:
+        """Those that were started and not ended, dead ones too."""
+        if not self.file.exists():
+            return {}
+        return {
+            name: Server(name, one["url"], Path(one["log"]), ProcessIdentity.from_json(one["process"]))
+            for name, one in json.loads(self.file.read_text()).items()
+        }
+
+    def _remember(self, servers: Mapping[str, Server]) -> None:
+        told = {
+            one.name: {"url": one.url, "log": str(one.log), "process": one.process.as_json()}
+            for one in servers.values()
+        }
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps(told, indent=2) + "\n")
+        part.rename(self.file)
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], url: str = "") -> Server:
+        """Starts a server in the home; its children end with it."""
+        log = self.home / "logs" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command, cwd=self.home, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        server = Server(name, url, log, ProcessIdentity.of(process.pid))
+        self._remember(self.known() | {name: server})
+        return server
+
+    def stop(self, server: Server) -> None:
+        """Ends a server, and whatever it has started, and forgets it."""
+        if server.alive:
+            family = psutil.Process(server.process.pid)
+            children = family.children(recursive=True)
+            family.terminate()
+            _, left = psutil.wait_procs([family], timeout=END_SECONDS)
+            _, left = psutil.wait_procs([*left, *children], timeout=1)
+            for one in left:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            with suppress(ProcessLookupError, PermissionError):  # what it started after the look at its children
+                os.killpg(server.process.pid, signal.SIGKILL)
+            psutil.wait_procs(left, timeout=5)
+        self._remember({name: one for name, one in self.known().items() if name != server.name})
+
+
+def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:
+    """Waits until a server answers.
+
+    Raises:
+        EnvironmentNotFit: it ended, or did not answer in time; with the end of its log.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if not server.alive or time.monotonic() > deadline:
+            lines = server.log.read_text(errors="replace").strip().splitlines()[-5:]
+            how = "did not answer" if server.alive else "ended"
+            raise EnvironmentNotFit(
+                f"{server.name} {how}: {' | '.join(lines) or 'it printed nothing'}",
+                where=str(server.log),
+                fix="mend what it says and run 'fk-pipeline up' again",
+            )
+        time.sleep(0.2)
+
+
+def answers(host: str, port: int) -> bool:
+    """Somebody listens at a port."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False

@@ -1,0 +1,105 @@
+"""Runs of Dagster whose worker died with the machine: each is proved to be dead, then failed, so that it is retried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import psutil
+
+from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.errors import UsageError
+from resources.worker import worker_of
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+    from dagster._core.storage.dagster_run import RunRecord
+
+
+@dataclass(frozen=True)
+class Found:
+    """An active run and what is known of its worker.
+
+    Attributes:
+        run_id: of the run.
+        job: its name.
+        status: of the run, as Dagster has it.
+        worker: the process, for people.
+        life: of the worker.
+        why: how that is known.
+        failed: it was reported as failed.
+    """
+
+    run_id: str
+    job: str
+    status: str
+    worker: str
+    life: Life
+    why: str
+    failed: bool = False
+
+
+def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
+    """Fails the runs whose worker is dead; Dagster's daemon starts them again where run retries are on.
+
+    Args:
+        instance: Dagster's.
+        dead: ids of runs of which somebody knows it, because nothing on this machine can prove it.
+
+    Raises:
+        UsageError: one of these runs is not active, or its worker is alive.
+    """
+    from dagster import DagsterRunStatus, RunsFilter
+
+    active = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+    found = [_look(instance, record) for record in instance.get_run_records(RunsFilter(statuses=active))]
+    said = set(dead)
+    for run_id in said:
+        one = next((one for one in found if one.run_id == run_id), None)
+        if one is None:
+            raise UsageError(f"run {run_id} is not active", fix="leave it out: there is nothing to recover")
+        if one.life is Life.ALIVE:
+            raise UsageError(f"run {run_id} is at work: {one.worker} is alive", fix="terminate it in Dagster")
+    return [_fail(instance, one) if one.life is Life.DEAD or one.run_id in said else one for one in found]
+
+
+def _look(instance: DagsterInstance, record: RunRecord) -> Found:
+    run = record.dagster_run
+    worker = worker_of(run)
+    life, why = _of_a_machine(instance, record) if worker is None else _of_a_process(worker)
+    return Found(run.run_id, run.job_name, run.status.value, str(worker or "not known"), life, why)
+
+
+def _of_a_process(worker: ProcessIdentity) -> tuple[Life, str]:
+    life = worker.life()
+    told = {
+        Life.ALIVE: f"{worker} is alive",
+        Life.DEAD: f"{worker} is gone",
+        Life.UNKNOWN: f"{worker} cannot be seen from here",
+    }
+    return life, told[life]
+
+
+def _of_a_machine(instance: DagsterInstance, record: RunRecord) -> tuple[Life, str]:
+    """A run that has not said where it is at work: dead if that was this machine, before it was started anew."""
+    last = record.update_timestamp.replace(tzinfo=record.update_timestamp.tzinfo or UTC)
+    booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+    if "sqlite" in type(instance.run_storage).__name__.lower() and last < booted:
+        return Life.DEAD, "it was last heard of before this machine started, and Dagster's storage is a file of it"
+    return Life.UNKNOWN, "it has not said where it is at work"
+
+
+def _fail(instance: DagsterInstance, found: Found) -> Found:
+    run = instance.get_run_by_id(found.run_id)
+    if run is None or run.is_finished:
+        return found
+    why = found.why if found.life is Life.DEAD else "somebody said that its worker is dead"
+    instance.report_run_failed(run, f"fk-pipeline recover: {why}. Its batches stay due.")
+    return Found(found.run_id, found.job, found.status, found.worker, found.life, why, failed=True)
+
+
+def as_json(found: Found) -> dict[str, object]:
+    """The result as the command prints it."""
+    return vars(found) | {"life": found.life.value}

@@ -1,0 +1,167 @@
+"""`fk-pipeline up` and `down`: the webserver, the daemon and a warm Spark Connect server, for one machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
+from fk_pipeline.servers.recover import Found, recover
+from fk_pipeline.servers.spark import PORT
+from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.load import pipeline_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagster import DagsterInstance
+
+HOST = "127.0.0.1"
+SPARK, WEB, DAEMON = "spark", "webserver", "daemon"
+READY_SECONDS = 180.0
+MODULE = "fk_pipeline.definitions"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the servers listen, on this machine only."""
+
+    web: int = 3000
+    spark: int = PORT
+
+
+def home_of(folder: Path | None) -> Path:
+    """The Dagster home: the folder, else DAGSTER_HOME, else `.dagster` in the working directory; absolute."""
+    return (folder or Path(os.environ.get("DAGSTER_HOME") or ".dagster")).absolute()
+
+
+@contextmanager
+def instance_of(home: Path) -> Iterator[DagsterInstance]:
+    """The Dagster instance of a home, with our settings if it has none.
+
+    Raises:
+        UsageError: nothing was ever started there.
+    """
+    from dagster import DagsterInstance
+
+    if not (home / "dagster.yaml").exists():
+        raise UsageError(f"{home} is no Dagster home: it has no dagster.yaml", fix="fk-pipeline up makes one")
+    with DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+def up(
+    pipelines: Sequence[Path],
+    home: Path,
+    ports: Ports,
+    *,
+    spark: bool = True,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Server]:
+    """Starts what does not run yet, after runs whose worker died with the machine were failed.
+
+    Args:
+        pipelines: pipeline files, or folders of them.
+        home: the Dagster home; made if need be.
+        ports: where the servers listen.
+        spark: also a Spark Connect server, which all runs use; otherwise every run starts a Spark of its own.
+        told: hears what is done.
+
+    Returns:
+        The servers, all of which answer.
+
+    Raises:
+        PipelineFileError: a pipeline file is wrong; nothing was started.
+        UsageError: there is no pipeline, or another program listens at one of the ports.
+        EnvironmentNotFit: a server did not start.
+    """
+    specs = [load_spec(file) for file in pipeline_files(pipelines)]
+    if not specs:
+        raise UsageError(
+            "no pipelines to serve",
+            fix="fk-pipeline up PIPELINE.yaml ..., or set FK_PIPELINES; 'fk-pipeline demo' makes one to begin with",
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    config = home / "dagster.yaml"
+    if not config.exists():
+        config.write_bytes((files(__package__) / "dagster.yaml").read_bytes())
+    with instance_of(home) as instance:
+        for one in recover(instance):
+            told(sentence(one))
+    remote = os.environ.get("FK_SPARK_REMOTE")
+    environment = os.environ | {
+        "DAGSTER_HOME": str(home),
+        "FK_PIPELINES": os.pathsep.join(str(spec.file.absolute()) for spec in specs),
+    }
+    servers = Servers(home)
+    started: list[Server] = []
+
+    def start(name: str, command: Sequence[str], ready: Callable[[], bool], port: int | None, url: str = "") -> None:
+        server = servers.known().get(name)
+        if server is None or not server.alive:
+            if port is not None and answers(HOST, port):
+                raise UsageError(f"another program listens at port {port}", fix=f"end it, or choose a port for {name}")
+            told(f"starting {name}")
+            server = servers.start(name, command, environment, url)
+        wait_for(server, ready, READY_SECONDS)
+        started.append(server)
+
+    tool = [sys.executable, "-m"]
+    if spark and not remote:
+        remote = f"sc://{HOST}:{ports.spark}"
+        command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
+        start(SPARK, command, lambda: answers(HOST, ports.spark), ports.spark, remote)
+    if remote:
+        environment["FK_SPARK_REMOTE"] = remote
+    url = f"http://{HOST}:{ports.web}"
+    web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
+    start(WEB, web, lambda: _responds(f"{url}/server_info"), ports.web, url)
+    start(DAEMON, [*tool, "dagster._daemon", "run", "-m", MODULE], lambda: _daemon_is_up(home), None)
+    return started
+
+
+def _daemon_is_up(home: Path) -> bool:
+    from dagster._daemon.controller import all_daemons_live
+
+    with instance_of(home) as instance:
+        return bool(all_daemons_live(instance))
+
+
+def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found]:
+    """Ends the servers, last started first, and the runs that go on; the daemon retries these after the next start.
+
+    Returns:
+        The runs that were ended.
+    """
+    servers = Servers(home)
+    for server in reversed(servers.known().values()):
+        told(f"ending {server.name}")
+        servers.stop(server)
+    if not (home / "dagster.yaml").exists():
+        return []
+    with instance_of(home) as instance:
+        return recover(instance)
+
+
+def sentence(found: Found) -> str:
+    """What became of a run, for people."""
+    if found.failed:
+        return f"run {found.run_id} ({found.job}): {found.why}; it is reported as failed"
+    return f"run {found.run_id} ({found.job}): {found.why}; left as it is"
+
+
+def _responds(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - our own server
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

@@ -1,0 +1,86 @@
+"""On Spark Connect a run's operations outlive its process: whoever takes a stage over ends them first.
+
+A lease (`tables.lease`) of a dead process is free at once. On a classic session Spark died with that process; a Connect
+server works on, and could commit what it was asked for after the next run has committed.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
+"""What a server says of a session that it ended, or had before it was started anew."""
+
+_ENDING = "SPARK_CONNECT_ILLEGAL_STATE"
+"""What it says while an operation of the session is being interrupted."""
+
+END_SECONDS = 60.0
+"""How long an operation may take to be interrupted."""
+
+
+@contextmanager
+def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iterator[None]:
+    """Ends the sessions of runs that died at some work; while the block runs, this session is noted as being at it.
+
+    Args:
+        session: the session that works now; nothing is done for a classic one.
+        home: the folder of the pipeline's tables.
+        names: of the leases on the work, which the caller holds.
+    """
+    mine: str | None = getattr(session, "session_id", None)
+    if mine is None or "://" in home:
+        yield
+        return
+    notes = [Path(home) / "leases" / f"{name}.session" for name in names]
+    left = {note.read_text() for note in notes if note.exists()} - {mine, ""}
+    for session_id in left:
+        end_session(session, session_id)
+    for note in notes:
+        part = note.with_suffix(".part")
+        part.write_text(mine)
+        part.rename(note)
+
+    def forget() -> None:
+        for note in notes:
+            note.unlink(missing_ok=True)
+
+    try:
+        yield
+    except Exception:
+        forget()
+        raise
+    except BaseException:  # a keyboard interrupt: what was asked for goes on
+        with suppress(Exception):  # the server is gone: then so is its work; else the notes tell the next run
+            session.interruptAll()
+            forget()
+        raise
+    forget()
+
+
+def end_session(session: SparkSession, session_id: str) -> None:
+    """Ends another session of the same user on the same Connect server, and what it computes."""
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    builder = copy.deepcopy(session.client._builder)  # noqa: SLF001 - what it was connected with, tokens included
+    builder.set("session_id", session_id)
+    client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
+    deadline = time.monotonic() + END_SECONDS
+    try:
+        while True:
+            try:
+                client.interrupt_all()
+                client.release_session()
+            except Exception as error:
+                if any(sign in str(error) for sign in _GONE):
+                    return
+                if _ENDING not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    finally:
+        client.close()

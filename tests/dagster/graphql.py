@@ -1,0 +1,113 @@
+"""What the tests ask Dagster's webserver for, as its pages do: through GraphQL."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LOCATION, REPOSITORY = "fk_pipeline.definitions", "__repository__"
+SELECTOR = {"repositoryLocationName": LOCATION, "repositoryName": REPOSITORY}
+
+
+@dataclass
+class Dagster:
+    """A webserver."""
+
+    url: str
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """The data of an answer; an error of GraphQL's is one here."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer = json.load(response)
+        assert "errors" not in answer, answer["errors"]
+        return answer["data"]
+
+    def sensor(self, name: str, running: bool) -> None:
+        """Switches a sensor on or off."""
+        if running:
+            query = "mutation M($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename } }"
+            told = self.ask(query, s={**SELECTOR, "sensorName": name})["startSensor"]
+            assert told["__typename"] == "Sensor", told
+        else:
+            query = "query Q($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { id } } }"
+            sensor = self.ask(query, s={**SELECTOR, "sensorName": name})["sensorOrError"]
+            query = "mutation M($id: String) { stopSensor(id: $id) { __typename } }"
+            told = self.ask(query, id=sensor["id"])["stopSensor"]
+            assert told["__typename"] == "StopSensorMutationResult", told
+
+    def partitions(self, asset: Sequence[str]) -> list[str]:
+        """The partitions of an asset, in Dagster's order."""
+        query = "query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"
+        return self.ask(query, k={"path": list(asset)})["assetNodeOrError"]["partitionKeys"]
+
+    def add_partition(self, pipeline: str, key: str) -> None:
+        """Adds a partition, as the button of the launch dialog does."""
+        query = """mutation M($r: RepositorySelector!, $d: String!, $k: String!) {
+            addDynamicPartition(repositorySelector: $r, partitionsDefName: $d, partitionKey: $k) { __typename } }"""
+        told = self.ask(query, r=SELECTOR, d=f"{pipeline}_batches", k=key)["addDynamicPartition"]
+        assert told["__typename"] in ("AddDynamicPartitionSuccess", "DuplicateDynamicPartitionError"), told
+
+    def backfill(self, assets: Sequence[Sequence[str]], partitions: Sequence[str]) -> str:
+        """Launches a backfill; returns its id."""
+        query = """mutation M($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
+            __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+        wanted = {"assetSelection": [{"path": list(path)} for path in assets], "partitionNames": list(partitions)}
+        told = self.ask(query, p=wanted)["launchPartitionBackfill"]
+        assert told["__typename"] == "LaunchBackfillSuccess", told
+        return told["backfillId"]
+
+    def backfill_status(self, backfill: str) -> str:
+        """Its status."""
+        query = """query Q($id: String!) { partitionBackfillOrError(backfillId: $id) {
+            ... on PartitionBackfill { status } } }"""
+        return self.ask(query, id=backfill)["partitionBackfillOrError"]["status"]
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, the newest first: id, status, job, tags by name, start and end."""
+        query = """{ runsOrError(limit: 200) { ... on Runs { results {
+            runId status jobName startTime endTime creationTime tags { key value } } } } }"""
+        found = self.ask(query)["runsOrError"]["results"]
+        return [run | {"tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """One of them."""
+        return next(run for run in self.runs() if run["runId"] == run_id)
+
+    def checks(self, asset: Sequence[str]) -> dict[str, str | None]:
+        """Status of the last execution of every check of an asset."""
+        query = """query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode {
+            assetChecksOrError { ... on AssetChecks { checks { name
+                executionForLatestMaterialization { status evaluation { success severity } } } } } } } }"""
+        found = self.ask(query, k={"path": list(asset)})["assetNodeOrError"]["assetChecksOrError"]["checks"]
+        last = {check["name"]: check["executionForLatestMaterialization"] for check in found}
+        return {name: one["status"] if one else None for name, one in last.items()}
+
+    def launch(self, job: str, **tags: str) -> str:
+        """Launches a job; returns the run's id."""
+        query = """mutation M($p: ExecutionParams!) { launchPipelineExecution(executionParams: $p) {
+            __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+        params = {
+            "selector": {**SELECTOR, "pipelineName": job},
+            "mode": "default",
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
+        }
+        told = self.ask(query, p=params)["launchPipelineExecution"]
+        assert told["__typename"] == "LaunchRunSuccess", told
+        return told["run"]["runId"]
+
+
+def wait(what: Callable[[], T], seconds: float = 120, every: float = 0.5) -> T:
+    """What something returns as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
+        time.sleep(every)
+    return found

@@ -1,0 +1,76 @@
+"""What a batch changed in the result: by commit, by batch of a range, of a table written anew, and when it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fk_pipeline.errors import StateError
+
+pytestmark = pytest.mark.spark
+
+Change = tuple[str, int, str | None, str | None]
+
+
+def changes_of(made: Any, batch: int) -> list[Change]:
+    """(kind, id, v, name) by commit and key."""
+    rows = made.pipeline.changes(batch).orderBy("_commit_version", "id").collect()
+    return [(row["_change_type"], row["id"], row["v"], row["name"]) for row in rows]
+
+
+def test_a_batch_has_the_changes_that_its_run_made(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A")])
+    assert changes_of(made, 0) == []
+    made.pipeline.run()
+    made.land(1, [(2, "a", "w"), (4, "b", "v"), (3,)])
+    made.land(2, [], [("b", "B")])
+    made.pipeline.run("1")
+    made.pipeline.run("2")
+    assert changes_of(made, 0) == [("insert", 1, "v", "A"), ("insert", 2, "v", None), ("insert", 3, "v", "A")]
+    assert changes_of(made, 1) == [("update", 2, "w", "A"), ("delete", 3, "v", "A"), ("insert", 4, "v", None)]
+    assert changes_of(made, 2) == [("update", 4, "v", "B")]
+    made.pipeline.run("1")
+    assert len(changes_of(made, 1)) == 3, "a run that changes nothing adds nothing"
+
+
+@pytest.mark.parametrize("strategy", ["incremental", "full"])
+def test_a_range_tells_its_batches_apart(rows_pipeline: Any, strategy: str) -> None:
+    made = rows_pipeline("inner", settings=f"{{strategy: {strategy}}}")
+    made.land(0, [(1, "a", "v"), (2, "a", "v"), (3, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    made.land(1, [(1,), (4, "a", "v")])
+    made.land(2, [(2,), (3, "a", "w")])
+    made.pipeline.run("1..2")
+    assert changes_of(made, 1) == [("delete", 1, "v", "A"), ("insert", 4, "v", "A")]
+    assert changes_of(made, 2) == [("delete", 2, "v", "A"), ("update", 3, "w", "A")]
+
+
+def test_whoever_applies_the_changes_in_order_has_the_result(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner")
+    made.land(0, [(key, "ab"[key % 2], "v") for key in range(8)], [("a", "A")])
+    made.land(1, [(0,), (1, "a", "w"), (9, "b", "v")], [("b", "B")])
+    made.land(2, [(0, "b", "x")], [("a",)])
+    for batches in ("1", "0..2", "2", "0", "1"):
+        made.pipeline.run(batches)
+    held: dict[int, tuple[Any, Any]] = {}
+    rows = [row for batch in range(3) for row in made.pipeline.changes(batch).collect()]
+    for row in sorted(rows, key=lambda row: row["_commit_version"]):
+        if row["_change_type"] == "delete":
+            del held[row["id"]]
+        else:
+            held[row["id"]] = row["v"], row["name"]
+    assert held == made.result()
+
+
+def test_changes_that_were_removed_are_an_error_that_says_so(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", settings="{retention_hours: 0}")
+    made.land(0, [(1, "a", "v"), (2, "b", "v")], [("a", "A")])
+    made.pipeline.run()
+    made.land(1, [(2, "a", "w")], [("a", "A1")])
+    made.pipeline.run()
+    assert len(changes_of(made, 1)) == 2
+    made.pipeline.compact()
+    with pytest.raises(StateError, match="changes of batch 1 are not kept any more"):
+        changes_of(made, 1)
