@@ -92,6 +92,12 @@ class Served:
         pipeline.discover()
         return not any(pipeline.due().values())
 
+    def sql(self, statement: str) -> None:
+        """Does something on the Spark server, in a process of its own: a session of this one may be at work."""
+        told = "import sys; from pyspark.sql import SparkSession as S; S.builder.remote(sys.argv[1]).getOrCreate()"
+        remote = f"sc://127.0.0.1:{self.ports[1]}"
+        subprocess.run([sys.executable, "-c", f"{told}.sql(sys.argv[2]).collect()", remote, statement], check=True)
+
     def proved(self) -> dict[str, Any]:
         """What `verify` says; an error if the result is not the join."""
         return self.command("verify", str(self.file), "--no-checks")

@@ -6,13 +6,16 @@ Screenshots of every step lie in FK_SCREENSHOTS (default: a temporary folder tha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.dagster.servers import Served
+from fk_pipeline.identity import BatchId, Stage
+from tests.dagster.graphql import wait
+from tests.dagster.servers import CHECKS, PIPELINE, SENSOR, Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -71,3 +74,70 @@ def browser(served: Served, tmp_path: Path) -> Iterator[Browser]:
         page = chromium.new_page(viewport={"width": 1440, "height": 900})
         yield Browser(page, served, folder)
         chromium.close()
+
+
+def finished(served: Served, number: int) -> None:
+    """Waits until so many runs have ended, all of them well."""
+    wait(lambda: sum(run["status"] in ENDED for run in served.dagster.runs()) >= number, 200)
+    assert {run["status"] for run in served.dagster.runs()} == {"SUCCESS"}
+
+
+def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
+    page, result = browser.page, [PIPELINE, "resolved_join"]
+    group = f"/locations/fk_pipeline.definitions/asset-groups/{PIPELINE}/lineage"
+
+    browser.open(group)
+    for stage in Stage:
+        browser.sees(stage.value)
+    page.get_by_role("button", name="Materialize all").click()
+    page.get_by_text("Add a partition").first.click()
+    page.get_by_placeholder("name").fill(BatchId(0).key)
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Launch 1 run").click()
+    finished(served, 1)
+
+    # The run has added the partitions of the other batches that have landed.
+    assert served.dagster.partitions(result) == [BatchId(batch).key for batch in range(3)]
+    browser.open(group)
+    page.get_by_role("button", name="Materialize all").click()
+    page.get_by_role("button", name="All", exact=True).click()
+    browser.keep("backfill")
+    page.get_by_role("button", name=re.compile("^Launch (backfill|1 run)$")).click()
+    wait(lambda: len(served.dagster.runs()) == 2)
+    finished(served, 2)
+    assert served.nothing_due()
+
+    browser.open(f"/locations/fk_pipeline.definitions/sensors/{SENSOR}")
+    page.locator("input[type=checkbox]").first.dispatch_event("click")
+    served.land(3)
+    wait(lambda: len(served.dagster.runs()) == 3, 60)
+    finished(served, 3)
+    wait(served.nothing_due)
+    browser.open(f"/locations/fk_pipeline.definitions/sensors/{SENSOR}")
+    browser.sees("Skipped")
+    browser.keep("sensor")
+    page.locator("input[type=checkbox]").first.dispatch_event("click")
+
+    assert set(served.dagster.checks(result).values()) == {"SUCCEEDED"}
+    browser.open(group)
+    browser.sees("4 partitions")
+    browser.keep("graph")
+    browser.open(f"/assets/{PIPELINE}/resolved_join?view=overview")
+    browser.sees("both of its hashes are still current")
+    browser.keep("asset")
+    browser.open(f"/assets/{PIPELINE}/resolved_join?view=events")
+    browser.sees("Delta version of resolved_join")
+    browser.keep("batches")
+
+    # A row of the result is damaged; the nightly checks find it.
+    result_path = f"delta.`{served.pipeline().spec.home}/resolved_join`"
+    one = f"SELECT MIN(_fk_pk_id) FROM {result_path} WHERE _fk_right_hash IS NOT NULL"
+    served.sql(f"UPDATE {result_path} SET _fk_right_hash = X'00' WHERE _fk_pk_id = ({one})")
+    served.dagster.launch(CHECKS)
+    wait(lambda: len(served.dagster.runs()) == 4)
+    wait(lambda: served.dagster.runs()[0]["status"] in ENDED, 200)
+    assert served.dagster.checks(result)["no_stale_row"] == "FAILED"
+    browser.open(f"/assets/{PIPELINE}/resolved_join?view=checks&checkDetail=no_stale_row")
+    browser.sees("1 row(s) violate it")
+    browser.keep("red-check")
+    assert len(list(browser.folder.glob("*.png"))) == 6
