@@ -17,11 +17,11 @@ from fk_pipeline.stages.swap import TABLES_OF
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.lease import lease, leases
-from fk_pipeline.tables.settings import settings
+from fk_pipeline.tables.settings import settings, suiting
 
 PACKED = {
-    "spark.databricks.delta.optimize.minFileSize": "16m",
-    "spark.databricks.delta.optimize.maxFileSize": "64m",
+    "spark.databricks.delta.optimize.minFileSize": str(16 << 20),
+    "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
 }
 """Leave the files of a table that was written in the order of its keys as they are: look-ups skip by them."""
 
@@ -91,33 +91,22 @@ def _ledger_alone(home: str) -> Iterator[None]:
 
 def _state_table(runner: Runner, name: str) -> TableUpkeep:
     session, path = runner.session, runner.warehouse.path(name)
-
-    def size() -> Size:
-        row = session.sql(f"DESCRIBE DETAIL delta.`{path}`").select("numFiles", "sizeInBytes").collect()[0]
-        return Size(row["numFiles"], row["sizeInBytes"], _stored(path))
-
-    before = size()
-    with settings(session, PACKED | ANY_RETENTION):
+    before, rows = _size(path), runner.warehouse.logs.rows(path)
+    with settings(session, suiting(rows) | PACKED | ANY_RETENTION, optional=True):
         session.sql(f"OPTIMIZE delta.`{path}`").collect()
-        hours = f"{runner.spec.settings.retention_hours:f}"
-        session.sql(f"VACUUM delta.`{path}` RETAIN {hours} HOURS").collect()
-    return TableUpkeep(name, before, size())
+        session.sql(f"VACUUM delta.`{path}` RETAIN {runner.spec.settings.retention_hours:f} HOURS").collect()
+    return TableUpkeep(name, before, _size(path))
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    table = DeltaTable(path)
-
-    def size() -> Size:
-        actions = table.get_add_actions(flatten=True)
-        return Size(len(actions), sum(actions.column("size_bytes").to_pylist()), _stored(path))
-
-    before = size()
+    before, table = _size(path), DeltaTable(path)
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
-    return TableUpkeep(name, before, size())
+    return TableUpkeep(name, before, _size(path))
 
 
-def _stored(path: str) -> int:
+def _size(path: str) -> Size:
+    sizes = DeltaTable(path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
     fs, root = fsspec.core.url_to_fs(path)
-    return int(fs.du(root))
+    return Size(len(sizes), sum(sizes), int(fs.du(root)))

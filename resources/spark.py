@@ -33,8 +33,8 @@ class FkSparkResource(LazyPySparkResource):
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
         """Notes where the run is at work."""
-        if context.instance is not None and context.dagster_run is not None:
-            mark(context.instance, context.dagster_run)
+        if context.instance is not None and context.run is not None:
+            mark(context.instance, context.run)
 
     def _init_session(self) -> None:
         if self._spark_session is None:

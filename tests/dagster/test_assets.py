@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from dagster import (
     SensorResult,
     build_sensor_context,
 )
+from dagster.components.testing import create_defs_folder_sandbox
 
 from assets.partitions import add_partitions
+from assets.shown import PLOTTED
 from fk_pipeline.definitions import definitions
+from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import BatchId, Stage
 from resources import FkSparkResource, LandingZoneResource
 
@@ -84,6 +88,103 @@ def test_the_graph_of_assets_reads_like_the_design(rows_pipeline: Any) -> None:
     assert node.backfill_policy.max_partitions_per_run is None
     columns = [c.name for c in node.metadata["dagster/column_schema"].columns]
     assert columns[-3:] == ["id", "v", "name"]
+
+
+def test_what_a_pipeline_brings_to_dagster(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    repository = definitions([made.pipeline]).get_repository_def()
+    assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
+        "tested_all_stages",
+        "tested_full_checks",
+        "tested_maintenance",
+    }
+    schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
+    assert set(schedules) == {"tested_nightly_full_checks", "tested_weekly_maintenance"}
+    assert schedules["tested_nightly_full_checks"].cron_schedule == "0 2 * * *"
+    assert [sensor.name for sensor in repository.sensor_defs] == ["tested_new_batches"]
+    assert all(each.default_status.value != "RUNNING" for each in (*schedules.values(), *repository.sensor_defs))
+
+
+def test_columns_come_from_where_the_selection_reads_them(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", select='[id, "UPPER(name) || v AS shout", name]')
+    graph = definitions([made.pipeline]).get_repository_def().asset_graph
+    lineage = graph.get(AssetKey(["tested", "resolved_join"])).metadata["dagster/column_lineage"].deps_by_column
+    found = {name: {(d.asset_key.path[-1], d.column_name) for d in deps} for name, deps in lineage.items()}
+    assert found["id"] == {("left_changelog", "id")}
+    assert found["shout"] == {("right_table", "name"), ("left_changelog", "v")}
+    assert found["name"] == {("right_table", "name")}
+    assert found["_fk_right_hash"] == {("responses", "_fk_right_hash")}
+
+
+def test_the_result_is_stale_after_a_day_unless_the_pipeline_file_says_otherwise(rows_pipeline: Any) -> None:
+    def policy(settings: str, stage: str) -> Any:
+        made = rows_pipeline("left", settings=settings)
+        return definitions([made.pipeline]).get_repository_def().asset_graph.get(AssetKey(["tested", stage]))
+
+    assert policy("{}", "resolved_join").freshness_policy.fail_window.to_timedelta() == timedelta(hours=24)
+    assert policy("{fresh_hours: 2}", "resolved_join").freshness_policy.fail_window.to_timedelta() == timedelta(hours=2)
+    assert policy("{fresh_hours: null}", "resolved_join").freshness_policy is None
+    assert policy("{}", "responses").freshness_policy is None
+
+
+def test_two_pipelines_of_two_calls_are_merged_when_one_brings_the_resources(rows_pipeline: Any) -> None:
+    first, second = rows_pipeline("left"), rows_pipeline("inner")
+    second.file.write_text(second.file.read_text().replace("name: tested", "name: another", 1))
+    merged = Definitions.merge(definitions([first.file]), definitions([second.file], resources=False))
+    keys = {key.path[0] for key in merged.get_repository_def().asset_graph.get_all_asset_keys()}
+    assert keys == {"tested", "another"}
+
+
+def test_a_component_is_its_pipeline_files(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.defs_folder_path / "joins"
+        folder.mkdir(parents=True)
+        (folder / "tested.yaml").write_text(made.file.read_text())
+        (folder / "defs.yaml").write_text(
+            "type: fk_pipeline.FkJoinComponent\nattributes:\n  pipelines: [tested.yaml]\n  resources: true\n"
+        )
+        with sandbox.build_all_defs() as defs:
+            keys = {key.path[-1] for key in defs.get_repository_def().asset_graph.get_all_asset_keys()}
+            assert keys == set(STAGES)
+            assert defs.resolve_sensor_def("tested_new_batches")
+
+
+@pytest.mark.spark
+def test_a_run_may_choose_its_strategy(rows_pipeline: Any, instance: DagsterInstance) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    instance.add_dynamic_partitions("tested_batches", ["b00000000"])
+    config = {"ops": {"tested__resolved_join": {"config": {"strategy": "full"}}}}
+    result = job_of(made).execute_in_process(instance=instance, partition_key="b00000000", run_config=config)
+    assert result.success
+    assert str(counts_of(result, "resolved_join", 0)["strategy"]).startswith("full: ")
+    config = {"ops": {"tested__resolved_join": {"config": {"strategy": "fastest"}}}}
+    with pytest.raises(PipelineFileError, match="strategy"):
+        job_of(made).execute_in_process(instance=instance, partition_key="b00000000", run_config=config)
+
+
+@pytest.mark.spark
+def test_a_batch_shows_every_count_that_is_a_line_and_adds_the_partitions_that_are_missing(
+    rows_pipeline: Any, instance: DagsterInstance
+) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "b", "v")], [("a", "A")])
+    made.land(1, [(2, "a", "w")])
+    instance.add_dynamic_partitions("tested_batches", ["b00000000"])
+    result = job_of(made).execute_in_process(instance=instance, partition_key="b00000000")
+    assert result.success
+    assert instance.get_dynamic_partitions("tested_batches") == ["b00000000", "b00000001"]
+    for stage, names in PLOTTED.items():
+        assert set(names) <= set(counts_of(result, stage.value, 0)), stage
+    assert counts_of(result, "left_changelog", 0)["files"] == 1
+    assert counts_of(result, "responses", 0)["responses"] == 2
+    shown = counts_of(result, "resolved_join", 0)
+    assert {name: shown[name] for name in ("joined", "half-joined", "stale dropped")} == {
+        "joined": 1,
+        "half-joined": 1,
+        "stale dropped": 0,
+    }
 
 
 @pytest.mark.spark

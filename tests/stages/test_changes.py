@@ -47,6 +47,7 @@ def test_a_range_tells_its_batches_apart(rows_pipeline: Any, strategy: str) -> N
     assert changes_of(made, 2) == [("delete", 2, "v", "A"), ("update", 3, "w", "A")]
 
 
+@pytest.mark.slow
 def test_whoever_applies_the_changes_in_order_has_the_result(rows_pipeline: Any) -> None:
     made = rows_pipeline("inner")
     made.land(0, [(key, "ab"[key % 2], "v") for key in range(8)], [("a", "A")])
@@ -64,6 +65,7 @@ def test_whoever_applies_the_changes_in_order_has_the_result(rows_pipeline: Any)
     assert held == made.result()
 
 
+@pytest.mark.slow
 def test_changes_that_were_removed_are_an_error_that_says_so(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings="{retention_hours: 0}")
     made.land(0, [(1, "a", "v"), (2, "b", "v")], [("a", "A")])

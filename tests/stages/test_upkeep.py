@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_small_files_are_packed_and_old_ones_removed(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings="{retention_hours: 0}")
-    for batch in range(6):
+    for batch in range(4):
         made.land(batch, [(batch, "ab"[batch % 2], f"v{batch}"), (100, "a", f"v{batch}")], [("a", f"A{batch}")])
         made.pipeline.run()
     runner = made.pipeline.runner
@@ -31,7 +31,7 @@ def test_small_files_are_packed_and_old_ones_removed(rows_pipeline: Any) -> None
     assert after == before
     assert not any(made.pipeline.due().values())
     made.land(2, [(2, "b", "again")])
-    made.land(6, [(6, "b", "v6")], [("b", "B")])
+    made.land(5, [(5, "b", "v6")], [("b", "B")])
     made.pipeline.run()
     assert made.pipeline.verify().ok
-    assert made.result()[2] == ("again", None) or made.result()[2] == ("again", "B")
+    assert made.result()[2] == ("again", "B")
