@@ -92,11 +92,18 @@ class Served:
         pipeline.discover()
         return not any(pipeline.due().values())
 
-    def sql(self, statement: str) -> None:
-        """Does something on the Spark server, in a process of its own: a session of this one may be at work."""
-        told = "import sys; from pyspark.sql import SparkSession as S; S.builder.remote(sys.argv[1]).getOrCreate()"
-        remote = f"sc://127.0.0.1:{self.ports[1]}"
-        subprocess.run([sys.executable, "-c", f"{told}.sql(sys.argv[2]).collect()", remote, statement], check=True)
+    def sql(self, statement: str) -> list[list[Any]]:
+        """What a statement returns on the Spark server. Another process asks: this one may have a session at work."""
+        code = (
+            "import json, sys; from pyspark.sql import SparkSession as S;"
+            "s = S.builder.remote(sys.argv[1]).getOrCreate();"
+            "print(json.dumps([list(row) for row in s.sql(sys.argv[2]).collect()]))"
+        )
+        asked = [sys.executable, "-c", code, f"sc://127.0.0.1:{self.ports[1]}", statement]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found: list[list[Any]] = json.loads(done.stdout)
+        return found
 
     def proved(self) -> dict[str, Any]:
         """What `verify` says; an error if the result is not the join."""
