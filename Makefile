@@ -17,6 +17,7 @@ BENCH_STAMP := $(VENV)/.bench-done
 UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
+TESTS ?=
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Tested with 3.11, 3.12 and 3.13; Dagster and Great Expectations refuse 3.15.
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
@@ -43,7 +44,7 @@ test-fast: $(STAMP) ## the tests without Spark
 	$(BIN)/pytest -m "not spark and not slow"
 
 test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser
-	$(BIN)/pytest -m servers
+	$(BIN)/pytest -m servers $(TESTS)
 
 fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes
 	$(BIN)/python -m tests.any_order.fuzz $(FUZZ)
