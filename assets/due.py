@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,10 +22,12 @@ class Due:
     Attributes:
         batches: those that a run may be asked for now, in order.
         waiting: why others are left out, the most urgent reason first.
+        failed: those of `batches` whose last run failed: one of them may be what made the others fail.
     """
 
     batches: tuple[BatchId, ...]
     waiting: tuple[str, ...]
+    failed: frozenset[BatchId]
 
 
 def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
@@ -47,7 +49,8 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
             may.append(batch)
     if ledger.open_rebuild is not None and ledger.batches and not may:  # any run swaps in the rest
         may.append(ledger.batches[0])
-    return Due(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])))
+    again = frozenset(batch for batch in may if any(ledger.state(stage, batch).failures for stage in Stage))
+    return Due(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])), again)
 
 
 def pause(settings: Settings, failures: int) -> timedelta:
@@ -91,15 +94,24 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     return f"batch {int(batch)} waits another {left.total_seconds():.0f} s for a file of the {other} side"
 
 
-def ranges(batches: Sequence[BatchId], partitions: Sequence[str], at_most: int) -> Iterator[BatchRange]:
-    """The ranges, at most so many batches each, that hold some batches and nothing else, by Dagster's order too.
+def ranges(
+    batches: Sequence[BatchId], partitions: Sequence[str], at_most: int, alone: Collection[BatchId] = ()
+) -> Iterator[BatchRange]:
+    """The ranges that hold some batches and nothing else, by Dagster's order too.
 
     A range of Dagster's holds the partitions between two in the order in which they were added.
+
+    Args:
+        batches: the batches.
+        partitions: all partitions, in Dagster's order.
+        at_most: so many batches each.
+        alone: batches that get a range of their own.
     """
     places = {key: place for place, key in enumerate(partitions)}
     run: list[BatchId] = []
     for batch in sorted(batches):
-        if run and (len(run) == at_most or places[batch.key] != places[run[-1].key] + 1):
+        full = len(run) == at_most or bool({batch, *run[-1:]} & set(alone))
+        if run and (full or places[batch.key] != places[run[-1].key] + 1):
             yield BatchRange(run[0], run[-1])
             run = []
         run.append(batch)

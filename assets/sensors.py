@@ -8,6 +8,7 @@ from dagster import (
     DagsterRun,
     DagsterRunStatus,
     DefaultSensorStatus,
+    RunRecord,
     RunRequest,
     RunsFilter,
     SensorDefinition,
@@ -23,6 +24,7 @@ from fk_pipeline.errors import LeaseTakenError, StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.tables.ledger import Ledger
 from resources import LandingZoneResource
 
 ACTIVE = [
@@ -30,6 +32,9 @@ ACTIVE = [
     DagsterRunStatus.CANCELING,
 ]  # fmt: skip
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+
+LOOKED_AT = 50
+"""So many runs over the same batches, the newest, are looked at."""
 
 LEASE_SECONDS = 20.0
 """How long a tick waits for another discovery; Dagster ends a tick after 60."""
@@ -46,10 +51,14 @@ def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> 
     return next((run for run in runs if run.job_name == job_name or _touches(run, spec)), None)
 
 
+def _ended(record: RunRecord) -> datetime:
+    return datetime.fromtimestamp(record.end_time or record.update_timestamp.timestamp(), UTC)
+
+
 class _Tries:
     """What Dagster remembers of earlier runs over a range of batches; a run may die before the ledger hears of it."""
 
-    def __init__(self, instance: DagsterInstance, job_name: str, batches: BatchRange, at_most: int) -> None:
+    def __init__(self, instance: DagsterInstance, job_name: str, batches: BatchRange, ledger: Ledger) -> None:
         self.tags = {
             "dagster/asset_partition_range_start": batches.first.key,
             "dagster/asset_partition_range_end": batches.last.key,
@@ -57,8 +66,9 @@ class _Tries:
         same = RunsFilter(job_name=job_name, tags=self.tags)
         self.number = instance.get_runs_count(same)
         self._failed = []
-        for record in instance.get_run_records(same, limit=at_most):
-            if record.dagster_run.status not in ENDED_BADLY:
+        done = [state.finished_at for (_, b), state in ledger.stages.items() if b in batches and state.finished_at]
+        for record in instance.get_run_records(same, limit=LOOKED_AT):
+            if record.dagster_run.status not in ENDED_BADLY or (done and _ended(record) < max(done)):
                 break
             self._failed.append(record)
 
@@ -68,8 +78,7 @@ class _Tries:
         last, count = self._failed[0], len(self._failed)
         runs = "the last run" if count == 1 else f"the last {count} runs"
         what = f"{runs} for batches {batches} failed, the last is {last.dagster_run.run_id}"
-        ended = datetime.fromtimestamp(last.end_time or last.update_timestamp.timestamp(), UTC)
-        return why_not_again(spec.settings, what, count, ended, now)
+        return why_not_again(spec.settings, what, count, _ended(last), now)
 
 
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
@@ -107,8 +116,8 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
             return skip(f"run {running.run_id} is active; {count} for it")
         waiting = list(due.waiting)
-        for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run):
-            tries = _Tries(instance, job.name, batches, spec.settings.max_failures)
+        for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
+            tries = _Tries(instance, job.name, batches, ledger)
             why = tries.why_not_again(spec, batches, now)
             if why is None:
                 for reason in waiting:

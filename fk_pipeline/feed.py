@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterable
 from functools import reduce
 from typing import Any
+from urllib.parse import unquote
 
+import fsspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.errors import StateError
-from fk_pipeline.failures import is_from_spark, root_message
 from fk_pipeline.identity import BatchRange, Stage, parse_batches
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.resolved_join import RETRACTED
+from fk_pipeline.stages.resolved_join import QUARANTINED, RETRACTED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.warehouse import empty
@@ -28,7 +29,8 @@ def changes(runner: Runner, batch: int) -> DataFrame:
 
     Of a batch that ran several times, each run's changes; apply them in the order of `_commit_version`. A run over a
     range makes one commit for all its batches: what it inserted and updated is told by the row's batch, what it deleted
-    by its verdicts.
+    by its verdicts; what two of its batches retracted is told of both. After a rebuild read the whole result: what that
+    changed belongs to no batch.
 
     Args:
         runner: of the pipeline.
@@ -45,26 +47,38 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
-    found = [
-        _of_commit(runner, batch, int(row["version"]), span, run_id)
+    commits = [
+        (int(row["version"]), span, run_id)
         for row in _history(runner, table.name)
         for span, run_id in _made_for(row["userMetadata"], batch)
     ]
-    if not found:
-        return empty(runner.session, columns)
-    rows = reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
-    try:
-        rows.schema  # noqa: B018 - Delta looks for the feed now
-    except Exception as error:
-        if not is_from_spark(error):
-            raise
+    written = runner.ledger.state(Stage.RESOLVED_JOIN, batch).versions.get(f"{table.name} written")
+    wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
+    gone = [version for version in wanted if not _kept(warehouse.path(table.name), version)]
+    if gone:
         raise StateError(
-            f"the changes of batch {batch} are not kept any more: {root_message(error)}",
+            f"the changes of batch {batch} are not kept any more: version {min(gone)} of {table.name} is gone",
             where=warehouse.path(table.name),
-            why="the change feed is removed with the versions that it belongs to",
-            fix="read the whole result instead, or run the batch again after its rows were changed",
-        ) from error
-    return rows
+            why="the change feed is removed with the versions that it belongs to (settings.retention_hours)",
+            fix="read the whole result instead",
+        )
+    if not commits:
+        return empty(runner.session, columns)
+    found = [_of_commit(runner, batch, *commit) for commit in commits]
+    return reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
+
+
+def _kept(path: str, version: int) -> bool:
+    """The log still has a commit, and the files that its changes are read from are there."""
+    fs, root = fsspec.core.url_to_fs(path)
+    log = f"{root}/_delta_log/{version:020d}.json"
+    if not fs.exists(log):
+        return False
+    actions = [json.loads(line) for line in fs.cat_file(log).decode().splitlines() if line.strip()]
+    feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
+    changed = [one for action in actions for kind in ("add", "remove") if (one := action.get(kind))]
+    files = feed or [one["path"] for one in changed if one.get("dataChange")]
+    return all(fs.exists(f"{root}/{unquote(name)}") for name in files)
 
 
 def _history(runner: Runner, name: str) -> list[dict[str, Any]]:
@@ -96,16 +110,17 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
         .load(runner.warehouse.path(table.name))
     )
     row = F.struct(*map(quote, table.names))
+    same = " AND ".join(f"_fk_new.{c} <=> _fk_old.{c}" for c in (s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT))
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
     pairs = (
         feed.groupBy(*map(quote, table.keys))
         .agg(
-            F.max(F.when(new, row)).alias("_fk_new"),
-            F.max(F.when(old, row)).alias("_fk_old"),
+            F.first(F.when(new, row), ignorenulls=True).alias("_fk_new"),
+            F.first(F.when(old, row), ignorenulls=True).alias("_fk_old"),
             F.max(VERSION).alias(VERSION),
             F.max(TIME).alias(TIME),
         )
-        .where("NOT (_fk_new <=> _fk_old)")
+        .where(f"NOT ({same})")
     )
     kind = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
     changed = pairs.withColumn(CHANGE, kind).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
@@ -129,4 +144,6 @@ def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
         return empty(runner.session, s.pk_columns(runner.spec))
     verdicts = runner.session.read.format("delta").option("versionAsOf", versions[-1])
     rows = verdicts.load(runner.warehouse.path(table.name))
-    return rows.where((F.col(s.BATCH) == batch) & (F.col(s.VERDICT) == RETRACTED)).select(*keys).distinct()
+    return (
+        rows.where((F.col(s.BATCH) == batch) & F.col(s.VERDICT).isin(RETRACTED, QUARANTINED)).select(*keys).distinct()
+    )

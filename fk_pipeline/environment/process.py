@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
 _PID_SPACE = Path("/proc/self/ns/pid")
 _SECONDS_APART = 5.0
 """Start times of one process, told twice, differ by less: the clock may have been set in between."""
@@ -30,6 +31,7 @@ class ProcessIdentity:
 
     Attributes:
         host: its name.
+        machine: its id, where it has one: names may be the same.
         boot: of the host's kernel, or the time of it.
         space: of the process numbers; a container has one of its own.
         pid: the number.
@@ -37,6 +39,7 @@ class ProcessIdentity:
     """
 
     host: str
+    machine: str
     boot: str
     space: str
     pid: int
@@ -46,7 +49,7 @@ class ProcessIdentity:
     def of(cls, pid: int | None = None) -> ProcessIdentity:
         """A process of this host that is alive; this one by default."""
         process = psutil.Process(pid)
-        return cls(socket.gethostname(), _boot(), _space(), process.pid, process.create_time())
+        return cls(socket.gethostname(), _machine(), _boot(), _space(), process.pid, process.create_time())
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ProcessIdentity:
@@ -59,7 +62,7 @@ class ProcessIdentity:
 
     def life(self) -> Life:
         """Whether it is alive; not known where that cannot be seen from here."""
-        if self.host != socket.gethostname():
+        if (self.host, self.machine) != (socket.gethostname(), _machine()):
             return Life.UNKNOWN
         if self.boot != _boot():
             return Life.DEAD
@@ -78,6 +81,10 @@ class ProcessIdentity:
 
 def _boot() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else f"{psutil.boot_time():.0f}"
+
+
+def _machine() -> str:
+    return _MACHINE_ID.read_text().strip() if _MACHINE_ID.exists() else ""
 
 
 def _space() -> str:

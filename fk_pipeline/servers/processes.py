@@ -31,12 +31,14 @@ class Server:
         url: where it is reached; empty if it is not.
         log: what it prints.
         process: its process.
+        serves: the pipeline files, separated like PATH.
     """
 
     name: str
     url: str
     log: Path
     process: ProcessIdentity
+    serves: str
 
     @property
     def alive(self) -> bool:
@@ -56,13 +58,18 @@ class Servers:
         if not self.file.exists():
             return {}
         return {
-            name: Server(name, one["url"], Path(one["log"]), ProcessIdentity.from_json(one["process"]))
+            name: Server(name, one["url"], Path(one["log"]), ProcessIdentity.from_json(one["process"]), one["serves"])
             for name, one in json.loads(self.file.read_text()).items()
         }
 
     def _remember(self, servers: Mapping[str, Server]) -> None:
         told = {
-            one.name: {"url": one.url, "log": str(one.log), "process": one.process.as_json()}
+            one.name: {
+                "url": one.url,
+                "log": str(one.log),
+                "process": one.process.as_json(),
+                "serves": one.serves,
+            }
             for one in servers.values()
         }
         part = self.file.with_suffix(".part")
@@ -78,13 +85,15 @@ class Servers:
                 command, cwd=self.home, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        server = Server(name, url, log, ProcessIdentity.of(process.pid))
+        server = Server(name, url, log, ProcessIdentity.of(process.pid), environment["FK_PIPELINES"])
         self._remember(self.known() | {name: server})
         return server
 
     def stop(self, server: Server) -> None:
         """Ends a server, and whatever it has started, and forgets it."""
-        if server.alive:
+        with suppress(psutil.NoSuchProcess):
+            if not server.alive:
+                raise psutil.NoSuchProcess(server.process.pid)
             family = psutil.Process(server.process.pid)
             children = family.children(recursive=True)
             family.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ def up(
 
     Raises:
         PipelineFileError: a pipeline file is wrong; nothing was started.
-        UsageError: there is no pipeline, or another program listens at one of the ports.
+        UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
         EnvironmentNotFit: a server did not start.
     """
     specs = [load_spec(file) for file in pipeline_files(pipelines)]
@@ -105,42 +106,52 @@ def up(
     servers = Servers(home)
     started: list[Server] = []
 
-    def start(name: str, command: Sequence[str], ready: Callable[[], bool], port: int | None, url: str = "") -> None:
+    def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> str:
+        """Starts a server unless it runs; the URL at which it is reached."""
         server = servers.known().get(name)
         if server is None or not server.alive:
+            port = urllib.parse.urlsplit(url).port
             if port is not None and answers(HOST, port):
                 raise UsageError(f"another program listens at port {port}", fix=f"end it, or choose a port for {name}")
             told(f"starting {name}")
             server = servers.start(name, command, environment, url)
-        wait_for(server, ready, READY_SECONDS)
+        elif server.serves != environment["FK_PIPELINES"]:
+            raise UsageError(f"{name} serves {server.serves} already", fix="run 'fk-pipeline down' first")
+        wait_for(server, lambda: ready(server), READY_SECONDS)
         started.append(server)
+        return server.url
 
     tool = [sys.executable, "-m"]
     if spark and not remote:
-        remote = f"sc://{HOST}:{ports.spark}"
         command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
-        start(SPARK, command, lambda: answers(HOST, ports.spark), ports.spark, remote)
+        remote = start(SPARK, command, _listens, f"sc://{HOST}:{ports.spark}")
     if remote:
         environment["FK_SPARK_REMOTE"] = remote
-    url = f"http://{HOST}:{ports.web}"
     web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
-    start(WEB, web, lambda: _responds(f"{url}/server_info"), ports.web, url)
-    start(DAEMON, [*tool, "dagster._daemon", "run", "-m", MODULE], lambda: _daemon_is_up(home), None)
+    start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
+    start(DAEMON, [*tool, "dagster._daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
     return started
 
 
-def _daemon_is_up(home: Path) -> bool:
-    from dagster._daemon.controller import all_daemons_live
+def _listens(server: Server) -> bool:
+    return answers(HOST, urllib.parse.urlsplit(server.url).port or 0)
+
+
+def _is_heard_of(daemon: Server, home: Path) -> bool:
+    """All parts of the daemon have sent a heartbeat since it was started."""
+    from dagster._daemon.controller import get_daemon_statuses
 
     with instance_of(home) as instance:
-        return bool(all_daemons_live(instance))
+        parts = get_daemon_statuses(instance, instance.get_required_daemon_types())
+        beats = [status.last_heartbeat for status in parts.values()]
+    return daemon.alive and all(beat is not None and beat.timestamp >= daemon.process.started for beat in beats)
 
 
 def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found]:
     """Ends the servers, last started first, and the runs that go on; the daemon retries these after the next start.
 
     Returns:
-        The runs that were ended.
+        The runs that were active, and what became of them.
     """
     servers = Servers(home)
     for server in reversed(servers.known().values()):

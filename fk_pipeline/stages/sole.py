@@ -14,6 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from fk_pipeline.errors import StateError
+
 _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
 """What a server says of a session that it ended, or had before it was started anew."""
 
@@ -48,15 +50,13 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
 
     def forget() -> None:
         for note in notes:
-            note.unlink(missing_ok=True)
+            if note.exists() and note.read_text() == mine:  # whoever took over has left a note of his own
+                note.unlink(missing_ok=True)
 
     try:
         yield
-    except Exception:
-        forget()
-        raise
-    except BaseException:  # a keyboard interrupt: what was asked for goes on
-        with suppress(Exception):  # the server is gone: then so is its work; else the notes tell the next run
+    except BaseException:  # what was asked for may go on: at an interrupt, or when the server was not heard of
+        with suppress(Exception):  # the server is gone: the notes tell the next run
             session.interruptAll()
             forget()
         raise
@@ -72,15 +72,21 @@ def end_session(session: SparkSession, session_id: str) -> None:
     client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
     deadline = time.monotonic() + END_SECONDS
     try:
-        while True:
+        while time.monotonic() < deadline:
             try:
                 client.interrupt_all()
                 client.release_session()
             except Exception as error:
                 if any(sign in str(error) for sign in _GONE):
                     return
-                if _ENDING not in str(error) or time.monotonic() > deadline:
+                if _ENDING not in str(error):
                     raise
-                time.sleep(0.2)
+            time.sleep(0.2)
+        raise StateError(
+            f"what a dead run asked the Spark server for goes on after {END_SECONDS:.0f} s",
+            where=f"session {session_id}",
+            why="it could commit after this run",
+            fix="restart the Spark server, and run again",
+        )
     finally:
         client.close()

@@ -264,6 +264,35 @@ def test_a_run_that_died_before_the_ledger_heard_of_it_is_tried_again_too(world:
     assert "the last 5 runs for batches 0 failed" in world.tick()[1][0]
 
 
+def test_a_range_that_was_mended_by_hand_is_asked_for_again(world: World, clock: Any) -> None:
+    ZONE.put("left", 0)
+    world.tick()
+    for _ in range(5):
+        world.dagster_run(DagsterRunStatus.FAILURE)
+    clock(1e6)
+    assert world.tick()[0] is None
+    world.do(0)
+    ZONE.put("left", 0, "2")
+    assert world.tick() == ("0..0", [])
+
+
+def test_after_a_range_failed_its_batches_are_tried_one_by_one(world: World, clock: Any) -> None:
+    for batch in range(4):
+        ZONE.put("left", batch)
+    assert world.tick() == ("0..3", [])
+    world.do(0, 1, 2, 3, stages=(Stage.LEFT_CHANGELOG,), error="one of them cannot be read")
+    ZONE.put("left", 4)
+    assert world.tick() == ("4..4", [])
+    world.do(4)
+    clock(31)
+    assert world.tick() == ("0..0", [])
+    world.do(0)
+    world.do(1, stages=(Stage.LEFT_CHANGELOG,), error="this one")
+    assert world.tick() == ("2..2", []), "batch 1 waits longer now"
+    world.do(2)
+    assert world.tick() == ("3..3", [])
+
+
 def test_batches_that_wait_keep_nobody_else_from_running(world: World) -> None:
     for batch in range(4):
         ZONE.put("left", batch)
