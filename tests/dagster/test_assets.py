@@ -135,6 +135,7 @@ def test_two_pipelines_of_two_calls_are_merged_when_one_brings_the_resources(row
     assert keys == {"tested", "another"}
 
 
+@pytest.mark.filterwarnings("ignore")  # what Dagster says of its own components: much of that is in beta
 def test_a_component_is_its_pipeline_files(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     with create_defs_folder_sandbox() as sandbox:
