@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from fk_pipeline.errors import LeaseLostError, StageError
 from fk_pipeline.identity import Stage
@@ -53,12 +55,14 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
     """Somebody else rewrites files of the table for as long as the first attempt goes on."""
     path = made.pipeline.runner.warehouse.path("subscription_store")
     attempts: list[str] = []
-    stop = threading.Event()
+    stop, written = threading.Event(), threading.Event()
 
     def write() -> None:
         until = time.monotonic() + 60
-        while not stop.wait(0.02) and time.monotonic() < until:
-            DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
+        while not stop.is_set() and time.monotonic() < until:
+            with suppress(CommitFailedError):  # the stage may be first as well
+                DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
+                written.set()
 
     writer = threading.Thread(target=write)
 
@@ -67,6 +71,7 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
             attempts.append(point)
             if len(attempts) == 1:
                 writer.start()
+                assert written.wait(60)
             else:
                 stop.set()
                 writer.join()
