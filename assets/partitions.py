@@ -13,13 +13,14 @@ from dagster import (
 
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
+from resources.names import partitions_name
 
 Changes = list[AddDynamicPartitionsRequest | DeleteDynamicPartitionsRequest]
 
 
 def batch_partitions(spec: PipelineSpec) -> DynamicPartitionsDefinition:
     """The partitions that all assets of a pipeline share: `b00000000`, `b00000001` ..."""
-    return DynamicPartitionsDefinition(name=f"{spec.name}_batches")
+    return DynamicPartitionsDefinition(name=partitions_name(spec))
 
 
 def partition_requests(
@@ -36,9 +37,8 @@ def partition_requests(
         batches: those of the ledger.
         reorder: may be done now: no run needs the partitions that come after a new one.
     """
-    name = f"{spec.name}_batches"
-    known = list(instance.get_dynamic_partitions(name))
-    new = [batch.key for batch in sorted(batches) if batch.key not in set(known)]
+    name = partitions_name(spec)
+    known, new = _known_and_new(instance, name, batches)
     every = sorted([*known, *new])
     kept = next((i for i, (have, want) in enumerate(zip(known, every, strict=False)) if have != want), len(known))
     if not reorder:
@@ -54,9 +54,14 @@ def partition_requests(
 
 def add_partitions(instance: DagsterInstance, spec: PipelineSpec, batches: Iterable[BatchId]) -> list[str]:
     """Adds the partitions that Dagster does not know yet, after those that it knows; returns their keys."""
-    name = f"{spec.name}_batches"
-    known = set(instance.get_dynamic_partitions(name))
-    new = [batch.key for batch in sorted(batches) if batch.key not in known]
+    name = partitions_name(spec)
+    _, new = _known_and_new(instance, name, batches)
     if new:
         instance.add_dynamic_partitions(name, new)
     return new
+
+
+def _known_and_new(instance: DagsterInstance, name: str, batches: Iterable[BatchId]) -> tuple[list[str], list[str]]:
+    """The partitions in Dagster's order, and those that it lacks in ours."""
+    known = list(instance.get_dynamic_partitions(name))
+    return known, sorted({batch.key for batch in batches} - set(known))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import AssetKey, MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
+from dagster import MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
 
 from fk_pipeline.identity import BatchId, Side, Stage
 from fk_pipeline.spec import PipelineSpec
@@ -15,6 +15,7 @@ from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.schemas import Table
+from resources.names import asset_key
 
 PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
     Stage.LEFT_CHANGELOG: {"changes": ("rows",), "quarantined": ("quarantined",)},
@@ -39,15 +40,10 @@ PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
 """Per stage the counts that every batch has, so that each is a line without gaps; and the counts each is the sum of."""
 
 
-def asset_key(spec: PipelineSpec, stage: Stage) -> AssetKey:
-    """The key of a stage's asset: pipeline, stage."""
-    return AssetKey([spec.name, stage.value])
-
-
 def of_definition(spec: PipelineSpec, stage: Stage, table: Table) -> dict[str, Any]:
     """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
     return {
-        "dagster/column_schema": TableSchema([TableColumn(name, kind) for name, kind in table.columns]),
+        "dagster/column_schema": TableSchema([_column(spec, stage, name, kind) for name, kind in table.columns]),
         "dagster/table_name": f"{spec.name}.{table.name}",
         "path": MetadataValue.path(f"{spec.home}/{table.name}"),
         "pipeline file": MetadataValue.path(str(spec.file)),
@@ -82,6 +78,13 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     if result.notes:
         shown["note"] = "; ".join(result.notes)
     return shown | _lineage(spec, result.stage)
+
+
+def _column(spec: PipelineSpec, stage: Stage, name: str, kind: str) -> TableColumn:
+    """A column and what it is: one of ours, of the source, or what `select` says."""
+    outputs = spec.outputs if stage is Stage.RESOLVED_JOIN else ()
+    selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
+    return TableColumn(name, kind, description=s.meaning(name) or selected or "as in the source")
 
 
 def _lineage(spec: PipelineSpec, stage: Stage) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from dagster import AssetExecutionContext, AssetsDefinition, BackfillPolicy, Con
 from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
-from assets.shown import asset_key, of_batch, of_definition
+from assets.shown import of_batch, of_definition
 from expectations.validation import preload
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.schemas import Table
 from resources import FkSparkResource, LandingZoneResource
+from resources.names import asset_key, pool_of
 
 
 class StageConfig(Config):
@@ -46,7 +47,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         backfill_policy=BackfillPolicy.single_run(),
         group_name=spec.name,
         kinds={"spark", "delta"},
-        pool=f"fk_{spec.name}",
+        pool=pool_of(spec),
         description=description,
         metadata=of_definition(spec, stage, table),
         freshness_policy=_freshness(spec) if stage is Stage.RESOLVED_JOIN else None,

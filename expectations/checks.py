@@ -30,6 +30,7 @@ from fk_pipeline.identity import BatchId, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource, LandingZoneResource
+from resources.names import asset_key, partitions_name, pool_of
 
 _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity.WARN}
 
@@ -40,7 +41,7 @@ def checks_of(spec: PipelineSpec) -> list[AssetChecksDefinition]:
 
 
 def _specs(spec: PipelineSpec, stage: Stage) -> list[AssetCheckSpec]:
-    key = AssetKey([spec.name, stage.value])
+    key = asset_key(spec, stage)
     ours = [
         AssetCheckSpec(one.name, asset=key, description=one.description, blocking=one.severity == "critical")
         for one in suite_of(spec, stage)
@@ -60,16 +61,16 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
         specs=_specs(spec, stage),
         description=f"What is expected of {stage}: of what a run's batches touched, or of the whole tables.",
         can_subset=True,
-        pool=f"fk_{spec.name}",
+        pool=pool_of(spec),
     )
     def check_stage(
         context: AssetCheckExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> Iterator[AssetCheckResult]:
-        key = AssetKey([spec.name, stage.value])
+        key = asset_key(spec, stage)
         chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
         pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
         docs = spec.docs_folder
-        batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(f"{spec.name}_batches"))
+        batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
         checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run.run_id)
         for one in checked.results:

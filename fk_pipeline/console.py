@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,12 @@ def print_json(value: Any, *, one_line: bool = False) -> None:
     """One JSON value on stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2) + "\n")
     sys.stdout.flush()
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Sentences for people."""
+    for line in lines:
+        print(line)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:

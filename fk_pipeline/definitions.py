@@ -6,7 +6,6 @@ demo's, in the folder `fk-pipeline-demo` of the working directory, where `fk-pip
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 import warnings
@@ -24,7 +23,7 @@ from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.spec.load import merged, pipeline_files
+from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
 from fk_pipeline.stages.layout import declared_layout
 from resources import FkSparkResource, LandingZoneResource
 
@@ -72,15 +71,14 @@ def _spec(pipeline: str | Path | PipelineSpec | Pipeline) -> PipelineSpec:
     return pipeline if isinstance(pipeline, PipelineSpec) else load_spec(pipeline)
 
 
-def pipelines_of(environment: str | None) -> list[PipelineSpec]:
-    """The pipelines that FK_PIPELINES names."""
-    if not environment:
-        return [demo_spec(Path.cwd() / "fk-pipeline-demo")]
-    files = pipeline_files([Path(part) for part in environment.split(os.pathsep)])
-    return [load_spec(file) for file in files]
+def _pipelines() -> list[PipelineSpec]:
+    named = named_pipelines()
+    return (
+        [load_spec(file) for file in pipeline_files(named)] if named else [demo_spec(Path.cwd() / "fk-pipeline-demo")]
+    )
 
 
-defs = definitions(pipelines_of(os.environ.get("FK_PIPELINES")))
+defs = definitions(_pipelines())
 
 
 class _CallableModule(types.ModuleType):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote
@@ -48,9 +48,9 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
     commits = [
-        (int(row["version"]), span, run_id)
-        for row in _history(runner, table.name)
-        for span, run_id in _made_for(row["userMetadata"], batch)
+        (version, span, told["run_id"])
+        for version, told in _history(runner, table.name, stage=Stage.RESOLVED_JOIN)
+        if batch in (span := parse_batches(told["batches"])[0])
     ]
     written = runner.ledger.state(Stage.RESOLVED_JOIN, batch).versions.get(f"{table.name} written")
     wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
@@ -81,22 +81,23 @@ def _kept(path: str, version: int) -> bool:
     return all(fs.exists(f"{root}/{unquote(name)}") for name in files)
 
 
-def _history(runner: Runner, name: str) -> list[dict[str, Any]]:
-    """The commits of a table that the log still has, the oldest first."""
-    path = runner.warehouse.path(name)
-    rows = runner.session.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version", "userMetadata").collect()
-    return [row.asDict() for row in sorted(rows, key=lambda row: row["version"])]
+def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[str, Any]]]:
+    """The commits of a table that the log still has, the oldest first: their version, and what our runs said of them.
 
-
-def _made_for(metadata: Any, batch: int) -> Iterable[tuple[BatchRange, str]]:
-    """The range and the run of a commit that the join made for a batch, among others perhaps."""
-    if not isinstance(metadata, str):
-        return
-    told = json.loads(metadata)
-    if told.get("stage") == Stage.RESOLVED_JOIN:
-        (span,) = parse_batches(told["batches"])
-        if batch in span:
-            yield span, told["run_id"]
+    Args:
+        runner: of the pipeline.
+        name: of the table.
+        wanted: what they said, by name.
+    """
+    history = runner.session.sql(f"DESCRIBE HISTORY delta.`{runner.warehouse.path(name)}`")
+    rows = history.where("userMetadata IS NOT NULL").select("version", "userMetadata").collect()
+    found = []
+    for row in sorted(rows, key=lambda row: row["version"]):
+        with suppress(ValueError):  # somebody else's commit, with words of theirs
+            told = json.loads(row["userMetadata"])
+            if isinstance(told, dict) and wanted.items() <= told.items():
+                found.append((int(row["version"]), told))
+    return found
 
 
 def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
@@ -135,14 +136,10 @@ def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
     """The keys that a run took out of the result on behalf of a batch, by the verdicts as that run left them."""
     table = runner.layout.verdicts
     keys = [quote(name) for name, _ in s.pk_columns(runner.spec)]
-    versions = [
-        int(row["version"])
-        for row in _history(runner, table.name)
-        if isinstance(row["userMetadata"], str) and json.loads(row["userMetadata"]).get("run_id") == run_id
-    ]
-    if not versions:
+    history = _history(runner, table.name, run_id=run_id)
+    if not history:
         return empty(runner.session, s.pk_columns(runner.spec))
-    verdicts = runner.session.read.format("delta").option("versionAsOf", versions[-1])
+    verdicts = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
     rows = verdicts.load(runner.warehouse.path(table.name))
     return (
         rows.where((F.col(s.BATCH) == batch) & F.col(s.VERDICT).isin(RETRACTED, QUARANTINED)).select(*keys).distinct()

@@ -65,6 +65,7 @@ def test_a_plan_is_what_the_run_does(rows_pipeline: Callable[..., Any]) -> None:
     assert passes(made) == run(made)
 
 
+@pytest.mark.slow
 def test_what_ran_again_or_was_withdrawn_makes_the_stages_after_it_due(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("inner")
     made.land(0, [(1, "a", "v")], [("a", "A")])

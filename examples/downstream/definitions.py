@@ -1,4 +1,4 @@
-"""An asset that follows a join batch by batch: how many flights each manufacturer's planes make, kept up to date.
+"""An asset that follows a join batch by batch, and counts what each changed in the result.
 
 Each partition is asked for as soon as the join has made it (its `AutomationCondition`), and reads only what the batch
 changed. Try it on the demo:

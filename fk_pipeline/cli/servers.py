@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fk_pipeline.cli.options import Debug, Format
-from fk_pipeline.console import OutputFormat, print_json, print_table, say
+from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
 
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster here")
@@ -30,9 +29,9 @@ def up(
     """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
     from fk_pipeline.servers.up import Ports, home_of
     from fk_pipeline.servers.up import up as start
+    from fk_pipeline.spec.load import named_pipelines
 
-    named = [Path(part) for part in os.environ.get("FK_PIPELINES", "").split(os.pathsep) if part]
-    started = start(pipelines or named, home_of(home), Ports(port, spark_port), spark=spark, told=say)
+    started = start(pipelines or named_pipelines(), home_of(home), Ports(port, spark_port), spark=spark, told=say)
     if format_ is OutputFormat.JSON:
         print_json([{"name": s.name, "url": s.url, "pid": s.process.pid, "log": str(s.log)} for s in started])
     else:
@@ -48,8 +47,8 @@ def down(home: Home = None, format_: Format = OutputFormat.TEXT, debug: Debug = 
     ended = stop(home_of(home), say)
     if format_ is OutputFormat.JSON:
         print_json([as_json(one) for one in ended])
-    for one in ended if format_ is OutputFormat.TEXT else ():
-        print(sentence(one))
+    else:
+        print_lines(map(sentence, ended))
 
 
 def recover(
@@ -70,10 +69,8 @@ def recover(
         found = fail_dead(instance, dead or ())
     if format_ is OutputFormat.JSON:
         print_json([as_json(one) for one in found])
-    elif not found:
-        print("No run is active.")
-    for one in found if format_ is OutputFormat.TEXT else ():
-        print(sentence(one))
+    else:
+        print_lines(map(sentence, found) if found else ["No run is active."])
     if any(one.life is Life.UNKNOWN and not one.failed for one in found):
         say("where nothing can be proved from here, look yourself; then: fk-pipeline recover --dead RUN_ID")
         raise typer.Exit(1)

@@ -57,20 +57,15 @@ class Servers:
         """Those that were started and not ended, dead ones too."""
         if not self.file.exists():
             return {}
+        told = json.loads(self.file.read_text())
         return {
-            name: Server(name, one["url"], Path(one["log"]), ProcessIdentity.from_json(one["process"]), one["serves"])
-            for name, one in json.loads(self.file.read_text()).items()
+            name: Server(**one | {"log": Path(one["log"]), "process": ProcessIdentity.from_json(one["process"])})
+            for name, one in told.items()
         }
 
     def _remember(self, servers: Mapping[str, Server]) -> None:
         told = {
-            one.name: {
-                "url": one.url,
-                "log": str(one.log),
-                "process": one.process.as_json(),
-                "serves": one.serves,
-            }
-            for one in servers.values()
+            name: vars(one) | {"log": str(one.log), "process": one.process.as_json()} for name, one in servers.items()
         }
         part = self.file.with_suffix(".part")
         part.write_text(json.dumps(told, indent=2) + "\n")
@@ -91,21 +86,24 @@ class Servers:
 
     def stop(self, server: Server) -> None:
         """Ends a server, and whatever it has started, and forgets it."""
-        with suppress(psutil.NoSuchProcess):
-            if not server.alive:
-                raise psutil.NoSuchProcess(server.process.pid)
-            family = psutil.Process(server.process.pid)
-            children = family.children(recursive=True)
-            family.terminate()
-            _, left = psutil.wait_procs([family], timeout=END_SECONDS)
-            _, left = psutil.wait_procs([*left, *children], timeout=1)
-            for one in left:
-                with suppress(psutil.NoSuchProcess):
-                    one.kill()
-            with suppress(ProcessLookupError, PermissionError):  # what it started after the look at its children
-                os.killpg(server.process.pid, signal.SIGKILL)
-            psutil.wait_procs(left, timeout=5)
+        if server.alive:
+            with suppress(psutil.NoSuchProcess):
+                _end(psutil.Process(server.process.pid))
         self._remember({name: one for name, one in self.known().items() if name != server.name})
+
+
+def _end(leader: psutil.Process) -> None:
+    """Ends the leader of a session, and then what it has started."""
+    children = leader.children(recursive=True)
+    leader.terminate()
+    _, left = psutil.wait_procs([leader], timeout=END_SECONDS)
+    _, left = psutil.wait_procs([*left, *children], timeout=1)
+    for one in left:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    with suppress(ProcessLookupError, PermissionError):  # what it started after the look at its children
+        os.killpg(leader.pid, signal.SIGKILL)
+    psutil.wait_procs(left, timeout=5)
 
 
 def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import merged, pipeline_files
+from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
 
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PORT = 15002
@@ -27,8 +27,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where it listens")
     parser.add_argument("--port", default=PORT, type=int)
     options = parser.parse_args()
-    named = [Path(part) for part in os.environ.get("FK_PIPELINES", "").split(os.pathsep) if part]
-    conf = session_conf(merged([load_spec(file) for file in pipeline_files(named)]))
+    conf = session_conf(merged([load_spec(file) for file in pipeline_files(named_pipelines())]))
     conf |= {
         "spark.connect.grpc.binding.address": options.host,
         "spark.connect.grpc.binding.port": str(options.port),

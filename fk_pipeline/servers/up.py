@@ -129,7 +129,7 @@ def up(
         environment["FK_SPARK_REMOTE"] = remote
     web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
     start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
-    start(DAEMON, [*tool, "dagster._daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
+    start(DAEMON, [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
     return started
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,11 @@ def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
         except (AttributeError, KeyError, IndexError, TypeError):
             break
     return line
+
+
+def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files and folders that FK_PIPELINES names, separated like PATH."""
+    return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
 
 
 def pipeline_files(named: Sequence[Path]) -> list[Path]:

@@ -62,6 +62,38 @@ def previous_fk(name: str) -> str:
     return f"_fk_previous_fk_{name}"
 
 
+_MEANING = {
+    BATCH: "the batch",
+    GENERATION: "how often the batch was read from other files than before",
+    SEQUENCE: "the source's order of the version",
+    OP: "operation: c, u, r, d, or i",
+    DELETED: "a tombstone",
+    HASH: "hash of the selected columns and, on the left, the foreign key; null for a tombstone",
+    EVENTS: "events of the key in the batch",
+    FILE: "the landing file that it came from",
+    OWNER: "the batch that brought the current version",
+    APPLIED_IN: "the batch whose processing last changed the content",
+    SEEN_BEFORE: "a version had been applied before the last announced change",
+    INSTRUCTION: "what the subscription asked for (KIP-213)",
+    CAUSE: "left: the subscription asked; right: the right row changed",
+    LEFT_HASH: "hash of the left row; null: deleted",
+    RIGHT_HASH: "hash of the right row; null: there is none",
+    VERDICT: "what the resolver made of the response",
+    CHANGED_AT: "when the row last changed",
+}
+_COMPONENTS = {
+    pk(""): "component of the left row's key",
+    fk(""): "component of the foreign key",
+    previous_fk(""): "component of the foreign key before the last announced change",
+}
+
+
+def meaning(column: str) -> str | None:
+    """What a column of ours means, in a few words; None for one of the source or the result."""
+    component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
+    return _MEANING.get(column, component)
+
+
 MERGED = {"delta.enableDeletionVectors": "true"}
 """A MERGE marks the rows that it replaces, where it would write their whole files anew (ADR 0008)."""
 

@@ -86,8 +86,21 @@ def test_the_graph_of_assets_reads_like_the_design(rows_pipeline: Any) -> None:
     assert node.kinds == {"spark", "delta"}
     assert node.backfill_policy is not None
     assert node.backfill_policy.max_partitions_per_run is None
-    columns = [c.name for c in node.metadata["dagster/column_schema"].columns]
-    assert columns[-3:] == ["id", "v", "name"]
+    columns = node.metadata["dagster/column_schema"].columns
+    assert [c.name for c in columns[-3:]] == ["id", "v", "name"]
+
+
+def test_every_column_says_what_it_is(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", select='[id, "UPPER(name) || v AS shout"]')
+    graph = definitions([made.pipeline]).get_repository_def().asset_graph
+    told = {}
+    for stage in Stage:
+        columns = graph.get(AssetKey(["tested", stage])).metadata["dagster/column_schema"].columns
+        told |= {column.name: column.description for column in columns}
+    assert all(told.values())
+    assert {name for name, text in told.items() if text == "as in the source"} == {"id", "fk", "v", "k", "name", "note"}
+    assert told["shout"] == "UPPER(name) || v"
+    assert told["_fk_pk_id"] == "component of the left row's key"
 
 
 def test_what_a_pipeline_brings_to_dagster(rows_pipeline: Any) -> None:

@@ -153,7 +153,15 @@ BATCH_CASES = {
 }
 
 
-@pytest.mark.parametrize("way", ["tables joined", "rows looked up", "by Spark alone", "too many for the driver"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "tables joined",
+        pytest.param("rows looked up", marks=pytest.mark.slow),
+        "by Spark alone",
+        pytest.param("too many for the driver", marks=pytest.mark.slow),
+    ],
+)
 def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
     done: Pipeline, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

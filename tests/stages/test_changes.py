@@ -35,7 +35,7 @@ def test_a_batch_has_the_changes_that_its_run_made(rows_pipeline: Any) -> None:
     assert len(changes_of(made, 1)) == 3, "a run that changes nothing adds nothing"
 
 
-@pytest.mark.parametrize("strategy", ["incremental", "full"])
+@pytest.mark.parametrize("strategy", ["incremental", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_range_tells_its_batches_apart(rows_pipeline: Any, strategy: str) -> None:
     made = rows_pipeline("inner", settings=f"{{strategy: {strategy}}}")
     made.land(0, [(1, "a", "v"), (2, "a", "v"), (3, "a", "v")], [("a", "A")])

@@ -160,7 +160,7 @@ FINAL_LEFT = {1: ("v0", "A0"), 2: ("v3", "X2"), 3: ("v3", "X2"), 4: ("v2", "B2")
 slow = pytest.mark.slow
 ORDERS = [
     pytest.param(["0..3"], id="one range"),
-    pytest.param(["3,1,2,1,0"], id="backwards, one twice"),
+    pytest.param(["3,1,2,1,0"], id="backwards, one twice", marks=slow),
     pytest.param(["0,2,2,1,0,3,1"], id="single batches, some twice", marks=slow),
     pytest.param(["1..2", "0", "3"], id="a range in the middle first", marks=slow),
 ]
@@ -239,7 +239,8 @@ def test_expressions_and_arrival_order(rows_pipeline: Any) -> None:
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.parametrize("join", [pytest.param("inner", marks=slow), "left"])
+@slow
+@pytest.mark.parametrize("join", ["inner", "left"])
 def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, join: str) -> None:
     made = rows_pipeline(join)
     made.land(0, [(1, "a", "v"), (2, "a", "v"), (3, "a", "v")], [("a", "A")])

@@ -62,7 +62,7 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
 @pytest.mark.parametrize(
     ("way", "join"),
     [
-        (few_in_large_tables, "inner"),
+        pytest.param(few_in_large_tables, "inner", marks=pytest.mark.slow),
         pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
         pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
         (sent_to_the_tables, "left"),
@@ -120,6 +120,7 @@ def test_an_answer_to_both_sides_of_a_batch_is_given_once(rows_pipeline: Any) ->
     assert made.result() == {1: ("w", "B"), 2: ("v", "B")}
 
 
+@pytest.mark.slow
 def test_a_right_row_that_goes_in_the_batch_of_its_new_subscriber_is_answered(rows_pipeline: Any) -> None:
     made = rows_pipeline("inner")
     made.land(0, [(1, "a", "v")], [("a", "A")])
@@ -130,6 +131,7 @@ def test_a_right_row_that_goes_in_the_batch_of_its_new_subscriber_is_answered(ro
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
@@ -154,6 +156,7 @@ def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(
     assert made.result() == {1: ("v", "B"), 3: ("v", None)}
 
 
+@pytest.mark.slow
 def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +179,7 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     assert other.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_keys_with_dollars_are_not_taken_for_variables(rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     few_in_large_tables(monkeypatch)
     made = rows_pipeline("inner", left_key="fk", foreign_key="v", select="[fk, id, name]")

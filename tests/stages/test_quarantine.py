@@ -82,7 +82,8 @@ def test_a_row_on_which_the_sequence_fails_is_quarantined(rows_pipeline: Any) ->
     assert quarantined(made) == [("right", 0, 2, "sequence_by cast(note AS INT) fails on this row", bad)]
 
 
-@pytest.mark.parametrize("join", [pytest.param("inner", marks=pytest.mark.slow), "left"])
+@pytest.mark.slow
+@pytest.mark.parametrize("join", ["inner", "left"])
 def test_a_joined_row_that_cannot_be_computed_leaves_the_result_until_one_side_changes(
     rows_pipeline: Any, join: str
 ) -> None:

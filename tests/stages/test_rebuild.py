@@ -229,7 +229,7 @@ DEATHS: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize(
-    "death", [pytest.param(d, marks=[pytest.mark.slow] if d == "before it is finished" else []) for d in DEATHS]
+    "death", [pytest.param(d, marks=[] if d == "before it is ready" else [pytest.mark.slow]) for d in DEATHS]
 )
 def test_a_rebuild_that_dies_is_swapped_in_whole_or_not_at_all(made: Any, death: str) -> None:
     edited(made, ("join: left", "join: inner"))
