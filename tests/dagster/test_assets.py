@@ -99,7 +99,7 @@ def test_every_column_says_what_it_is(rows_pipeline: Any) -> None:
         told |= {column.name: column.description for column in columns}
     assert all(told.values())
     assert {name for name, text in told.items() if text == "as in the source"} == {"id", "fk", "v", "k", "name", "note"}
-    assert told["shout"] == "UPPER(name) || v"
+    assert told["shout"] == "UPPER(name) || v AS shout"
     assert told["_fk_pk_id"] == "component of the left row's key"
 
 
