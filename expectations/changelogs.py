@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.looking import Looked
-from expectations.scan import ROW, Counted, Rule, View, hex_of, json_of, only_one, with_copies
-from fk_pipeline.cdc.debezium import NOT_SENT
+from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.changelog import anew
@@ -82,6 +81,10 @@ def changelog_view(
                 may_be_pending=False,
             )
         )
+    if s.HOLES in log.columns:
+        lacks = f"FILTER({s.HOLES}, _hole -> _hole.batch IS NULL)"
+        names = f"CONCAT('no ', ARRAY_JOIN(TRANSFORM({lacks}, _hole -> _hole.column), ', '))"
+        rules.append(Rule(f"{prefix}holes_are_filled", f"SIZE({lacks}) > 0", names, "'an older version with it'"))
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
     return View(rows, key, s.BATCH, tuple(rules), counted=counted)
 
@@ -89,19 +92,6 @@ def changelog_view(
 def has_values(side: SideSpec) -> str:
     """SQL (BOOLEAN): a row of a side has more than its key."""
     return " OR ".join(f"{c.quoted} IS NOT NULL" for c in side.value_columns) or "FALSE"
-
-
-def holes_view(name: str, quarantine: DataFrame, side: Side) -> View:
-    """The records of a side whose value the source did not send: they are in the quarantine, and nowhere else.
-
-    Args:
-        name: of the rule.
-        quarantine: the quarantine, or some batches of it.
-        side: the side.
-    """
-    rows = quarantine.where(F.col(s.SIDE) == side.value).withColumn(ROW, F.lit(True))
-    hole = Rule(name, f"{s.REASON} LIKE '{NOT_SENT}%'", s.REASON, "'its value'", may_be_pending=False)
-    return View(rows, f"STRUCT({s.BATCH} AS batch, {s.FILE} AS file, {s.LINE} AS line)", s.BATCH, (hole,))
 
 
 def ledger_counts(name: str, looked: Looked, *counts: str) -> Counted:

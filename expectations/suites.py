@@ -106,8 +106,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}holes_are_filled",
-            "No record lacks a value that the source did not send. It is in the quarantine, and its row is the "
-            "one before.",
+            "No row lacks a value that the source did not send. It is null as long as no older version has it.",
             severity="warning",
             cure=Cure.SOURCE,
             threshold="max_unresolved_holes",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from expectations.changelogs import changelog_view, holes_view, ledger_counts
+from expectations.changelogs import changelog_view, ledger_counts
 from expectations.looking import Looked
 from expectations.resolved_join import resolved_join_views
 from expectations.responses import responses_views
 from expectations.right_table import right_table_view
 from expectations.scan import SAMPLE, Finding, Scan, View, scan
 from expectations.subscription_store import subscription_store_view
-from expectations.suites import HOLES, LATE, PROOF, QUARANTINED, Depth, suite_of
+from expectations.suites import LATE, PROOF, QUARANTINED, Depth, suite_of
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
@@ -87,10 +87,7 @@ def _views(looked: Looked, careful: bool) -> list[View]:
 def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> list[View]:
     log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
     counted = ledger_counts(f"{prefix}rows_are_those_counted", looked, "rows")
-    views = [changelog_view(log, looked.spec, side, counted, prefix, careful)]
-    if any(looked.ledger.state(looked.stage, batch).counts.get("quarantined") for batch in looked.known):
-        views.append(holes_view(f"{prefix}{HOLES}", looked.of_batches(s.QUARANTINE, s.BATCH), side))
-    return views
+    return [changelog_view(log, looked.spec, side, counted, prefix, careful)]
 
 
 def _ledger_says(looked: Looked) -> dict[str, Finding]:
@@ -109,7 +106,6 @@ def _ledger_says(looked: Looked) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     if here in SIDE_OF:
         prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
-        found[f"{prefix}{HOLES}"] = Finding()
         found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, looked.known)
     if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
         log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG

@@ -1,14 +1,20 @@
 """Debezium change events as JSON lines (`docs/reference/debezium.md`).
 
-Two shapes, told apart per line, each with or without `{"schema", "payload"}` around key and value:
-(a) an exported record `{"topic", "key", "value", "headers"}`, whose key columns come from `key`;
-(b) the bare envelope `{"before", "after", "source", "op"}`, whose key columns come from the row.
+Three shapes, told apart per line, each with or without `{"schema", "payload"}` around key and value:
+(a) an exported record `{"topic", "key", "value", "headers"}`, whose key columns come from `key` and whose value is one
+of the other two;
+(b) the bare envelope `{"before", "after", "source", "op"}`, whose key columns come from the row;
+(c) the flattened row with `__op` or `__deleted` (`ExtractNewRecordState`), whose key columns come from the row.
 
 Order: `source.sequence` of PostgreSQL, the pair (last commit position, position); a snapshot read has no commit
-position and precedes everything. Without it, `source.lsn`; without either, the place in the landing files.
+position and precedes everything. Without it, `source.lsn`, flattened with snapshot reads first; without either, the
+place in the landing files.
 """
 
 from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
@@ -21,6 +27,7 @@ from fk_pipeline.cdc.records import (
     missing_key,
     records,
     struct_of_texts,
+    typed_key,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec
@@ -29,42 +36,55 @@ from fk_pipeline.spec.sql import text
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update did not change and PostgreSQL therefore did not send."""
 
-NOT_SENT = "the source did not send column"
-"""How the reason begins for which a record with such a value is in the quarantine."""
+_NOT_SENT = ", ".join(
+    text(form) for form in (UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode(), f'["{UNAVAILABLE}"]')
+)
+"""As a text, as bytes and as an array."""
 
 
 class Debezium(JsonLines):
-    """Reads the envelope shapes (a) and (b)."""
+    """Reads all three shapes."""
 
     name = "debezium"
     sequence_type = "STRUCT<commit: BIGINT, position: BIGINT>"
+    has_holes = True
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line; see `fk_pipeline.cdc.records`."""
         keys = {c.name for c in side.key_columns}
-        texts = {
+        sent = {
             c.name: f"COALESCE(_key.{c.quoted}, _image.{c.quoted})" if c.name in keys else f"_image.{c.quoted}"
             for c in side.columns
         }
-        hole = ", ".join(f"IF({texts[c.name]} = {text(UNAVAILABLE)}, {text(c.name)}, NULL)" for c in side.columns)
+        texts = {name: f"IF({sql} IN ({_NOT_SENT}), NULL, {sql})" for name, sql in sent.items()}
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {text(_schema(side))}, {PARSE_OPTIONS}) AS _record")
-            .selectExpr(*place, "_record", f"{_ENVELOPE} AS _envelope", f"{_key(side)} AS _key")
             .selectExpr(
-                "*",
-                "_envelope.op AS op",
-                "_envelope.op IN ('d', 't') AS deleted",
-                "IF(_envelope.op = 'd', _envelope.before, _envelope.after) AS _image",
+                *place,
+                "_record",
+                f"{_flat(side)} AS _flat",
+                f"{_key(side, '_record.key')} AS _key",
+                f"{_key(side, '_record.headers.`__debezium.oldkey`')} AS _old_key",
             )
+            .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
+            .selectExpr("*", f"{_OP} AS op")
+            .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
-            .selectExpr("*", f"{_IGNORED} AS _ignored", f"{_bad(side, texts, hole)} AS _bad")
-            .selectExpr(*records(place, _SEQUENCE))
+            .selectExpr("*", f"{_IGNORED} AS _ignored", f"{_bad(side, texts)} AS _bad")
+            .selectExpr(*records(place, _SEQUENCE), f"{_holes(side, sent)} AS holes", f"{_renamed(side)} AS old_key")
         )
 
 
 _ENVELOPE_FIELDS = ("before", "after", "op", "status", "source")
-_PLACES = ("_record.value.payload", "_record.value", "_record.payload", "_record")
+_PLACES = {
+    "_record.value.payload": ("value", "payload"),
+    "_record.value": ("value",),
+    "_record.payload": ("payload",),
+    "_record": (),
+}
+"""Where a shape may put what it has to say, and the names on the way there."""
+
 _ENVELOPE = "COALESCE({})".format(
     ", ".join(
         f"IF({place}.op IS NOT NULL OR {place}.status IS NOT NULL, "
@@ -74,51 +94,104 @@ _ENVELOPE = "COALESCE({})".format(
 )
 """The envelope of a line, wherever its shape puts it; null for a tombstone line."""
 
+_FLAT_FIELDS = ("__op", "__deleted", "__source_sequence", "__source_lsn", "__source_snapshot")
+
+_OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
+
 _IGNORED = (
     f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
-    "WHEN _record._corrupt IS NOT NULL THEN NULL "
+    "WHEN _flat IS NOT NULL OR _record._corrupt IS NOT NULL THEN NULL "
     "WHEN op = 'm' THEN 'logical message' "
     "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "
     "WHEN _envelope IS NULL AND (_record.key IS NOT NULL OR _record.topic IS NOT NULL) AND _record.value IS NULL "
     "THEN 'tombstone line' END"
 )
 
-_SEQUENCE = (
-    "STRUCT(COALESCE(TRY_CAST(GET(FROM_JSON(_envelope.source.sequence, 'ARRAY<STRING>'), 0) AS BIGINT), 0L) AS commit, "
-    "COALESCE(TRY_CAST(GET(FROM_JSON(_envelope.source.sequence, 'ARRAY<STRING>'), 1) AS BIGINT), "
-    "TRY_CAST(_envelope.source.lsn AS BIGINT), 0L) AS position)"
+
+def _pair(sequence: str, commit: str, lsn: str) -> str:
+    """SQL (STRUCT): (commit, position) from PostgreSQL's pair as text, else from what stands for each."""
+    pair = f"FROM_JSON({sequence}, 'ARRAY<STRING>')"
+    return (
+        f"STRUCT(COALESCE(TRY_CAST(GET({pair}, 0) AS BIGINT), {commit}) AS commit, "
+        f"COALESCE(TRY_CAST(GET({pair}, 1) AS BIGINT), TRY_CAST({lsn} AS BIGINT), 0L) AS position)"
+    )
+
+
+_SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
+    _pair("_envelope.source.sequence", "0L", "_envelope.source.lsn"),
+    _pair(
+        "_flat.__source_sequence",
+        "IF(_flat.__source_sequence IS NOT NULL OR _flat.__source_lsn IS NULL OR op = 'r', 0L, 1L)",
+        "_flat.__source_lsn",
+    ),
 )
 """(commit, position); 0 where the source says nothing."""
 
 
 def _schema(side: SideSpec) -> str:
-    """Every shape at once; a line fills the fields of its own."""
+    """Every shape at once; a line fills the fields of its own. Of a flattened row only that it is one."""
     image = struct_of_texts(side.columns)
     envelope = (
-        f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<sequence: STRING, lsn: STRING>"
+        f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<sequence: STRING, lsn: STRING>, "
+        "__op: STRING, __deleted: STRING"
     )
     return (
-        f"STRUCT<topic: STRING, key: STRING, value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, "
-        f"{envelope}, payload: STRUCT<{envelope}>, _corrupt: STRING>"
+        f"STRUCT<topic: STRING, key: STRING, headers: STRUCT<`__debezium.oldkey`: STRING>, "
+        f"value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, {envelope}, payload: STRUCT<{envelope}>, "
+        "_corrupt: STRING>"
     )
 
 
-def _key(side: SideSpec) -> str:
+def _flat(side: SideSpec) -> str:
+    """SQL (STRUCT of texts): a flattened row, read again: names of an envelope may be columns of it."""
+    declared = {c.name.lower() for c in side.columns}
+    fields = [f"{c.quoted}: STRING" for c in side.columns]
+    fields += [f"{name}: STRING" for name in _FLAT_FIELDS if name not in declared]
+    cases = []
+    for place, names in _PLACES.items():
+        schema = f"STRUCT<{', '.join(fields)}>"
+        for name in reversed(names):
+            schema = f"STRUCT<{name}: {schema}>"
+        read = ".".join([f"FROM_JSON(value, {text(schema)})", *names])
+        cases.append(f"WHEN {place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL THEN {read}")
+    return f"CASE {' '.join(cases)} END"
+
+
+def _image(side: SideSpec) -> str:
+    """SQL (STRUCT of texts): the row that a line is about, as its source wrote it."""
+    flat = ", ".join(f"_flat.{c.quoted} AS {c.quoted}" for c in side.columns)
+    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_envelope.op = 'd', _envelope.before, _envelope.after))"
+
+
+def _key(side: SideSpec, message: str) -> str:
     """SQL (STRUCT of texts): the key columns of a message key, taken out of `{"schema", "payload"}` if need be."""
-    outer = "FROM_JSON(_record.key, 'STRUCT<schema: STRING, payload: STRING>')"
-    inner = f"IF({outer}.schema IS NOT NULL AND {outer}.payload LIKE '{{%', {outer}.payload, _record.key)"
+    outer = f"FROM_JSON({message}, 'STRUCT<schema: STRING, payload: STRING>')"
+    inner = f"IF({outer}.schema IS NOT NULL AND {outer}.payload LIKE '{{%', {outer}.payload, {message})"
     return f"FROM_JSON({inner}, {text(f'STRUCT<{fields_of_texts({c.name for c in side.key_columns})}>')})"
 
 
-def _bad(side: SideSpec, texts: dict[str, str], hole: str) -> str:
+def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
+    """SQL (ARRAY<STRING>): the columns that the source did not send; null when it sent all."""
+    columns = ", ".join(f"IF({sent[c.name]} IN ({_NOT_SENT}), {text(c.name)}, NULL)" for c in side.value_columns)
+    found = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
+    return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
+
+
+def _renamed(side: SideSpec) -> str:
+    """SQL (STRUCT): the key that the row had before its primary key changed; null if it did not."""
+    texts = {c.name: f"_old_key.{c.quoted}" for c in side.key_columns}
+    there = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
+    return f"IF({there}, {typed_key(side, texts)}, NULL)"
+
+
+def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRING): why a line cannot be applied; null when it can."""
     return (
-        "CASE WHEN _record._corrupt IS NOT NULL THEN 'not a JSON object that fits a change event' "
+        "CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN 'not a JSON object that fits a change event' "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
         "WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN CONCAT('unknown op ', op) "
         "WHEN op = 't' THEN NULL "
-        "WHEN NOT deleted AND _envelope.after IS NULL THEN CONCAT('op ', op, ' without a row in after') "
-        f"WHEN NOT deleted AND COALESCE({hole}) IS NOT NULL "
-        f"THEN CONCAT('{NOT_SENT} ', COALESCE({hole})) "
+        "WHEN NOT deleted AND _flat IS NULL AND _envelope.after IS NULL "
+        "THEN CONCAT('op ', op, ' without a row in after') "
         f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
     )

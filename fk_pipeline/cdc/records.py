@@ -10,6 +10,8 @@ A format is one small class (`Format`). It reads files, gets its lines with thei
 | `deleted` | the event is a tombstone |
 | `sequence` | the source's own order, of the format's `sequence_type` |
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
+| `holes` | only with `has_holes`: the columns that the source did not send, null in `row`; null if it sent all |
+| `old_key` | only with `has_holes`: the key that the row had until this event; null if it is the same |
 
 and `value` (the line as text; of a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
 `file`, `file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order
@@ -47,6 +49,9 @@ class Format(Protocol):
     sequence_type: str
     """DDL of the order that the source gives its events; a struct, compared field by field."""
 
+    has_holes: bool
+    """The source may leave out values that a change did not touch: `parse` returns `holes` and `old_key` too."""
+
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """The files as lines: `value`, `path` (the URI of the file), `block` and `position`."""
         ...
@@ -62,6 +67,8 @@ class Format(Protocol):
 
 class JsonLines:
     """Reads one text per line, split on the line feed only."""
+
+    has_holes = False
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """That takes parsing them."""
@@ -108,6 +115,11 @@ def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str]
     """
     values = {c.name: _convert(texts[c.name], c) for c in side.columns if c.name in texts} | dict(typed or {})
     return "STRUCT(" + ", ".join(f"{values[c.name]} AS {c.quoted}" for c in side.columns) + ")"
+
+
+def typed_key(side: SideSpec, texts: Mapping[str, str]) -> str:
+    """SQL (STRUCT): the key columns made from texts; null where a text does not fit."""
+    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c)} AS {c.quoted}" for c in side.key_columns) + ")"
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:

@@ -17,6 +17,7 @@ from fk_pipeline.protocol.hashing import with_row_hash
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stages.holes import AT, PLACE
 from fk_pipeline.tables import schemas as s
 
 
@@ -103,6 +104,8 @@ def mark_only(records: DataFrame) -> DataFrame:
 def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
     """The rows of the side's changelog: one per batch and key, and per batch its newest truncate, without a key.
 
+    Of a format with holes the rows also have `holes.AT`, their place among all versions.
+
     Args:
         records: what `mark_last` returns.
         spec: the pipeline.
@@ -117,6 +120,15 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.key_columns]
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
+    lacking = []
+    if "holes" in records.columns:
+        order = records.schema["sequence"].dataType.simpleString()
+        hole = f"STRUCT(_name AS column, CAST(NULL AS {order}) AS sequence, CAST(NULL AS INT) AS batch)"
+        lacking = [
+            f"TRANSFORM(holes, _name -> {hole}) AS {s.HOLES}",
+            f"IF(holes IS NULL OR old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS {s.OLD_KEY}",
+            f"{PLACE} AS {AT}",
+        ]
     rows = (
         records.where("last")
         .withColumn("generation", generation)
@@ -129,6 +141,7 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             f"events AS {s.EVENTS}",
             f"file AS {s.FILE}",
             *[f"foreign_key.{quote(name)} AS {quote(name)}" for name in fk_names],
+            *lacking,
             *keys,
             *values,
         )

@@ -13,7 +13,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Raise it when tables of an older version cannot be read any more."""
 
 

@@ -88,8 +88,8 @@ def declared_layout(spec: PipelineSpec) -> Layout:
 
 def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[tuple[str, str]]) -> Layout:
     return Layout(
-        s.left_changelog(spec, left_order),
-        s.right_changelog(spec, right_order),
+        s.left_changelog(spec, left_order, format_of(spec.left).has_holes),
+        s.right_changelog(spec, right_order, format_of(spec.right).has_holes),
         s.right_table(spec, right_order),
         s.subscription_store(spec, left_order),
         s.subscribers(spec),

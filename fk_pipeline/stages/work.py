@@ -18,7 +18,8 @@ from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.access import StageTables
-from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
+from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
+from fk_pipeline.stages.holes import AT, changed, filled, placed, versions_of_log, versions_of_records
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
@@ -66,13 +67,15 @@ _SCANNED = {
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
     """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates."""
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted), number in groups.items():
+    for (kind, why, last, deleted, holed), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):
             added |= {"rows": number} if last else {"superseded": number}
         if kind == EVENT and last and deleted:
             added["tombstones"] = number
+        if last and holed:
+            added["holes"] = number
         for key, value in added.items():
             counts[key] = counts.get(key, 0) + value
 
@@ -140,6 +143,7 @@ class StageWork(StageTables):
             if not self.never_any and len(self.vanished) < len(self.known):
                 self._replace_batches(self.warehouse.read(table).limit(0), table, 0)
                 self._quarantine(None, 0, side)
+                self._reopen(side)
             return counts
         side_spec = self.spec.side(side)
         lines = read_lines(self.warehouse.session, files, self.spec, side)
@@ -150,7 +154,7 @@ class StageWork(StageTables):
             records = mark_only(records)
         else:
             kept = self._materialise(mark_last(records, self.spec, side), None if landed <= SMALL_BYTES else UNKNOWN)
-            records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted")
+            records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted", "holed")
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
@@ -165,13 +169,87 @@ class StageWork(StageTables):
         )
         self._quarantine(bad, sum(c.get("quarantined", 0) for c in counts.values()), side)
         log = changelog(records, self.spec, side, self.generations)
+        if format_of(side_spec).has_holes:
+            if sum(c.get("holes", 0) for c in counts.values()):
+                log = self._filled(log, records, side, counts)
+            log = log.drop(AT)
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
+        self.versions.pop(table.name, None)  # what was just written counts
+        self._reopen(side)
         return counts
+
+    def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
+        """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""
+        side_spec = self.spec.side(side)
+        brought = versions_of_records(records, side_spec)
+        holed = self._materialise(log.where(f"{s.HOLES} IS NOT NULL"), sum(c.get("holes", 0) for c in counts.values()))
+        known = self._search(holed.frame, side, brought)
+        unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
+        whole = anew(known, self.spec, side, self.careful).withColumn("_fk_unresolved", unresolved)
+        kept = self._materialise(whole, holed.at_most)
+        for batch, groups in kept.counts(s.BATCH, "_fk_unresolved").items():
+            counts[batch]["unresolved"] = groups.get((True,), 0)
+        return log.where(f"{s.HOLES} IS NULL").unionByName(kept.frame.select(*map(quote, log.columns)))
+
+    def _search(self, holed: DataFrame, side: Side, brought: DataFrame | None = None) -> DataFrame:
+        """Rows with holes filled from what is stored, and from what the batches at hand bring in its place."""
+        side_spec, table = self.spec.side(side), self.layout.changelog(side)
+        elsewhere = F.lit(True)
+        if brought is not None:
+            replaced = F.expr(self.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(self.vanished)
+            elsewhere = ~replaced
+        columns = {c.name: c.name for c in side_spec.key_columns}
+
+        def versions_of(asked: DataFrame) -> DataFrame:
+            keys = self._materialise(asked.select(*map(quote, columns)).distinct(), None)
+            stored = versions_of_log(self._rows_of(table, keys, columns).where(elsewhere), side_spec)
+            return stored if brought is None else stored.unionByName(brought)
+
+        truncates = None
+        first = quote(side_spec.key_columns[0].name)
+        if self._truncated(self.stage, self._read(table), side_spec.key_columns[0].name):
+            truncates = versions_of_log(self._read(table).where(elsewhere), side_spec).where(f"{first} IS NULL")
+        if brought is not None:
+            here = brought.where(f"{first} IS NULL")
+            truncates = here if truncates is None else truncates.unionByName(here)
+        return filled(holed, side_spec, versions_of, truncates, lambda frame: self._materialise(frame, None))
+
+    def _reopen(self, side: Side) -> None:
+        """Makes the stage due for the other batches whose holes are filled by something else now (rule 9).
+
+        What the batches brought before is not known any more when they ran before, or may have: then all holes are
+        looked at, otherwise those of the keys at hand.
+        """
+        if not format_of(self.spec.side(side)).has_holes:
+            return
+        others = [
+            int(batch)
+            for batch in self.ledger.batches
+            if (batch not in self.known or int(batch) in self.vanished)
+            and self.ledger.state(self.stage, batch).totals.get("holes")
+        ]
+        if not others:
+            return
+        side_spec, table = self.spec.side(side), self.layout.changelog(side)
+        log = self._read(table)
+        holed = log.where(F.col(s.BATCH).isin(others) & F.col(s.HOLES).isNotNull())
+        if self.first_time and not self._truncated(self.stage, log, side_spec.key_columns[0].name):
+            keys = [c.name for c in side_spec.key_columns]
+            key = F.struct(*map(quote, keys))
+            here = log.where(self.batches.predicate(s.BATCH)).select(key.alias("_fk_key"))
+            same = [holed.join(here, one == here["_fk_key"], "left_semi") for one in (key, F.col(s.OLD_KEY)["key"])]
+            holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *keys])
+        kept = self._materialise(holed, None)
+        if kept.frame.isEmpty():
+            return
+        again = changed(kept.frame, self._search(placed(kept.frame), side), side_spec)
+        self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
 
     def _records(self, parsed: DataFrame, side: Side) -> DataFrame:
         """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""
         records = evaluate(parsed, self.spec, side, self.careful)
-        return records.withColumn("why", F.when(F.col("kind") == IGNORED, F.col("reason")))
+        holed = F.col("holes").isNotNull() if "holes" in records.columns else F.lit(False)
+        return records.withColumns({"why": F.when(F.col("kind") == IGNORED, F.col("reason")), "holed": holed})
 
     def _survey(
         self, lines: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
@@ -183,8 +261,8 @@ class StageWork(StageTables):
         side_spec = self.spec.side(side)
         reads = format_of(side_spec)
         records = self._records(reads.parse(lines, side_spec).withColumn("value", F.lit(None).cast("string")), side)
-        groups = records.groupBy("batch", "kind", "why", "deleted").count().collect()
-        if any(row["kind"] == TRUNCATE for row in groups):
+        groups = records.groupBy("batch", "kind", "why", "deleted", "holed").count().collect()
+        if any(row["kind"] == TRUNCATE or row["holed"] for row in groups):
             return None
         if not all(
             len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
@@ -198,7 +276,7 @@ class StageWork(StageTables):
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
             last = True if row["kind"] == EVENT else None
-            found.setdefault(row["batch"], {})[row["kind"], row["why"], last, row["deleted"]] = row["count"]
+            found.setdefault(row["batch"], {})[row["kind"], row["why"], last, row["deleted"], False] = row["count"]
         return found
 
     def _keep_vanished(self, side: Side, counts: Counts) -> None:

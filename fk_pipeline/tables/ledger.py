@@ -4,7 +4,7 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 
 * `files`: one row per file and event (discovered, changed);
 * `batches`: one row per batch, side and version of its list of files (listed; removed: the batch was withdrawn);
-* `runs`: one row per stage, batch and event (started, succeeded, failed);
+* `runs`: one row per stage, batch and event (started, succeeded, failed; reopened: another batch made it due);
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on;
 * `rebuilds`: one row per rebuild and event (ready, finished);
 * `checks`: one row per expectation and check (checked), and per check that somebody waived (waived).
@@ -52,6 +52,8 @@ class StageState:
     last_entry: int = 0
     started: int = 0
     """Entry of the last start."""
+    reopened: int = 0
+    """Entry at which what another batch brought made it due."""
     attempts: int = 0
     successes: int = 0
     failures: int = 0
@@ -157,11 +159,9 @@ class Ledger:
             self._fold(row)
 
     def _may_adopt(self, row: dict[str, Any], other: Ledger) -> bool:
-        return (
-            row["stage"] not in self.inputs
-            or other.reads_landing
-            or self.state(row["stage"], row["batch"]).last_event == "succeeded"
-        )
+        state = self.state(row["stage"], row["batch"])
+        done = state.last_event == "succeeded" and state.reopened < state.started
+        return row["stage"] not in self.inputs or other.reads_landing or done
 
     def record_rebuild(self, event: str, **what: Any) -> None:
         """Records that a rebuild is ready to be swapped in, or is finished."""
@@ -179,6 +179,9 @@ class Ledger:
 
     def _fold(self, row: dict[str, Any]) -> None:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
+        if row["event"] == "reopened":
+            state.reopened = row["entry"]
+            return
         state.last_event, state.last_entry = row["event"], row["entry"]
         state.error = row["error"]
         if row["event"] == "failed":
@@ -314,6 +317,8 @@ class Ledger:
             return "a run was killed, or goes on"
         if state.input != self._reading(stage, batch):
             return "withdrawn" if batch in self.removed else "its files changed"
+        if state.reopened > state.started:
+            return "another batch has values that it lacks"
         now = self._upstream_now(stage, batch)
         again = [up for up, entry in now.items() if state.upstream.get(up) != entry]
         return f"{' and '.join(again)} ran again" if again else None
@@ -428,13 +433,14 @@ class Ledger:
         """Records, before anything is committed, that a stage runs for these batches.
 
         Returns:
-            The generation of each batch's partition; it grows when the stage reads other files than before.
+            The generation of each batch's partition; it grows when the stage reads other files than before, or other
+            values that these lack.
         """
         rows: list[dict[str, Any]] = []
         for batch in batches:
             state = self.state(stage, batch)
             reading = self._reading(stage, batch)
-            changed = state.attempts > 0 and state.started_input != reading
+            changed = state.attempts > 0 and (state.started_input != reading or state.reopened > state.started)
             rows.append(
                 {
                     "event": "started",
@@ -452,6 +458,15 @@ class Ledger:
             self._fold({**row, "error": None})
         self._started = {row["batch"]: row for row in rows}
         return {row["batch"]: row["generation"] for row in rows}
+
+    def reopen(self, stage: str, batches: Iterable[int], run_id: str) -> None:
+        """Records that what other batches brought, or do not bring any more, makes the stage due for some batches."""
+        rows = [
+            {"event": "reopened", "run_id": run_id, "stage": stage, "batch": int(batch), "error": None}
+            for batch in batches
+        ]
+        for row in self.entries.append("runs", rows):
+            self._fold(row)
 
     def succeed(
         self,

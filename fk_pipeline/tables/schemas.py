@@ -19,6 +19,8 @@ DELETED = "_fk_deleted"
 HASH = "_fk_hash"
 EVENTS = "_fk_events"
 FILE = "_fk_file"
+HOLES = "_fk_holes"
+OLD_KEY = "_fk_old_key"
 
 OWNER = "_fk_owner"
 APPLIED_IN = "_fk_applied_in"
@@ -71,6 +73,8 @@ _MEANING = {
     HASH: "hash of the selected columns and, on the left, the foreign key; null for a tombstone",
     EVENTS: "events of the key in the batch",
     FILE: "the landing file that it came from",
+    HOLES: "columns that the source did not send, and the version and batch that their values are from",
+    OLD_KEY: "the key that the row had before, and since when it has this one",
     OWNER: "the batch that brought the current version",
     APPLIED_IN: "the batch whose processing last changed the content",
     SEEN_BEFORE: "a version had been applied before the last announced change",
@@ -151,7 +155,14 @@ def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
 
 
-def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...]) -> Table:
+def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool) -> Table:
+    if has_holes:
+        key = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
+        extra = (
+            *extra,
+            (HOLES, f"ARRAY<STRUCT<column: STRING, sequence: {sequence}, batch: INT>>"),
+            (OLD_KEY, f"STRUCT<sequence: {sequence}, key: STRUCT<{key}>>"),
+        )
     return Table(
         name,
         (
@@ -180,17 +191,18 @@ def _skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     return tuple(name for name, kind in columns if _has_statistics(kind))
 
 
-def left_changelog(spec: PipelineSpec, sequence: str) -> Table:
+def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
 
-    The newest truncate of a batch is one more row, without a key: a tombstone of every key.
+    The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row says
+    which values its source did not send, and where they were taken from.
     """
-    return _changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec))
+    return _changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
 
 
-def right_changelog(spec: PipelineSpec, sequence: str) -> Table:
+def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
-    return _changelog(RIGHT_CHANGELOG, spec.right, sequence, ())
+    return _changelog(RIGHT_CHANGELOG, spec.right, sequence, (), has_holes)
 
 
 def _version_columns(sequence: str) -> tuple[tuple[str, str], ...]:

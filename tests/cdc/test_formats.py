@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import date
 from decimal import Decimal
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.cdc.debezium import UNAVAILABLE
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec
@@ -78,6 +80,59 @@ def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
             assert row["row"]["name"] == "a"
             commit = 0 if op == "r" else 100
             assert row["sequence"] == {"commit": commit, "position": 150 if op == "r" else 200}
+
+
+FLAT = {
+    "in a record": lambda row: exported({"id": 1}, row),
+    "in a record with schema": lambda row: exported(wrapped({"id": 1}), wrapped(row)),
+    "bare": lambda row: row,
+    "bare with schema": wrapped,
+}
+
+
+def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
+    meta = {"__source_lsn": 200, "__source_snapshot": None}
+    rows = [
+        {**ROW, "__deleted": "false", "__op": "c", **meta},
+        {**ROW, "__deleted": "false", "__op": "r", "__source_lsn": 150},
+        {**ROW, "__deleted": "true", "__op": "d", **meta},
+        {**ROW, "__deleted": "true"},
+        {**ROW, "__op": "u", "__source_sequence": PAIR, "__source_lsn": 7},
+    ]
+    wanted = [("c", False, (1, 200)), ("r", False, (0, 150)), ("d", True, (1, 200)), ("d", True, (0, 0))]
+    wanted.append(("u", False, (100, 200)))
+    for name, shape in FLAT.items():
+        found = parsed(spark, [shape(row) for row in rows], side())
+        told = [(r["op"], r["deleted"], tuple(r["sequence"].values())) for r in found]
+        assert told == wanted, name
+        assert {r["kind"] for r in found} == {"event"}
+        assert all(r["row"]["id"] == 1 and r["row"]["size"] == 3 for r in found)
+
+
+def test_columns_of_a_flattened_row_may_be_called_like_parts_of_an_envelope(spark: SparkSession) -> None:
+    names = ("status", "op", "before", "after", "source", "payload", "value", "key", "topic", "schema")
+    spec = side(schema=", ".join(f"`{name}` STRING" for name in (*names, "id")))
+    row = {"id": "1", **{name: f"my {name}" for name in names}, "__op": "u", "__source_lsn": 5}
+    shapes = [shape for name, shape in FLAT.items() if name != "bare"]
+    for found in parsed(spark, [shape(row) for shape in shapes], spec):
+        assert found["kind"] == "event", found["reason"]
+        assert {name: found["row"][name] for name in names} == {name: row[name] for name in names}
+
+
+def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(spark: SparkSession) -> None:
+    lines = [
+        envelope("u", after={"id": 1, "name": UNAVAILABLE, "size": 3}),
+        envelope("u", after={"id": 1, "name": "a", "raw": base64.b64encode(UNAVAILABLE.encode()).decode()}),
+        {"id": 1, "name": "a", "tags": [UNAVAILABLE], "price": UNAVAILABLE, "__op": "u"},
+        envelope("d", before={"id": 1, "name": UNAVAILABLE}),
+        {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": {"__debezium.oldkey": {"id": 1}}},
+        {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": {"__debezium.oldkey": wrapped({"id": 1})}},
+    ]
+    found = parsed(spark, lines, side())
+    assert [r["reason"] for r in found] == [None] * len(lines)
+    assert [r["holes"] for r in found] == [["name"], ["raw"], ["price", "tags"], None, None, None]
+    assert [r["row"]["name"] for r in found[:3]] == [None, "a", "a"]
+    assert [r["old_key"] for r in found] == [None] * 4 + [{"id": 1}] * 2
 
 
 def test_the_key_comes_from_the_key_not_from_the_row(spark: SparkSession) -> None:
@@ -158,7 +213,9 @@ BAD = [
     (envelope("c", after={"id": 1, "ok": "maybe"}), "column ok: maybe is not BOOLEAN"),
     (envelope("c", after={"id": 1, "raw": "%%"}), "column raw: %% is not BINARY"),
     (envelope("c", after={"id": 1, "price": "abc"}), "column price: abc is not DECIMAL(10, 2)"),
-    (envelope("u", after={"id": 1, "name": "__debezium_unavailable_value"}), "the source did not send column name"),
+    ({"id": None, "__op": "u"}, "key column id is null"),
+    ({"id": 1, "size": "x", "__op": "u"}, "column size: x is not INT"),
+    ({"id": 1, "__op": "x"}, "unknown op x"),
 ]
 
 

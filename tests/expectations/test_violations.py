@@ -223,7 +223,7 @@ def test_a_value_that_debezium_did_not_send_is_a_hole(tmp_path: Path, spark: Spa
     pipeline = Pipeline(load_spec(tmp_path / "pipeline.yaml"), spark)
     pipeline.run()
     finding = violations(pipeline, LOG).findings["holes_are_filled"]
-    place = {"batch": 0, "file": str(tmp_path / "left/0.jsonl"), "line": 1}
+    place = {"batch": 0, "id": 1}
     assert (finding.value, [json.loads(row["key"]) for row in finding.sample]) == (1, [place])
 
 

@@ -1,0 +1,179 @@
+"""Values that the source did not send (architecture, rule 9): filled from older versions, in any order of batches."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.cdc.debezium import UNAVAILABLE
+from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """
+name: holes
+join: left
+left: {path: left, schema: "id INT, ref STRING, v STRING, w STRING", key: id, foreign_key: ref}
+right: {path: right, schema: "k STRING, name STRING, note STRING", key: k}
+select: [id, v, w, name]
+"""
+
+
+def event(key: Any, row: Mapping[str, Any] | None, at: int, old: Any = None, name: str = "id") -> str:
+    """An exported record; without a row a delete."""
+    op = "d" if row is None else "u" if old is None else "c"
+    value = {"op": op, "before": None, "after": row, "source": {"sequence": f'["{at}","{at}"]'}}
+    headers = {"__debezium.oldkey": {name: old}} if old is not None else {}
+    return json.dumps({"topic": "t", "key": {name: key}, "value": value, "headers": headers})
+
+
+def left(key: int, at: int, ref: str = "a", v: str = UNAVAILABLE, w: str = "w", old: int | None = None) -> str:
+    return event(key, {"id": key, "ref": ref, "v": v, "w": w}, at, old)
+
+
+def right(key: str, at: int, name: str = UNAVAILABLE, old: str | None = None) -> str:
+    return event(key, {"k": key, "name": name, "note": "n"}, at, old, "k")
+
+
+class Holed:
+    """A pipeline whose batches are Debezium events."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        (folder / "pipeline.yaml").write_text(PIPELINE)
+        self.folder = folder
+        for side in ("left", "right"):
+            (folder / side).mkdir()
+        self.pipeline = Pipeline(load_spec(folder / "pipeline.yaml"), spark)
+
+    def land(self, batch: int, left: Sequence[str] = (), right: Sequence[str] = ()) -> None:
+        for side, lines in (("left", left), ("right", right)):
+            if lines:
+                (self.folder / side / f"{batch}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    def settle(self) -> dict[int, tuple[Any, ...]]:
+        """Runs until nothing is due; the result by key."""
+        for _ in range(9):
+            self.pipeline.run()
+            if not any(self.pipeline.due().values()):
+                break
+        report = self.pipeline.verify()
+        assert (report.ok, report.due) == (True, 0)
+        return {
+            row["id"]: tuple(row)[1:]
+            for row in self.pipeline.table("resolved_join").select("id", "v", "w", "name").collect()
+        }
+
+    def holes(self, stage: Stage, batch: int) -> tuple[int, int]:
+        """How many rows of a batch had holes, and how many of these were not filled."""
+        counts = self.pipeline.ledger().state(stage, batch).counts
+        return counts.get("holes", 0), counts.get("unresolved", 0)
+
+
+@pytest.fixture
+def made(tmp_path: Path, spark: SparkSession) -> Holed:
+    return Holed(tmp_path, spark)
+
+
+HISTORY = {
+    0: ([left(1, 10, v="v10"), left(2, 11, v="v11")], [right("a", 12, "A12")]),
+    1: ([left(1, 20, w="w20")], [right("a", 21)]),
+    2: ([left(1, 30, v="v30", w=UNAVAILABLE), left(2, 31, "b", w="w31")], [right("b", 32, "B32")]),
+    3: ([left(1, 40, "b", w=UNAVAILABLE), left(2, 41, w="w41", v="v41"), left(2, 42, w=UNAVAILABLE)], [right("b", 43)]),
+    4: ([event(2, None, 51), left(3, 51, w="w51", old=2), left(3, 52, "b", w=UNAVAILABLE)], []),
+}
+RESULT = {1: ("v30", "w20", "B32"), 3: ("v41", "w51", "B32")}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "0..4",
+        pytest.param("4,3,2,1,0", marks=pytest.mark.slow),
+        *[
+            pytest.param(",".join(map(str, order)), marks=pytest.mark.slow)
+            for order in ((2, 0, 4, 1, 3), (3, 1, 4, 0, 2))
+        ],
+        pytest.param("1..3,0,4,2", marks=pytest.mark.slow),
+    ],
+)
+def test_any_order_of_batches_fills_the_same(made: Holed, order: str) -> None:
+    for batch, (lefts, rights) in HISTORY.items():
+        made.land(batch, lefts, rights)
+    made.pipeline.discover()
+    made.pipeline.run(order)
+    assert made.settle() == RESULT
+    assert [made.holes(Stage.LEFT_CHANGELOG, batch) for batch in range(5)] == [(0, 0), (1, 0), (2, 0), (2, 0), (1, 0)]
+
+
+def test_what_is_not_known_is_null_until_a_batch_brings_it(made: Holed) -> None:
+    made.land(3, [left(1, 30)], [right("a", 31)])
+    assert made.settle() == {1: (None, "w", None)}
+    assert made.holes(Stage.LEFT_CHANGELOG, 3) == made.holes(Stage.RIGHT_TABLE, 3) == (1, 1)
+    made.land(1, [left(1, 10, v="v10")], [right("a", 11, "A11")])
+    made.pipeline.run("1")
+    assert made.pipeline.due()[Stage.LEFT_CHANGELOG] == made.pipeline.due()[Stage.RIGHT_TABLE] == [3]
+    assert made.pipeline.ledger().why_due(Stage.LEFT_CHANGELOG, 3) == "another batch has values that it lacks"
+    assert made.settle() == {1: ("v10", "w", "A11")}
+    assert made.holes(Stage.LEFT_CHANGELOG, 3) == made.holes(Stage.RIGHT_TABLE, 3) == (1, 0)
+
+
+@pytest.mark.slow
+def test_what_fills_a_hole_may_be_corrected_and_withdrawn(made: Holed) -> None:
+    made.land(3, [left(1, 30)], [right("a", 31)])
+    made.land(1, [left(1, 10, v="v10")], [right("a", 11, "A11")])
+    assert made.settle() == {1: ("v10", "w", "A11")}
+    made.land(2, [left(1, 20, v="v20")])
+    assert made.settle() == {1: ("v20", "w", "A11")}
+    made.land(2, [left(1, 20, v="v21")])
+    assert made.settle() == {1: ("v21", "w", "A11")}
+    made.pipeline.remove_batch(2)
+    assert made.settle() == {1: ("v10", "w", "A11")}
+    made.pipeline.remove_batch(1)
+    assert made.settle() == {1: (None, "w", None)}
+
+
+def test_a_delete_ends_the_search_and_an_unrelated_batch_makes_nothing_due(made: Holed) -> None:
+    made.land(0, [left(1, 10, v="v10")], [right("a", 11, "A")])
+    made.land(1, [event(1, None, 20)])
+    made.land(2, [left(1, 30)])
+    assert made.settle() == {1: (None, "w", "A")}
+    made.land(3, [left(2, 40, v="v40")])
+    made.pipeline.run("3")
+    assert not any(made.pipeline.due().values())
+    made.land(4, [left(1, 25, v="v25")])
+    assert made.settle() == {1: ("v25", "w", "A"), 2: ("v40", "w", "A")}
+
+
+def test_a_foreign_key_that_was_not_sent_is_that_of_the_older_version(made: Holed) -> None:
+    made.land(0, [left(1, 10, "a", v="v")], [right("a", 11, "A"), right("b", 12, "B")])
+    made.land(1, [left(1, 20, UNAVAILABLE, v="w")])
+    assert made.settle() == {1: ("w", "w", "A")}
+    made.land(2, [left(1, 15, "b", v="x")])
+    assert made.settle() == {1: ("w", "w", "B")}
+
+
+@pytest.mark.slow
+def test_a_row_whose_key_changed_twice_goes_on_as_that_of_its_first_key(made: Holed) -> None:
+    history = [
+        [left(1, 10, v="v10")],
+        [event(1, None, 20), left(2, 20, old=1)],
+        [left(2, 25, w="w25")],
+        [event(2, None, 30), left(3, 30, w=UNAVAILABLE, old=2)],
+        [left(3, 40, w="w40")],
+    ]
+    for batch, lines in enumerate(history):
+        made.land(batch, lines, [right("a", 5, "A")] if batch == 0 else [])
+    for order in itertools.islice(itertools.permutations(range(5)), 100, 101):
+        for batch in order:
+            made.pipeline.run(str(batch))
+    assert made.settle() == {3: ("v10", "w40", "A")}
+    made.land(0, [left(1, 10, v="v11")], [right("a", 5, "A")])
+    assert made.settle() == {3: ("v11", "w40", "A")}
