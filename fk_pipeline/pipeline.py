@@ -30,6 +30,9 @@ Progress = Callable[["Pass", "StageRun | None"], None]
 
 LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks")
 
+ROUNDS = 100
+"""So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -257,12 +260,8 @@ class Pipeline:
             return done
         refused: list[FailedCheck] = []
         for stage in chosen:
-            ledger = self.ledger()
-            due = ledger.due(stage)
-            allowed, refusing = ledger.not_refused(stage, due)
+            refusing = self._run_due(stage, size, lambda work: done.append(self._pass(work, progress)))
             refused += [one for one in refusing if one not in refused]
-            for part in passes(allowed, ledger.batches, size):
-                done.append(self._pass(Pass(stage, part), progress))
         if refused:
             from fk_pipeline.stages.runner import check_failed
 
@@ -288,6 +287,18 @@ class Pipeline:
         if unknown:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
+
+    def _run_due(self, stage: Stage, size: int, run: Callable[[Pass], None]) -> list[FailedCheck]:
+        """Runs a stage until none of its batches is due but those that failed checks; these checks."""
+        refusing: list[FailedCheck] = []
+        for _ in range(ROUNDS):
+            ledger = self.ledger()
+            allowed, refusing = ledger.not_refused(stage, ledger.due(stage))
+            if not allowed:
+                break
+            for part in passes(allowed, ledger.batches, size):
+                run(Pass(stage, part))
+        return refusing
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:
         if progress is not None:
