@@ -82,7 +82,8 @@ def changelog_view(
             )
         )
     if s.HOLES in log.columns:
-        lacks = f"FILTER({s.HOLES}, _hole -> _hole.batch IS NULL)"
+        read = f"FROM_JSON({s.HOLES}, 'ARRAY<STRUCT<column: STRING, batch: INT>>')"
+        lacks = f"FILTER({read}, _hole -> _hole.batch IS NULL)"
         names = f"CONCAT('no ', ARRAY_JOIN(TRANSFORM({lacks}, _hole -> _hole.column), ', '))"
         rules.append(Rule(f"{prefix}holes_are_filled", f"SIZE({lacks}) > 0", names, "'an older version with it'"))
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"

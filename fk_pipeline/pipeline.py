@@ -30,7 +30,7 @@ Progress = Callable[["Pass", "StageRun | None"], None]
 
 LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks")
 
-ROUNDS = 100
+ROUNDS = 10
 """So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
 
 

@@ -14,6 +14,9 @@ place in the landing files.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import uuid
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
@@ -36,10 +39,19 @@ from fk_pipeline.spec.sql import text
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that an update did not change and PostgreSQL therefore did not send."""
 
+_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+_UUID = uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3)
 _NOT_SENT = ", ".join(
-    text(form) for form in (UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode(), f'["{UNAVAILABLE}"]')
+    text(form)
+    for form in (
+        UNAVAILABLE,
+        _BYTES,
+        *(f'["{one}"]' for one in (UNAVAILABLE, _BYTES, _UUID)),
+        json.dumps(list(UNAVAILABLE.encode()), separators=(",", ":")),
+        json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
+    )
 )
-"""As a text, as bytes and as an array."""
+"""As a text and as bytes; as an array of texts, of bytes, of UUIDs and of integers; as an hstore."""
 
 
 class Debezium(JsonLines):
@@ -65,7 +77,7 @@ class Debezium(JsonLines):
                 "_record",
                 f"{_flat(side)} AS _flat",
                 f"{_key(side, '_record.key')} AS _key",
-                f"{_key(side, '_record.headers.`__debezium.oldkey`')} AS _old_key",
+                f"{_key(side, _OLD_KEY)} AS _old_key",
             )
             .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
             .selectExpr("*", f"{_OP} AS op")
@@ -97,6 +109,9 @@ _ENVELOPE = "COALESCE({})".format(
 _FLAT_FIELDS = ("__op", "__deleted", "__source_sequence", "__source_lsn", "__source_snapshot")
 
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
+
+_OLD_KEY = "FROM_JSON(_record.headers, 'STRUCT<`__debezium.oldkey`: STRING>').`__debezium.oldkey`"
+"""Some tools write headers as a list, or not at all."""
 
 _IGNORED = (
     f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
@@ -136,7 +151,7 @@ def _schema(side: SideSpec) -> str:
         "__op: STRING, __deleted: STRING"
     )
     return (
-        f"STRUCT<topic: STRING, key: STRING, headers: STRUCT<`__debezium.oldkey`: STRING>, "
+        f"STRUCT<topic: STRING, key: STRING, headers: STRING, "
         f"value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, {envelope}, payload: STRUCT<{envelope}>, "
         "_corrupt: STRING>"
     )

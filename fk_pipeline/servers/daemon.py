@@ -17,6 +17,8 @@ if __name__ == "__main__":
         main()
     except SystemExit as end:
         code = end.code
+    except Exception:
+        logging.getLogger("dagster").exception("the daemon failed")
     finally:  # without multiprocessing's own ending, which waits for the runs
         logging.shutdown()
         sys.stdout.flush()

@@ -18,7 +18,7 @@ from dagster import Array, DagsterInstance, DagsterRun, Field
 from dagster._config import UserConfigSchema
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._grpc.types import ExecuteRunArgs
-from dagster._serdes import ConfigurableClass, ConfigurableClassData
+from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from resources.worker import mark, worker_of
@@ -79,7 +79,7 @@ class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
         run = context.dagster_run
         origin = context.job_code_origin
         assert origin is not None, f"run {run.run_id} does not say where its job is defined"
-        _, _, *arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref()).get_command_args()
+        arguments = ["execute_run", serialize_value(ExecuteRunArgs(origin, run.run_id, self._instance.get_ref()))]
         preload(self.preload)
         process = multiprocessing.get_context("forkserver").Process(target=_execute, args=(arguments,), name=run.run_id)
         process.start()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -51,10 +52,7 @@ def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
     Raises:
         UsageError: one of these runs is not active, or its worker is alive.
     """
-    from dagster import DagsterRunStatus, RunsFilter
-
-    active = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
-    found = [_look(instance, record) for record in instance.get_run_records(RunsFilter(statuses=active))]
+    found = [_look(instance, record) for record in _active(instance)]
     said = set(dead)
     for run_id in said:
         one = next((one for one in found if one.run_id == run_id), None)
@@ -63,6 +61,24 @@ def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
         if one.life is Life.ALIVE:
             raise UsageError(f"run {run_id} is at work: {one.worker} is alive", fix="terminate it in Dagster")
     return [_fail(instance, one) if one.life is Life.DEAD or one.run_id in said else one for one in found]
+
+
+def end_workers(instance: DagsterInstance) -> None:
+    """Kills the processes of this machine that runs are at work in: one may have begun while its daemon ended."""
+    for record in _active(instance):
+        worker = worker_of(record.dagster_run)
+        if worker is not None and worker.life() is Life.ALIVE:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(worker.pid)
+                process.kill()
+                psutil.wait_procs([process], timeout=5)
+
+
+def _active(instance: DagsterInstance) -> Sequence[RunRecord]:
+    from dagster import DagsterRunStatus, RunsFilter
+
+    statuses = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+    return instance.get_run_records(RunsFilter(statuses=statuses))
 
 
 def _look(instance: DagsterInstance, record: RunRecord) -> Found:

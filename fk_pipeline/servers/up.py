@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
-from fk_pipeline.servers.recover import Found, recover
+from fk_pipeline.servers.recover import Found, end_workers, recover
 from fk_pipeline.servers.spark import PORT
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import pipeline_files
@@ -160,6 +160,7 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
     if not (home / "dagster.yaml").exists():
         return []
     with instance_of(home) as instance:
+        end_workers(instance)
         return recover(instance)
 
 

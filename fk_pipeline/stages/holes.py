@@ -1,8 +1,11 @@
 """Values that a source did not send (architecture, rule 9): taken from the latest older version of their key.
 
-PostgreSQL leaves out large values that an update did not change. A version provides a value if its source sent it, or
-if it was found within its own batch; other versions are passed over. A tombstone or a truncate ends the search. Where
-the primary key changed, the search goes on among the versions of the old key.
+PostgreSQL leaves out large values that an update did not change. First they are looked for among the events of their
+own batch (`filled_within`); what is found there, and under which key the row began the batch, is stored with it. Then
+among the rows of all batches as they are stored (`filled`), so that a run and a later look at what is stored find the
+same. A version provides a value if its source sent it, or if it was found within its own batch; other versions are
+passed over. A tombstone or a truncate ends the search. Where the primary key changed, it goes on among the versions of
+the old key.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from fk_pipeline.tables import schemas as s
 AT = "_fk_at"
 """Column: the place of a version among all: its sequence, then its batch and its place in the landing files."""
 
-_ID, _VERSION = "_fk_id", "_fk_version"
+_ID, _COLUMN, _VERSION = "_fk_id", "_fk_column", "_fk_version"
+_LAST = "9223372036854775807"
+_JSON = "MAP('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
 
 
 def _at(sequence: str, batch: str, file_number: str = "0", block: str = "0", position: str = "0") -> str:
@@ -34,80 +39,131 @@ def _at(sequence: str, batch: str, file_number: str = "0", block: str = "0", pos
 
 
 PLACE = _at("sequence", "batch", "file_number", "block", "position")
-"""SQL of `AT` for a record; a stored row has the first place of its batch."""
-
-_STORED = _at(s.SEQUENCE, s.BATCH)
+"""SQL of `AT` for a record."""
 
 
-def placed(log: DataFrame) -> DataFrame:
-    """Stored rows with `AT`."""
-    return log.withColumn(AT, F.expr(_STORED))
+def stored_at(side: SideSpec) -> str:
+    """SQL of `AT` for a stored row: the last of its key and batch; a truncate comes before all that are there."""
+    return _at(s.SEQUENCE, s.BATCH, f"IF({side.key_columns[0].quoted} IS NULL, 0, {_LAST})")
 
 
-def versions_of_records(records: DataFrame, side: SideSpec) -> DataFrame:
-    """Every event and truncate of some records as a version of its key (`filled`); of a truncate the key is null."""
+def unpacked(log: DataFrame, side: SideSpec) -> DataFrame:
+    """Stored rows with `HOLES` (ARRAY) and `OLD_KEY` (STRUCT) instead of their texts, and `AT`."""
+    order = log.schema[s.SEQUENCE].dataType.simpleString()
+    key = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
+    types = {
+        s.HOLES: f"ARRAY<STRUCT<column: STRING, sequence: {order}, batch: INT>>",
+        s.OLD_KEY: f"STRUCT<sequence: {order}, key: STRUCT<{key}>>",
+    }
+    read = {name: F.expr(f"FROM_JSON({name}, {text(kind)}, {_JSON})") for name, kind in types.items()}
+    return log.withColumns(read).withColumn(AT, F.expr(stored_at(side)))
+
+
+def packed(rows: DataFrame) -> DataFrame:
+    """The rows as they are stored: a text can be appended without Spark, an array cannot."""
+    texts = {name: F.expr(f"TO_JSON({name}, {_JSON})") for name in (s.HOLES, s.OLD_KEY)}
+    return rows.withColumns(texts).drop(AT)
+
+
+def filled_within(
+    rows: DataFrame, records: DataFrame, side: SideSpec, compute: Callable[[DataFrame], Materialised]
+) -> DataFrame:
+    """Rows of a changelog with the values that other events of their own batch sent.
+
+    Args:
+        rows: changelog rows with holes, unpacked, `AT` being the place of their event; one per key and batch.
+        records: all records of their batches.
+        side: whose they are.
+        compute: computes a frame once.
+
+    Returns:
+        The rows. Each of their `HOLES` says from which version its value is; without one the value is null. `OLD_KEY`
+        is the key under which the row began the batch, if that is another, and the sequence until which.
+    """
     keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side.key_columns]
-    return records.where(f"kind IN ('{EVENT}', '{TRUNCATE}')").selectExpr(
+    versions = records.where(f"kind IN ('{EVENT}', '{TRUNCATE}')").selectExpr(
         *keys,
         f"STRUCT({PLACE} AS at, deleted OR kind = '{TRUNCATE}' AS stop, "
         "COALESCE(holes, CAST(ARRAY() AS ARRAY<STRING>)) AS lacks, "
         f"IF(old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS link, {_values(side, 'row.')} AS row) "
         f"AS {_VERSION}",
     )
-
-
-def versions_of_log(log: DataFrame, side: SideSpec) -> DataFrame:
-    """Every stored row as a version of its key (`filled`); of a truncate the key is null."""
-    elsewhere = f"FILTER({s.HOLES}, _hole -> NOT _hole.batch <=> {s.BATCH})"
-    return log.selectExpr(
-        *[c.quoted for c in side.key_columns],
-        f"STRUCT({_STORED} AS at, {s.DELETED} AS stop, "
-        f"COALESCE(TRANSFORM({elsewhere}, _hole -> _hole.column), CAST(ARRAY() AS ARRAY<STRING>)) AS lacks, "
-        f"{s.OLD_KEY} AS link, {_values(side, '')} AS row) AS {_VERSION}",
-    )
+    own_batch = F.col(_VERSION)["at"]["batch"] == F.col(_ID)["batch"]
+    return _searched(rows, side, lambda _: versions, own_batch, compute)
 
 
 def filled(
     rows: DataFrame,
+    log: Callable[[DataFrame], DataFrame],
     side: SideSpec,
-    versions_of: Callable[[DataFrame], DataFrame],
-    truncates: DataFrame | None,
     compute: Callable[[DataFrame], Materialised],
 ) -> DataFrame:
-    """Rows of a changelog with the values that their sources did not send, as far as they are known.
+    """Rows of a changelog with the values that the rows of all batches have.
+
+    Args:
+        rows: as `filled_within` returns them, or as they are stored; unpacked.
+        log: the unpacked rows of all batches with some keys, and the truncates among them.
+        side: whose they are.
+        compute: computes a frame once.
+
+    Returns:
+        The rows, their `HOLES` as in `filled_within`.
+    """
+    elsewhere = f"FILTER({s.HOLES}, _hole -> NOT _hole.batch <=> {s.BATCH})"
+    lacks = f"COALESCE(TRANSFORM({elsewhere}, _hole -> _hole.column), CAST(ARRAY() AS ARRAY<STRING>))"
+    every = f"ARRAY({', '.join(text(c.name) for c in side.value_columns)})"
+    since = _at(f"{s.OLD_KEY}.sequence", s.BATCH, "-1")
+    row = _values(side, "")
+
+    def versions_of(asked: DataFrame) -> DataFrame:
+        found = log(asked)
+        kind = found.schema[s.OLD_KEY].dataType
+        stored = f"STRUCT({AT} AS at, {s.DELETED} AS stop, {lacks} AS lacks, _fk_no_link AS link, {row} AS row)"
+        renamed = f"STRUCT({since} AS at, FALSE AS stop, {every} AS lacks, {s.OLD_KEY} AS link, {row} AS row)"
+        both = f"EXPLODE(IF({s.OLD_KEY} IS NULL, ARRAY({stored}), ARRAY({stored}, {renamed}))) AS {_VERSION}"
+        keys = [c.quoted for c in side.key_columns]
+        return found.withColumn("_fk_no_link", F.lit(None).cast(kind)).selectExpr(*keys, both)
+
+    return _searched(rows.withColumn(AT, F.expr(stored_at(side))), side, versions_of, F.lit(True), compute)
+
+
+def _searched(
+    rows: DataFrame,
+    side: SideSpec,
+    versions_of: Callable[[DataFrame], DataFrame],
+    counts: Column,
+    compute: Callable[[DataFrame], Materialised],
+) -> DataFrame:
+    """Rows with their holes filled from versions of their keys.
 
     A version is `_fk_version`: `at` (its place), `stop` (what was before is gone), `lacks` (the columns that it does
     not provide), `link` (the key that the row had before, and the sequence at which it got this one) and `row`.
 
     Args:
-        rows: changelog rows with holes, and `AT`; at most one per key and batch.
+        rows: the rows.
         side: whose rows they are.
-        versions_of: the versions of some keys.
-        truncates: versions that are truncates; None: there are none.
+        versions_of: the versions of some keys, and the truncates, whose key is null.
+        counts: the condition on a version.
         compute: computes a frame once.
-
-    Returns:
-        The rows. Each of their `HOLES` says from which version its value is; without one the value is null. `OLD_KEY`
-        is the key that the row had before its primary key changed within the batch.
     """
-    keys = [c.quoted for c in side.key_columns]
+    names, keys = [c.name for c in side.key_columns], [c.quoted for c in side.key_columns]
     row_id = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
     holes = rows.selectExpr("*", f"{row_id} AS {_ID}", f"EXPLODE({s.HOLES}) AS _fk_hole")
     known = _known_alone(holes, side)
-    asked = holes.selectExpr(_ID, "_fk_hole.column AS column", *keys, AT, "FALSE AS _fk_before")
+    asked = holes.selectExpr(_ID, f"_fk_hole.column AS {_COLUMN}", *keys, AT, "FALSE AS _fk_before")
+    # An old key ended with the event that the new one began with: what counts is before both.
+    older = F.expr(f"IF(_fk_before, {_VERSION}.at.sequence < {AT}.sequence, {_VERSION}.at < {AT})")
+    lacks = F.expr(f"ARRAY_CONTAINS({_VERSION}.lacks, {_COLUMN})")
+    says = F.expr(f"{_VERSION}.stop OR {_VERSION}.link IS NOT NULL") | ~lacks
     found: list[DataFrame] = []
     while True:
-        # An old key ended with the event that the new one began with: what counts is before both.
-        older = F.expr(f"IF(_fk_before, {_VERSION}.at.sequence < {AT}.sequence, {_VERSION}.at < {AT})")
-        candidates = asked.join(versions_of(asked), [c.name for c in side.key_columns]).drop(*_names(side))
-        search = asked.drop(*_names(side))
-        candidates = candidates.unionByName(search.join(known, [_ID, "column"]))
-        if truncates is not None:
-            candidates = candidates.unionByName(search.crossJoin(F.broadcast(truncates.select(_VERSION))))
-        lacks = F.expr(f"ARRAY_CONTAINS({_VERSION}.lacks, column)")
-        says = F.expr(f"{_VERSION}.stop OR {_VERSION}.link IS NOT NULL") | ~lacks
+        versions, search = versions_of(asked), asked.drop(*names)
+        truncates = versions.where(f"{keys[0]} IS NULL").select(_VERSION)
+        candidates = asked.join(versions, names).drop(*names).where(counts)
+        candidates = candidates.unionByName(search.join(known, [_ID, _COLUMN]))
+        candidates = candidates.unionByName(search.crossJoin(F.broadcast(truncates)).where(counts))
         newest = F.max_by(_VERSION, F.col(_VERSION)["at"]).alias(_VERSION)
-        picked = candidates.where(older & says).groupBy(_ID, "column").agg(newest)
+        picked = candidates.where(older & says).groupBy(_ID, _COLUMN).agg(newest)
         kept = compute(picked.withColumn("_fk_goes_on", lacks & ~F.col(_VERSION)["stop"]))
         found.append(kept.frame)
         links = kept.frame.where("_fk_goes_on")
@@ -115,7 +171,7 @@ def filled(
             return _with_values(rows, found, side, row_id)
         asked = links.selectExpr(
             _ID,
-            "column",
+            _COLUMN,
             *[f"{_VERSION}.link.key.{key} AS {key}" for key in keys],
             f"{_at(f'{_VERSION}.link.sequence', f'{_VERSION}.at.batch')} AS {AT}",
             "TRUE AS _fk_before",
@@ -124,17 +180,16 @@ def filled(
 
 def _known_alone(holes: DataFrame, side: SideSpec) -> DataFrame:
     """Versions that only the rows themselves tell of: what was found within their batch, and that their key changed."""
-    types = {name: holes.schema[name].dataType for name in (s.OLD_KEY, s.SEQUENCE)}
+    kind = holes.schema[s.OLD_KEY].dataType
     row = F.expr(_values(side, ""))
 
     def version(at: str, lacks: Column, link: Column) -> Column:
-        none = F.array().cast("array<string>")
-        whole = [F.expr(at).alias("at"), F.lit(False).alias("stop"), F.coalesce(lacks, none).alias("lacks")]
-        return F.struct(*whole, link.cast(types[s.OLD_KEY]).alias("link"), row.alias("row")).alias(_VERSION)
+        parts = {"at": F.expr(at), "stop": F.lit(False), "lacks": lacks, "link": link.cast(kind), "row": row}
+        return F.struct(*[part.alias(name) for name, part in parts.items()]).alias(_VERSION)
 
-    column = F.expr("_fk_hole.column").alias("column")
+    column = F.expr("_fk_hole.column").alias(_COLUMN)
     within = holes.where(f"_fk_hole.batch = {s.BATCH}").select(
-        _ID, column, version(_at("_fk_hole.sequence", s.BATCH), F.lit(None), F.lit(None))
+        _ID, column, version(_at("_fk_hole.sequence", s.BATCH), F.array().cast("array<string>"), F.lit(None))
     )
     renamed = holes.where(f"{s.OLD_KEY} IS NOT NULL").select(
         _ID,
@@ -149,15 +204,15 @@ def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id
 
     Args:
         rows: the rows.
-        found: per round of the search the version that it came to for a row and column; in the first round within the
-            row's own key.
+        found: per round of the search the version that it came to for a row and column.
         side: whose rows they are.
         row_id: SQL of what identifies a row.
     """
-    own = found[0].where(f"_fk_goes_on AND {_VERSION}.at.batch = {_ID}.batch")
-    renamed = own.groupBy(_ID).agg(F.expr(f"MAX_BY({_VERSION}.link, {_VERSION}.at)").alias("_fk_renamed"))
-    ends = reduce(DataFrame.unionByName, found).where(f"NOT _fk_goes_on AND NOT {_VERSION}.stop")
-    collected = F.expr(f"MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(column, {_VERSION})))")
+    every = reduce(DataFrame.unionByName, found)
+    own = every.where(f"_fk_goes_on AND {_VERSION}.at.batch = {_ID}.batch")
+    renamed = own.groupBy(_ID).agg(F.expr(f"MIN_BY({_VERSION}.link, {_VERSION}.at)").alias("_fk_renamed"))
+    ends = every.where(f"NOT _fk_goes_on AND NOT {_VERSION}.stop")
+    collected = F.expr(f"MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT({_COLUMN}, {_VERSION})))")
     sources = ends.groupBy(_ID).agg(collected.alias("_fk_sources"))
     out = rows.withColumn(_ID, F.expr(row_id)).join(sources, _ID, "left").join(renamed, _ID, "left")
 
@@ -187,15 +242,11 @@ def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:
         after: what `filled` makes of them.
         side: whose rows they are.
     """
-    keys = _names(side)
-    new = after.select(s.BATCH, *map(quote, keys), F.expr(_values(side, "")).alias("_fk_new"))
-    old = before.select(s.BATCH, *map(quote, keys), F.expr(_values(side, "")).alias("_fk_old"))
-    differ = old.join(new, [s.BATCH, *keys]).where("NOT (_fk_new <=> _fk_old)")
-    return differ.select(s.BATCH).distinct()
-
-
-def _names(side: SideSpec) -> list[str]:
-    return [c.name for c in side.key_columns]
+    keys = [c.name for c in side.key_columns]
+    values = f"TO_JSON({_values(side, '')})"  # a map cannot be compared
+    new = after.select(s.BATCH, *map(quote, keys), F.expr(values).alias("_fk_new"))
+    old = before.select(s.BATCH, *map(quote, keys), F.expr(values).alias("_fk_old"))
+    return old.join(new, [s.BATCH, *keys]).where("NOT _fk_new <=> _fk_old").select(s.BATCH).distinct()
 
 
 def _values(side: SideSpec, prefix: str) -> str:

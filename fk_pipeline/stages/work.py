@@ -19,7 +19,7 @@ from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.access import StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.holes import AT, changed, filled, placed, versions_of_log, versions_of_records
+from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
@@ -172,7 +172,7 @@ class StageWork(StageTables):
         if format_of(side_spec).has_holes:
             if sum(c.get("holes", 0) for c in counts.values()):
                 log = self._filled(log, records, side, counts)
-            log = log.drop(AT)
+            log = packed(log)
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
         self.versions.pop(table.name, None)  # what was just written counts
         self._reopen(side)
@@ -180,39 +180,39 @@ class StageWork(StageTables):
 
     def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
         """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""
-        side_spec = self.spec.side(side)
-        brought = versions_of_records(records, side_spec)
-        holed = self._materialise(log.where(f"{s.HOLES} IS NOT NULL"), sum(c.get("holes", 0) for c in counts.values()))
-        known = self._search(holed.frame, side, brought)
+        side_spec, whole = self.spec.side(side), log.where(f"{s.HOLES} IS NULL")
+        number = sum(c.get("holes", 0) for c in counts.values())
+        holed = self._materialise(log.where(f"{s.HOLES} IS NOT NULL"), number)
+        within = self._materialise(filled_within(holed.frame, records, side_spec, self._compute), number)
+        rows = anew(self._search(within.frame, side, whole.unionByName(within.frame)), self.spec, side, self.careful)
         unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
-        whole = anew(known, self.spec, side, self.careful).withColumn("_fk_unresolved", unresolved)
-        kept = self._materialise(whole, holed.at_most)
+        kept = self._materialise(rows.withColumn("_fk_unresolved", unresolved), number)
         for batch, groups in kept.counts(s.BATCH, "_fk_unresolved").items():
             counts[batch]["unresolved"] = groups.get((True,), 0)
-        return log.where(f"{s.HOLES} IS NULL").unionByName(kept.frame.select(*map(quote, log.columns)))
+        return whole.unionByName(kept.frame.select(*map(quote, log.columns)))
+
+    def _compute(self, frame: DataFrame) -> Materialised:
+        return self._materialise(frame, None)
 
     def _search(self, holed: DataFrame, side: Side, brought: DataFrame | None = None) -> DataFrame:
         """Rows with holes filled from what is stored, and from what the batches at hand bring in its place."""
         side_spec, table = self.spec.side(side), self.layout.changelog(side)
-        elsewhere = F.lit(True)
-        if brought is not None:
-            replaced = F.expr(self.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(self.vanished)
-            elsewhere = ~replaced
         columns = {c.name: c.name for c in side_spec.key_columns}
+        first = side_spec.key_columns[0]
+        truncated = self._truncated(self.stage, self._read(table), first.name)
 
-        def versions_of(asked: DataFrame) -> DataFrame:
+        def log(asked: DataFrame) -> DataFrame:
             keys = self._materialise(asked.select(*map(quote, columns)).distinct(), None)
-            stored = versions_of_log(self._rows_of(table, keys, columns).where(elsewhere), side_spec)
-            return stored if brought is None else stored.unionByName(brought)
+            stored = self._rows_of(table, keys, columns)
+            if truncated:
+                stored = stored.unionByName(self._read(table).where(f"{first.quoted} IS NULL"))
+            if brought is None:
+                return unpacked(stored, side_spec)
+            replaced = F.expr(self.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(self.vanished)
+            placed = brought.withColumn(AT, F.expr(stored_at(side_spec)))
+            return unpacked(stored.where(~replaced), side_spec).unionByName(placed)
 
-        truncates = None
-        first = quote(side_spec.key_columns[0].name)
-        if self._truncated(self.stage, self._read(table), side_spec.key_columns[0].name):
-            truncates = versions_of_log(self._read(table).where(elsewhere), side_spec).where(f"{first} IS NULL")
-        if brought is not None:
-            here = brought.where(f"{first} IS NULL")
-            truncates = here if truncates is None else truncates.unionByName(here)
-        return filled(holed, side_spec, versions_of, truncates, lambda frame: self._materialise(frame, None))
+        return filled(holed, log, side_spec, self._compute)
 
     def _reopen(self, side: Side) -> None:
         """Makes the stage due for the other batches whose holes are filled by something else now (rule 9).
@@ -232,7 +232,7 @@ class StageWork(StageTables):
             return
         side_spec, table = self.spec.side(side), self.layout.changelog(side)
         log = self._read(table)
-        holed = log.where(F.col(s.BATCH).isin(others) & F.col(s.HOLES).isNotNull())
+        holed = unpacked(log.where(F.col(s.BATCH).isin(others) & F.col(s.HOLES).isNotNull()), side_spec)
         if self.first_time and not self._truncated(self.stage, log, side_spec.key_columns[0].name):
             keys = [c.name for c in side_spec.key_columns]
             key = F.struct(*map(quote, keys))
@@ -242,7 +242,7 @@ class StageWork(StageTables):
         kept = self._materialise(holed, None)
         if kept.frame.isEmpty():
             return
-        again = changed(kept.frame, self._search(placed(kept.frame), side), side_spec)
+        again = changed(kept.frame, self._search(kept.frame, side), side_spec)
         self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
 
     def _records(self, parsed: DataFrame, side: Side) -> DataFrame:

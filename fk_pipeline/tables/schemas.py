@@ -73,8 +73,8 @@ _MEANING = {
     HASH: "hash of the selected columns and, on the left, the foreign key; null for a tombstone",
     EVENTS: "events of the key in the batch",
     FILE: "the landing file that it came from",
-    HOLES: "columns that the source did not send, and the version and batch that their values are from",
-    OLD_KEY: "the key that the row had before, and since when it has this one",
+    HOLES: "columns that the source did not send, and from which version and batch their values are (JSON)",
+    OLD_KEY: "the key that the row had when the batch began, and until when",
     OWNER: "the batch that brought the current version",
     APPLIED_IN: "the batch whose processing last changed the content",
     SEEN_BEFORE: "a version had been applied before the last announced change",
@@ -157,12 +157,7 @@ def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
 
 def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool) -> Table:
     if has_holes:
-        key = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
-        extra = (
-            *extra,
-            (HOLES, f"ARRAY<STRUCT<column: STRING, sequence: {sequence}, batch: INT>>"),
-            (OLD_KEY, f"STRUCT<sequence: {sequence}, key: STRUCT<{key}>>"),
-        )
+        extra = (*extra, (HOLES, "STRING"), (OLD_KEY, "STRING"))
     return Table(
         name,
         (

@@ -124,15 +124,26 @@ def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(spark: Spark
         envelope("u", after={"id": 1, "name": UNAVAILABLE, "size": 3}),
         envelope("u", after={"id": 1, "name": "a", "raw": base64.b64encode(UNAVAILABLE.encode()).decode()}),
         {"id": 1, "name": "a", "tags": [UNAVAILABLE], "price": UNAVAILABLE, "__op": "u"},
+        envelope("u", after={"id": 1, "name": {UNAVAILABLE: UNAVAILABLE}, "tags": list(UNAVAILABLE.encode())}),
         envelope("d", before={"id": 1, "name": UNAVAILABLE}),
         {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": {"__debezium.oldkey": {"id": 1}}},
         {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": {"__debezium.oldkey": wrapped({"id": 1})}},
+        {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": [{"key": "a", "value": "b"}]},
     ]
     found = parsed(spark, lines, side())
     assert [r["reason"] for r in found] == [None] * len(lines)
-    assert [r["holes"] for r in found] == [["name"], ["raw"], ["price", "tags"], None, None, None]
+    assert [r["holes"] for r in found] == [
+        ["name"],
+        ["raw"],
+        ["price", "tags"],
+        ["name", "tags"],
+        None,
+        None,
+        None,
+        None,
+    ]
     assert [r["row"]["name"] for r in found[:3]] == [None, "a", "a"]
-    assert [r["old_key"] for r in found] == [None] * 4 + [{"id": 1}] * 2
+    assert [r["old_key"] for r in found] == [None] * 5 + [{"id": 1}] * 2 + [None]
 
 
 def test_the_key_comes_from_the_key_not_from_the_row(spark: SparkSession) -> None:

@@ -157,6 +157,33 @@ def test_a_foreign_key_that_was_not_sent_is_that_of_the_older_version(made: Hole
     assert made.settle() == {1: ("w", "w", "B")}
 
 
+def test_events_of_a_source_without_an_order_are_ordered_by_their_place(made: Holed) -> None:
+    def flat(key: int, **values: str) -> str:
+        return json.dumps({"id": key, "ref": "a", "v": UNAVAILABLE, "w": "w", "__op": "u", **values})
+
+    made.land(0, [flat(9, v="v")], [right("a", 5, "A")])
+    made.land(1, [flat(1, v="v1"), flat(1)])
+    made.land(2, [flat(9)])
+    made.land(3, [flat(2, v="v2"), flat(2)])
+    assert made.settle() == {1: ("v1", "w", "A"), 2: ("v2", "w", "A"), 9: ("v", "w", "A")}
+    made.land(4, [flat(1, w="w4")])
+    made.pipeline.run("4")
+    assert not any(made.pipeline.due().values())
+    made.pipeline.run("1")
+    assert not made.pipeline.due()[Stage.LEFT_CHANGELOG]
+    assert made.settle()[1] == ("v1", "w4", "A")
+
+
+def test_a_key_that_changed_twice_in_a_batch_is_found_when_its_first_one_comes_later(made: Holed) -> None:
+    made.land(1, [event(1, None, 20), left(2, 20, old=1), event(2, None, 30), left(3, 30, old=2)])
+    made.land(2, [left(3, 40, w="w40")], [right("a", 5, "A")])
+    assert made.settle() == {3: (None, "w40", "A")}
+    made.land(0, [left(1, 10, v="v10")])
+    assert made.settle() == {3: ("v10", "w40", "A")}
+    made.pipeline.run("1")
+    assert not made.pipeline.due()[Stage.LEFT_CHANGELOG], "a look at what is stored finds what the run found"
+
+
 @pytest.mark.slow
 def test_a_row_whose_key_changed_twice_goes_on_as_that_of_its_first_key(made: Holed) -> None:
     history = [
