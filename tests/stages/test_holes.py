@@ -110,6 +110,12 @@ def test_any_order_of_batches_fills_the_same(made: Holed, order: str) -> None:
     assert [made.holes(Stage.LEFT_CHANGELOG, batch) for batch in range(5)] == [(0, 0), (1, 0), (2, 0), (2, 0), (1, 0)]
 
 
+def test_a_changelog_that_may_have_holes_is_appended_to_without_spark(made: Holed) -> None:
+    runner = made.pipeline.runner
+    assert runner.warehouse.appends_locally(runner.layout.left_changelog)
+    assert runner.warehouse.appends_locally(runner.layout.right_changelog)
+
+
 def test_what_is_not_known_is_null_until_a_batch_brings_it(made: Holed) -> None:
     made.land(3, [left(1, 30)], [right("a", 31)])
     assert made.settle() == {1: (None, "w", None)}
