@@ -111,6 +111,8 @@ def test_any_order_of_batches_fills_the_same(made: Holed, order: str) -> None:
 
 
 def test_a_changelog_that_may_have_holes_is_appended_to_without_spark(made: Holed) -> None:
+    made.land(0, [left(1, 10, v="v")], [right("a", 11, "A")])
+    made.pipeline.run(stages=[Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE])
     runner = made.pipeline.runner
     assert runner.warehouse.appends_locally(runner.layout.left_changelog)
     assert runner.warehouse.appends_locally(runner.layout.right_changelog)
