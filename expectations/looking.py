@@ -145,7 +145,12 @@ class Looked(StageTables):
         """
         here = self._here(places, columns)
         if here is not None:
-            return Materialised(self.warehouse.session.createDataFrame(here), computed=True, local=here)
+            session, kinds = self.warehouse.session, dict(self.table(next(iter(places))).columns)
+            none = [
+                (name, kinds[column]) for name, column in columns.items()
+            ]  # Spark Connect infers nothing from no rows
+            frame = session.createDataFrame(here) if len(here) else empty(session, none)
+            return Materialised(frame, computed=True, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
         rows = reduce(DataFrame.union, frames).distinct()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -208,6 +209,24 @@ def test_shares_come_from_what_the_ledger_counted(own: Pipeline) -> None:
     assert 0 < violations(own, LOG).findings["quarantined_share_is_low"].value < 0.1
     assert violations(own, STORE, BatchRange.of(3)).findings["late_share_is_low"].value == 1
     assert violations(own, STORE, BatchRange.of(4)).findings["late_share_is_low"].value == 0
+
+
+def test_a_batch_that_changed_nothing_is_looked_at_without_inferring_a_schema(
+    own: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark Connect refuses to infer one from no rows."""
+    land(own.spec.file.parent, {"left/7.jsonl": [left(70, "a")], "left/8.jsonl": [left(70, "a")]})
+    own.run("8,7")
+    monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    create = SparkSession.createDataFrame
+
+    def strictly(session: SparkSession, data: Any, schema: Any = None, **more: Any) -> Any:
+        assert schema is not None or len(data), "no rows and no schema"
+        return create(session, data, schema, **more)
+
+    monkeypatch.setattr(SparkSession, "createDataFrame", strictly)
+    for stage in Stage:
+        assert not [one for one in violations(own, stage, BatchRange.of(7)).findings.values() if one.sample]
 
 
 def test_a_value_that_debezium_did_not_send_is_a_hole(tmp_path: Path, spark: SparkSession) -> None:
