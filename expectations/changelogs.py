@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from expectations.looking import Looked
 from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
+from expectations.suites import HOLES
+from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.changelog import anew
@@ -81,11 +83,11 @@ def changelog_view(
                 may_be_pending=False,
             )
         )
-    if s.HOLES in log.columns:
+    if format_of(side_spec).has_holes:
         read = f"FROM_JSON({s.HOLES}, 'ARRAY<STRUCT<column: STRING, batch: INT>>')"
         lacks = f"FILTER({read}, _hole -> _hole.batch IS NULL)"
         names = f"CONCAT('no ', ARRAY_JOIN(TRANSFORM({lacks}, _hole -> _hole.column), ', '))"
-        rules.append(Rule(f"{prefix}holes_are_filled", f"SIZE({lacks}) > 0", names, "'an older version with it'"))
+        rules.append(Rule(f"{prefix}{HOLES}", f"SIZE({lacks}) > 0", names, "'an older version with it'"))
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
     return View(rows, key, s.BATCH, tuple(rules), counted=counted)
 

@@ -146,10 +146,8 @@ class Looked(StageTables):
         here = self._here(places, columns)
         if here is not None:
             session, kinds = self.warehouse.session, dict(self.table(next(iter(places))).columns)
-            none = [
-                (name, kinds[column]) for name, column in columns.items()
-            ]  # Spark Connect infers nothing from no rows
-            frame = session.createDataFrame(here) if len(here) else empty(session, none)
+            typed = [(name, kinds[column]) for name, column in columns.items()]  # from no rows Connect infers no types
+            frame = session.createDataFrame(here) if len(here) else empty(session, typed)
             return Materialised(frame, computed=True, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
 from fk_pipeline.tables import checks
 
 Severity = Literal["critical", "warning"]
+
+PROOF = "rows_are_those_of_the_join"
+LATE, QUARANTINED, HOLES = "late_share_is_low", "quarantined_share_is_low", "holes_are_filled"
 
 
 class Depth(StrEnum):
@@ -105,7 +109,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
             cure=Cure.RUN,
         ),
         Expectation(
-            f"{prefix}holes_are_filled",
+            f"{prefix}{HOLES}",
             "No row lacks a value that the source did not send. It is null as long as no older version has it.",
             severity="warning",
             cure=Cure.SOURCE,
@@ -262,17 +266,14 @@ SUITES: dict[Stage, tuple[Expectation, ...]] = {
 }
 """What is expected of the tables of each stage. A key that due work explains violates nothing."""
 
-PROOF = "rows_are_those_of_the_join"
-LATE, QUARANTINED, HOLES = "late_share_is_low", "quarantined_share_is_low", "holes_are_filled"
-
 
 def suite_of(spec: PipelineSpec, stage: Stage, depth: Depth | None = None) -> tuple[Expectation, ...]:
     """The expectations of a stage in this pipeline, at one depth or at any."""
-    debezium = {"": spec.left.format, "changelog_": spec.right.format}
+    sides = {"": spec.left, "changelog_": spec.right}
     return tuple(
         one
         for one in SUITES[stage]
         if one.only in ("", spec.join)
         and (depth is None or depth in one.depths)
-        and (not one.threshold.endswith("holes") or debezium[one.name.removesuffix(HOLES)] == "debezium")
+        and (not one.threshold.endswith("holes") or format_of(sides[one.name.removesuffix(HOLES)]).has_holes)
     )

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.landing import LandingZone
+from fk_pipeline.errors import BadRecordError
 from fk_pipeline.identity import BatchId, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import INTEGERS
@@ -22,6 +23,9 @@ from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among, is_named
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
+
+Counts = dict[int, dict[str, int]]
+"""Per batch, numbers by name."""
 
 SENT_BYTES = 64_000_000
 """Memory for keys that are sent to where a table is read, so that only its rows with these keys go on from there."""
@@ -208,6 +212,40 @@ class StageTables:
             return self._read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
         stays = self._read(table).join(keys, list(table.keys), "left_anti")
         return clustered(stays, table.keys, self.warehouse.rows([table]))
+
+    def _truncated(self, log_stage: Stage, log: DataFrame, key: str) -> bool:
+        """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look."""
+        states = [self.ledger.state(log_stage, batch) for batch in self.ledger.batches]
+        if any(state.totals.get("truncates") for state in states):
+            return True
+        if all(state.attempts == state.successes for state in states):
+            return False
+        return not log.where(F.col(quote(key)).isNull()).isEmpty()
+
+    def _quarantine(self, bad: DataFrame | None, number: int, origin: str) -> None:
+        """Stores the bad records of the batches in place of those of an earlier run.
+
+        Args:
+            bad: `_fk_batch`, `_fk_file`, `_fk_line`, `_fk_reason`, `_fk_raw`; not looked at when there are none.
+            number: how many there are.
+            origin: the side that they came in on, or `join`.
+        """
+        table, of_origin = self.layout.quarantine, f" AND {s.SIDE} = '{origin}'"
+        if bad is not None and number:
+            if self.spec.on_bad_record == "fail":
+                first = bad.orderBy(s.FILE, s.LINE).first()
+                assert first is not None
+                raise BadRecordError(
+                    f"{number} record(s) cannot be used; the first: {first[s.REASON]}",
+                    where=f"{first[s.FILE]}:{first[s.LINE]}" if first[s.FILE] else f"batch {first[s.BATCH]}",
+                    why="on_bad_record is 'fail': nothing of the batch was applied",
+                    fix="correct the file, or set on_bad_record: quarantine",
+                )
+            self._replace_batches(bad.withColumn(s.SIDE, F.lit(str(origin))), table, number, of_origin)
+        elif not self.first_time and self.warehouse.version(table.name) is not None:
+            here = self.warehouse.read(table).where(self.batches.predicate(s.BATCH) + of_origin)
+            if not here.isEmpty():
+                self._replace_batches(here.limit(0), table, 0, of_origin)
 
     def _committed(self, table: Table) -> None:
         version = self.warehouse.version(table.name)

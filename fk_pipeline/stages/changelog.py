@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import with_row_hash
@@ -121,9 +122,8 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
     lacking = []
-    if "holes" in records.columns:
-        order = records.schema["sequence"].dataType.simpleString()
-        hole = f"STRUCT(_name AS column, CAST(NULL AS {order}) AS sequence, CAST(NULL AS INT) AS batch)"
+    if format_of(side_spec).has_holes:
+        hole = "STRUCT(_name AS column, IF(FALSE, sequence, NULL) AS sequence, CAST(NULL AS INT) AS batch)"
         lacking = [
             f"TRANSFORM(holes, _name -> {hole}) AS {s.HOLES}",
             f"IF(holes IS NULL OR old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS {s.OLD_KEY}",

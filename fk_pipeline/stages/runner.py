@@ -21,12 +21,13 @@ from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark, root_message
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
-from fk_pipeline.stages.work import Counts, StageWork
+from fk_pipeline.stages.work import StageWork
 from fk_pipeline.tables.checks import REBUILD, SOURCE, FailedCheck
 from fk_pipeline.tables.lease import Check, lease
 from fk_pipeline.tables.ledger import Ledger

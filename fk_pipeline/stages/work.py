@@ -9,31 +9,25 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
-from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
-from fk_pipeline.errors import BadRecordError, LandingError, StageError, UnsupportedEventError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.access import StageTables
-from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
+from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
+from fk_pipeline.stages.reading import ChangelogWork
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
-from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME, SILENT
+from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import LandedFile, StageState
+from fk_pipeline.tables.ledger import StageState
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
 from fk_pipeline.tables.skipping import Within
 from fk_pipeline.tables.warehouse import clustered
-
-Counts = dict[int, dict[str, int]]
 
 INDEXED_ROWS = 500_000
 """Rows of the subscription store from which on an index finds the subscribers of a right key."""
@@ -64,23 +58,7 @@ _SCANNED = {
 """The tables whose rows a stage looks at."""
 
 
-def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
-    """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates."""
-    names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed), number in groups.items():
-        name = f"ignored: {why}" if kind == IGNORED else names[kind]
-        added = {"read": number, name: number}
-        if kind in (EVENT, TRUNCATE):
-            added |= {"rows": number} if last else {"superseded": number}
-        if kind == EVENT and last and deleted:
-            added["tombstones"] = number
-        if last and holed:
-            added["holes"] = number
-        for key, value in added.items():
-            counts[key] = counts.get(key, 0) + value
-
-
-class StageWork(StageTables):
+class StageWork(ChangelogWork):
     """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start.
 
     After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
@@ -105,7 +83,7 @@ class StageWork(StageTables):
             Stage.RESOLVED_JOIN: self._resolved_join,
         }
         self.versions = {}
-        self.notes: list[str] = []
+        self.notes = []
         self.choice = choose(self.stage, AUTO, None, 0) if self.stage is Stage.LEFT_CHANGELOG else None
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
@@ -126,228 +104,6 @@ class StageWork(StageTables):
             return HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
         return SMALL if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS else FEW
-
-    def _changelog(self, side: Side) -> Counts:
-        if not self.ledger.reads_landing:
-            outcomes = (INSERTED, APPLIED, SILENT, LATE)
-            stored = {int(b): self.ledger.state(self.stage, b).counts for b in self.known}
-            return {
-                b: {"rows": 0} | {k: n for k, n in found.items() if k not in outcomes} for b, found in stored.items()
-            }
-        counts: Counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
-        table = self.layout.changelog(side)
-        self._keep_vanished(side, counts)
-        files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in self.vanished}
-        files = {batch: group for batch, group in files.items() if group}
-        if not files:
-            if not self.never_any and len(self.vanished) < len(self.known):
-                self._replace_batches(self.warehouse.read(table).limit(0), table, 0)
-                self._quarantine(None, 0, side)
-                self._reopen(side)
-            return counts
-        side_spec = self.spec.side(side)
-        lines = read_lines(self.warehouse.session, files, self.spec, side)
-        records = self._records(format_of(side_spec).parse(lines, side_spec), side)
-        landed = sum(file.size for group in files.values() for file in group)
-        found = None if landed <= SMALL_BYTES else self._survey(lines, files, side)
-        if found is not None:
-            records = mark_only(records)
-        else:
-            kept = self._materialise(mark_last(records, self.spec, side), None if landed <= SMALL_BYTES else UNKNOWN)
-            records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted", "holed")
-        if None in found:
-            raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
-        for batch, groups in found.items():
-            _count_records(counts[batch], groups)
-        self._refuse_truncates(records, counts, side)
-        bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
-            F.col("batch").alias(s.BATCH),
-            F.col("file").alias(s.FILE),
-            F.col("line").alias(s.LINE),
-            F.col("reason").alias(s.REASON),
-            F.col("value").alias(s.RAW),
-        )
-        self._quarantine(bad, sum(c.get("quarantined", 0) for c in counts.values()), side)
-        log = changelog(records, self.spec, side, self.generations)
-        if format_of(side_spec).has_holes:
-            if sum(c.get("holes", 0) for c in counts.values()):
-                log = self._filled(log, records, side, counts)
-            log = packed(log)
-        self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
-        self.versions.pop(table.name, None)  # what was just written counts
-        self._reopen(side)
-        return counts
-
-    def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
-        """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""
-        side_spec, whole = self.spec.side(side), log.where(f"{s.HOLES} IS NULL")
-        number = sum(c.get("holes", 0) for c in counts.values())
-        holed = self._materialise(log.where(f"{s.HOLES} IS NOT NULL"), number)
-        within = self._materialise(filled_within(holed.frame, records, side_spec, self._compute), number)
-        rows = anew(self._search(within.frame, side, whole.unionByName(within.frame)), self.spec, side, self.careful)
-        unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
-        kept = self._materialise(rows.withColumn("_fk_unresolved", unresolved), number)
-        for batch, groups in kept.counts(s.BATCH, "_fk_unresolved").items():
-            counts[batch]["unresolved"] = groups.get((True,), 0)
-        return whole.unionByName(kept.frame.select(*map(quote, log.columns)))
-
-    def _compute(self, frame: DataFrame) -> Materialised:
-        return self._materialise(frame, None)
-
-    def _search(self, holed: DataFrame, side: Side, brought: DataFrame | None = None) -> DataFrame:
-        """Rows with holes filled from what is stored, and from what the batches at hand bring in its place."""
-        side_spec, table = self.spec.side(side), self.layout.changelog(side)
-        columns = {c.name: c.name for c in side_spec.key_columns}
-        first = side_spec.key_columns[0]
-        truncated = self._truncated(self.stage, self._read(table), first.name)
-
-        def log(asked: DataFrame) -> DataFrame:
-            keys = self._materialise(asked.select(*map(quote, columns)).distinct(), None)
-            stored = self._rows_of(table, keys, columns)
-            if truncated:
-                stored = stored.unionByName(self._read(table).where(f"{first.quoted} IS NULL"))
-            if brought is None:
-                return unpacked(stored, side_spec)
-            replaced = F.expr(self.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(self.vanished)
-            placed = brought.withColumn(AT, F.expr(stored_at(side_spec)))
-            return unpacked(stored.where(~replaced), side_spec).unionByName(placed)
-
-        return filled(holed, log, side_spec, self._compute)
-
-    def _reopen(self, side: Side) -> None:
-        """Makes the stage due for the other batches whose holes are filled by something else now (rule 9).
-
-        What the batches brought before is not known any more when they ran before, or may have: then all holes are
-        looked at, otherwise those of the keys at hand.
-        """
-        if not format_of(self.spec.side(side)).has_holes:
-            return
-        others = [
-            int(batch)
-            for batch in self.ledger.batches
-            if (batch not in self.known or int(batch) in self.vanished)
-            and self.ledger.state(self.stage, batch).totals.get("holes")
-        ]
-        if not others:
-            return
-        side_spec, table = self.spec.side(side), self.layout.changelog(side)
-        log = self._read(table)
-        holed = unpacked(log.where(F.col(s.BATCH).isin(others) & F.col(s.HOLES).isNotNull()), side_spec)
-        if self.first_time and not self._truncated(self.stage, log, side_spec.key_columns[0].name):
-            keys = [c.name for c in side_spec.key_columns]
-            key = F.struct(*map(quote, keys))
-            here = log.where(self.batches.predicate(s.BATCH)).select(key.alias("_fk_key"))
-            same = [holed.join(here, one == here["_fk_key"], "left_semi") for one in (key, F.col(s.OLD_KEY)["key"])]
-            holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *keys])
-        kept = self._materialise(holed, None)
-        if kept.frame.isEmpty():
-            return
-        again = changed(kept.frame, self._search(kept.frame, side), side_spec)
-        self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
-
-    def _records(self, parsed: DataFrame, side: Side) -> DataFrame:
-        """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""
-        records = evaluate(parsed, self.spec, side, self.careful)
-        holed = F.col("holes").isNotNull() if "holes" in records.columns else F.lit(False)
-        return records.withColumns({"why": F.when(F.col("kind") == IGNORED, F.col("reason")), "holed": holed})
-
-    def _survey(
-        self, lines: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
-    ) -> dict[int, dict[tuple[Any, ...], int]] | None:
-        """Per batch what `Materialised.counts` counts, from the key columns alone; None unless every key is there once.
-
-        So the rows of a large load are neither sorted nor kept to find the last event of every key.
-        """
-        side_spec = self.spec.side(side)
-        reads = format_of(side_spec)
-        records = self._records(reads.parse(lines, side_spec).withColumn("value", F.lit(None).cast("string")), side)
-        groups = records.groupBy("batch", "kind", "why", "deleted", "holed").count().collect()
-        if any(row["kind"] == TRUNCATE or row["holed"] for row in groups):
-            return None
-        if not all(
-            len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
-            for group in files.values()
-        ):
-            # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.
-            keys = [F.col("row")[c.name] for c in side_spec.key_columns]
-            events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
-            if not events.groupBy("key").count().where("count > 1").isEmpty():
-                return None
-        found: dict[int, dict[tuple[Any, ...], int]] = {}
-        for row in groups:
-            last = True if row["kind"] == EVENT else None
-            found.setdefault(row["batch"], {})[row["kind"], row["why"], last, row["deleted"], False] = row["count"]
-        return found
-
-    def _keep_vanished(self, side: Side, counts: Counts) -> None:
-        """A vanished file changes nothing: the stored partition of its batch stays and serves backfills."""
-        wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
-        if not wanted:
-            return
-        there = {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(side))}
-        for path, batch in sorted(wanted.items()):
-            if path in there:
-                continue
-            state = self.ledger.state(self.stage, batch)
-            if state.succeeded is None or state.uncertain or state.input != state.started_input:
-                raise LandingError(
-                    "the landing file is gone, and its batch was not read with it before",
-                    where=path,
-                    why=f"batch {batch} cannot be read without it; nothing was changed",
-                    fix="restore the file and run again",
-                )
-            if batch not in self.vanished:
-                self.vanished.append(batch)
-                counts[batch] = dict(state.counts)
-                self.notes.append(f"batch {batch}: {path} is gone; the stored partition was kept")
-
-    def _refuse_truncates(self, records: DataFrame, counts: Counts, side: Side) -> None:
-        """A truncate has no row: with `sequence_by` nobody can say which rows it comes after."""
-        if self.spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
-            return
-        truncates = records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
-        found = truncates.select("batch").first()
-        if found is not None:
-            raise UnsupportedEventError(
-                f"the {side} source was truncated, and sequence_by is null on the truncate",
-                where=f"pipeline {self.spec.name}, batch {found['batch']}",
-                why="leaving the event out would keep rows that the source no longer has",
-                fix="leave out sequence_by, so that the source's own order counts; or let the source send deletes",
-            )
-
-    def _truncated(self, log_stage: Stage, log: DataFrame, key: str) -> bool:
-        """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look."""
-        states = [self.ledger.state(log_stage, batch) for batch in self.ledger.batches]
-        if any(state.totals.get("truncates") for state in states):
-            return True
-        if all(state.attempts == state.successes for state in states):
-            return False
-        return not log.where(F.col(quote(key)).isNull()).isEmpty()
-
-    def _quarantine(self, bad: DataFrame | None, number: int, origin: str) -> None:
-        """Stores the bad records of the batches in place of those of an earlier run.
-
-        Args:
-            bad: `_fk_batch`, `_fk_file`, `_fk_line`, `_fk_reason`, `_fk_raw`; not looked at when there are none.
-            number: how many there are.
-            origin: the side that they came in on, or `join`.
-        """
-        table, of_origin = self.layout.quarantine, f" AND {s.SIDE} = '{origin}'"
-        if bad is not None and number:
-            if self.spec.on_bad_record == "fail":
-                first = bad.orderBy(s.FILE, s.LINE).first()
-                assert first is not None
-                raise BadRecordError(
-                    f"{number} record(s) cannot be used; the first: {first[s.REASON]}",
-                    where=f"{first[s.FILE]}:{first[s.LINE]}" if first[s.FILE] else f"batch {first[s.BATCH]}",
-                    why="on_bad_record is 'fail': nothing of the batch was applied",
-                    fix="correct the file, or set on_bad_record: quarantine",
-                )
-            self._replace_batches(bad.withColumn(s.SIDE, F.lit(str(origin))), table, number, of_origin)
-        elif not self.first_time and self.warehouse.version(table.name) is not None:
-            here = self.warehouse.read(table).where(self.batches.predicate(s.BATCH) + of_origin)
-            if not here.isEmpty():
-                self._replace_batches(here.limit(0), table, 0, of_origin)
 
     def _right_table(self) -> Counts:
         counts = self._changelog(Side.RIGHT)

@@ -60,8 +60,8 @@ PAIR = '["100","200"]'
 SHAPES = {
     "exported record": lambda e: exported({"id": 1}, e),
     "exported record with schema": lambda e: exported(wrapped({"id": 1}), wrapped(e)),
-    "bare envelope": lambda e: e,
-    "bare envelope with schema": wrapped,
+    "bare value": lambda e: e,
+    "bare value with schema": wrapped,
 }
 
 
@@ -82,14 +82,6 @@ def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
             assert row["sequence"] == {"commit": commit, "position": 150 if op == "r" else 200}
 
 
-FLAT = {
-    "in a record": lambda row: exported({"id": 1}, row),
-    "in a record with schema": lambda row: exported(wrapped({"id": 1}), wrapped(row)),
-    "bare": lambda row: row,
-    "bare with schema": wrapped,
-}
-
-
 def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
     meta = {"__source_lsn": 200, "__source_snapshot": None}
     rows = [
@@ -101,7 +93,7 @@ def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
     ]
     wanted = [("c", False, (1, 200)), ("r", False, (0, 150)), ("d", True, (1, 200)), ("d", True, (0, 0))]
     wanted.append(("u", False, (100, 200)))
-    for name, shape in FLAT.items():
+    for name, shape in SHAPES.items():
         found = parsed(spark, [shape(row) for row in rows], side())
         told = [(r["op"], r["deleted"], tuple(r["sequence"].values())) for r in found]
         assert told == wanted, name
@@ -113,7 +105,7 @@ def test_columns_of_a_flattened_row_may_be_called_like_parts_of_an_envelope(spar
     names = ("status", "op", "before", "after", "source", "payload", "value", "key", "topic", "schema")
     spec = side(schema=", ".join(f"`{name}` STRING" for name in (*names, "id")))
     row = {"id": "1", **{name: f"my {name}" for name in names}, "__op": "u", "__source_lsn": 5}
-    shapes = [shape for name, shape in FLAT.items() if name != "bare"]
+    shapes = [shape for name, shape in SHAPES.items() if name != "bare value"]
     for found in parsed(spark, [shape(row) for shape in shapes], spec):
         assert found["kind"] == "event", found["reason"]
         assert {name: found["row"][name] for name in names} == {name: row[name] for name in names}

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
 ]
 
+RESULT = [PIPELINE, "resolved_join"]
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
 
@@ -54,24 +55,23 @@ class Browser:
 
     def sees(self, text: str) -> None:
         """Waits until a text is on the page."""
-        self.page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
+        self.page.get_by_text(text, exact=False).first.wait_for()
 
-    def materialise_new(self, partition: str) -> None:
-        """Adds a partition in the dialog of the whole graph, and launches it."""
-        from playwright.sync_api import TimeoutError as NotThere
-
+    def add_partition(self, partition: str) -> None:
+        """Adds a partition in the dialog of the whole graph, and closes it: whether it chooses what it added varies."""
         self.page.get_by_role("button", name="Materialize all").click()
         self.page.get_by_text("Add a partition").first.click()
         self.page.get_by_placeholder("name").fill(partition)
         self.page.get_by_role("button", name="Save").click()
-        launch = self.page.get_by_role("button", name="Launch 1 run")
-        try:
-            launch.click(timeout=15_000)
-        except NotThere:  # the dialog does not always choose what was just added; opened anew it does
-            self.page.screenshot(path=self.folder / "reopened.png")
-            self.page.reload()
-            self.page.get_by_role("button", name="Materialize all").click()
-            launch.click(timeout=30_000)
+        wait(lambda: self.served.dagster.partitions(RESULT) == [partition])
+        self.page.reload()
+
+    def materialise_all(self, screenshot: str) -> None:
+        """Launches all partitions in the dialog of the whole graph."""
+        self.page.get_by_role("button", name="Materialize all").click()
+        self.page.get_by_role("button", name="All", exact=True).click()
+        self.keep(screenshot)
+        self.page.get_by_role("button", name=re.compile("^Launch (backfill|1 run)$")).click()
 
     def keep(self, name: str) -> None:
         self.number += 1
@@ -89,6 +89,7 @@ def browser(served: Served, tmp_path: Path) -> Iterator[Browser]:
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
         page = chromium.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(120_000)
         yield Browser(page, served, folder)
         page.screenshot(path=folder / "last.png")
         chromium.close()
@@ -101,22 +102,20 @@ def finished(served: Served, number: int) -> None:
 
 
 def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
-    page, result = browser.page, [PIPELINE, "resolved_join"]
+    page = browser.page
     group = f"/locations/fk_pipeline.definitions/asset-groups/{PIPELINE}/lineage"
 
     browser.open(group)
     for stage in Stage:
         browser.sees(stage.value)
-    browser.materialise_new(BatchId(0).key)
+    browser.add_partition(BatchId(0).key)
+    browser.materialise_all("first")
     finished(served, 1)
 
     # The run has added the partitions of the other batches that have landed.
-    assert served.dagster.partitions(result) == [BatchId(batch).key for batch in range(3)]
+    assert served.dagster.partitions(RESULT) == [BatchId(batch).key for batch in range(3)]
     browser.open(group)
-    page.get_by_role("button", name="Materialize all").click()
-    page.get_by_role("button", name="All", exact=True).click()
-    browser.keep("backfill")
-    page.get_by_role("button", name=re.compile("^Launch (backfill|1 run)$")).click()
+    browser.materialise_all("backfill")
     wait(lambda: len(served.dagster.runs()) == 2)
     finished(served, 2)
     assert served.nothing_due()
@@ -132,7 +131,7 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     browser.keep("sensor")
     page.locator("input[type=checkbox]").first.dispatch_event("click")
 
-    green = served.dagster.checks(result)
+    green = served.dagster.checks(RESULT)
     assert {name for name, status in green.items() if status != "SUCCEEDED"} == {"rows_are_those_of_the_join"}
     browser.open(group)
     browser.sees("4 partitions")
@@ -151,8 +150,8 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     served.dagster.launch(CHECKS)
     wait(lambda: len(served.dagster.runs()) == 4)
     wait(lambda: served.dagster.runs()[0]["status"] in ENDED, 200)
-    assert served.dagster.checks(result)["no_stale_row"] == "FAILED"
+    assert served.dagster.checks(RESULT)["no_stale_row"] == "FAILED"
     browser.open(f"/assets/{PIPELINE}/resolved_join?view=checks&checkDetail=no_stale_row")
     browser.sees("1 row(s) violate it")
     browser.keep("red-check")
-    assert len(list(browser.folder.glob("[1-6]-*.png"))) == 6
+    assert len(list(browser.folder.glob("[1-7]-*.png"))) == 7
