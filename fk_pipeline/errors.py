@@ -61,6 +61,10 @@ class LandingError(FkPipelineError):
     """A landing file cannot be assigned to a batch or cannot be read any more."""
 
 
+class UnreadableFileError(LandingError):
+    """A snapshot cannot be read to its end: rows that are not read would be deleted. Other files are quarantined."""
+
+
 class BadRecordError(FkPipelineError):
     """`on_bad_record: fail` and a batch holds a record that cannot be applied. The batch stays due."""
 

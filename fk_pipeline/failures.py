@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fk_pipeline.errors import UnreadableFileError
+
 _BRANCH = re.compile(r"\s*\n\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
 """What delta-rs puts before a cause."""
 
@@ -17,6 +19,11 @@ def is_conflict(error: Exception) -> bool:
     """Somebody else committed to the table, or made it, in the meantime."""
     signs = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
     return type(error).__name__ == "CommitFailedError" or any(sign in str(error) for sign in signs)
+
+
+def is_of_a_file(error: Exception) -> bool:
+    """A file could not be read."""
+    return isinstance(error, UnreadableFileError) or "FAILED_READ_FILE" in str(error)
 
 
 def root_message(error: Exception) -> str:

@@ -7,8 +7,9 @@ of the other two;
 (c) the flattened row with `__op` or `__deleted` (`ExtractNewRecordState`), whose key columns come from the row.
 
 Order: `source.sequence` of PostgreSQL, the pair (last commit position, position); a snapshot read has no commit
-position and precedes everything. Without it, `source.lsn`, flattened with snapshot reads first; without either, the
-place in the landing files.
+position and precedes everything. Without it, `source.lsn`, flattened with snapshot reads first; of MySQL and MariaDB
+the binlog's file and position, of Oracle `commit_scn` and `scn`, of SQL Server `commit_lsn`; without any, the place in
+the landing files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.records import (
+    NO_OBJECT,
     PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
@@ -57,7 +59,6 @@ _NOT_SENT = ", ".join(
 class Debezium(JsonLines):
     """Reads all three shapes."""
 
-    name = "debezium"
     sequence_type = "STRUCT<commit: BIGINT, position: BIGINT>"
     has_holes = True
 
@@ -106,7 +107,10 @@ _ENVELOPE = "COALESCE({})".format(
 )
 """The envelope of a line, wherever its shape puts it; null for a tombstone line."""
 
-_FLAT_FIELDS = ("__op", "__deleted", "__source_sequence", "__source_lsn", "__source_snapshot")
+_POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
+"""The fields of `source` that the order is read from."""
+
+_FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _POSITIONS))
 
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
 
@@ -123,31 +127,51 @@ _IGNORED = (
 )
 
 
-def _pair(sequence: str, commit: str, lsn: str) -> str:
-    """SQL (STRUCT): (commit, position) from PostgreSQL's pair as text, else from what stands for each."""
-    pair = f"FROM_JSON({sequence}, 'ARRAY<STRING>')"
-    return (
-        f"STRUCT(COALESCE(TRY_CAST(GET({pair}, 0) AS BIGINT), {commit}) AS commit, "
-        f"COALESCE(TRY_CAST(GET({pair}, 1) AS BIGINT), TRY_CAST({lsn} AS BIGINT), 0L) AS position)"
-    )
+def _order(of: str, commit: str) -> str:
+    """SQL (STRUCT): (commit, position) from the fields of `source`; 0 where the source says nothing.
 
+    Args:
+        of: what stands before the name of a field.
+        commit: SQL of what stands for the commit where only PostgreSQL's position is known.
+    """
+    pair = f"FROM_JSON({of}sequence, 'ARRAY<STRING>')"
+    binlog = f"TRY_CAST(REGEXP_EXTRACT({of}file, '([0-9]+)$', 1) AS BIGINT)"
+    lsn = [f"CAST(CONV(SPLIT_PART({of}commit_lsn, ':', {i}), 16, 10) AS BIGINT)" for i in (1, 2, 3)]
+    commits = [
+        f"TRY_CAST(GET({pair}, 0) AS BIGINT)",
+        binlog,
+        f"TRY_CAST({of}commit_scn AS BIGINT)",
+        f"IF({of}commit_lsn RLIKE '{_SQL_SERVER}', SHIFTLEFT({lsn[0]}, 32) + {lsn[1]}, NULL)",
+        commit,
+    ]
+    positions = [
+        f"TRY_CAST(GET({pair}, 1) AS BIGINT)",
+        f"TRY_CAST({of}lsn AS BIGINT)",
+        f"TRY_CAST({of}pos AS BIGINT)",
+        f"TRY_CAST({of}scn AS BIGINT)",
+        f"IF({of}commit_lsn RLIKE '{_SQL_SERVER}', {lsn[2]}, NULL)",
+        "0L",
+    ]
+    return f"STRUCT(COALESCE({', '.join(commits)}) AS commit, COALESCE({', '.join(positions)}) AS position)"
+
+
+_SQL_SERVER = "^[0-7][0-9a-fA-F]{7}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}$"
+"""A log sequence number: virtual log file, block and slot."""
 
 _SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
-    _pair("_envelope.source.sequence", "0L", "_envelope.source.lsn"),
-    _pair(
-        "_flat.__source_sequence",
+    _order("_envelope.source.", "0L"),
+    _order(
+        "_flat.__source_",
         "IF(_flat.__source_sequence IS NOT NULL OR _flat.__source_lsn IS NULL OR op = 'r', 0L, 1L)",
-        "_flat.__source_lsn",
     ),
 )
-"""(commit, position); 0 where the source says nothing."""
 
 
 def _schema(side: SideSpec) -> str:
     """Every shape at once; a line fills the fields of its own. Of a flattened row only that it is one."""
-    image = struct_of_texts(side.columns)
+    image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _POSITIONS)
     envelope = (
-        f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<sequence: STRING, lsn: STRING>, "
+        f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<{source}>, "
         "__op: STRING, __deleted: STRING"
     )
     return (
@@ -202,7 +226,7 @@ def _renamed(side: SideSpec) -> str:
 def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRING): why a line cannot be applied; null when it can."""
     return (
-        "CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN 'not a JSON object that fits a change event' "
+        f"CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
         "WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN CONCAT('unknown op ', op) "
         "WHEN op = 't' THEN NULL "

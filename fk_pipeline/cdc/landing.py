@@ -14,20 +14,26 @@ from typing import Any, Protocol
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from fk_pipeline.cdc.own import own_format
+from fk_pipeline.cdc.table_versions import names_versions, new_versions
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.model import GLOB
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
-READER_VERSION = "2"
+READER_VERSION = "3"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
 
 JSON_LINES = (".jsonl", ".json", ".ndjson")
 """Endings of files with one JSON value per line; each also with `.gz`."""
 
-ENDINGS = {"parquet": (".parquet", ".parq")}
-"""Endings of the files of a format that is not written as JSON lines."""
+ENDINGS = {
+    "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+    "dms": (".csv", ".csv.gz", ".parquet"),
+    "parquet": (".parquet", ".parq"),
+}
+"""Endings of the files of a format that is not written as JSON lines; one of the user's may have `endings`."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,14 @@ def _is_data(path: str) -> bool:
 
 def is_of_format(path: str, side: SideSpec) -> bool:
     """Whether the format of the side reads files with this ending."""
-    return _stem(path, side) is not None
+    return names_versions(path) if side.format == "delta" else _stem(path, side) is not None
 
 
 def _stem(path: str, side: SideSpec) -> str | None:
     """The name of a file without its ending; None when the format of the side has no such files."""
     name, endings = path.rsplit("/", 1)[-1], ENDINGS.get(side.format)
+    if ":" in side.format:
+        endings = getattr(own_format(side.format), "endings", None)
     bare = name if endings else name.removesuffix(".gz")
     return next((bare.removesuffix(e) for e in endings or JSON_LINES if bare.endswith(e)), None)
 
@@ -112,8 +120,8 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         LandingError: the number has more than 8 digits, or `batch_by` does not match.
     """
     name = path.rsplit("/", 1)[-1]
-    if side.batch_by == "arrival":
-        return None
+    if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
+        return None  # a number in the name of a file of DMS is a time, or hexadecimal
     if side.batch_by is not None:
         match = re.search(side.batch_by, name)
         if match is None:
@@ -163,6 +171,9 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
+        if spec.side(side).format == "delta":
+            arrivals += [(side, file) for file in _new_versions(spec, side, ledger)]
+            continue
         found = zone.list(spec.landing(side))
         for file in found:
             if not is_of_format(file.path, spec.side(side)):
@@ -184,8 +195,20 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     if arrivals:
         taken = [*ledger.batches, *(f.batch for f in discovered)]
         batch = BatchId(max(taken) + 1 if taken else 0)
-        discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
+        discovered += [
+            LandedFile(spec.relative(f.path), side, batch, f.size, f.modified, f.modified)
+            if spec.side(side).format == "delta"
+            else _landed(f, spec.relative(f.path), side, batch, zone)
+            for side, f in arrivals
+        ]
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished))
+
+
+def _new_versions(spec: PipelineSpec, side: Side, ledger: Ledger) -> list[FoundFile]:
+    """The versions of a side's Delta table that came since the last look, as one file that nothing changes any more."""
+    known = [path for of, path in ledger.files if of is side]
+    found = new_versions(spec.landing(side), known)
+    return [] if found is None else [FoundFile(*found)]
 
 
 def _landed(file: FoundFile, path: str, side: Side, batch: BatchId, zone: LandingZone) -> LandedFile:

@@ -16,56 +16,29 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
-from fk_pipeline.cdc.records import (
-    ARRIVAL,
-    ARRIVAL_TYPE,
-    first_letter,
-    misfit,
-    missing_key,
-    operation_problem,
-    records,
-    typed_row,
-)
-from fk_pipeline.errors import LandingError
-from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
+from fk_pipeline.errors import LandingError, UnreadableFileError
+from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 
 KEYS_AT_ONCE = 1 << 20
 """Keys that are held in memory to see whether they ascend."""
 
+_PLACE = ("_metadata.file_path AS path", "CAST(0 AS BIGINT) AS block", "_metadata.row_index AS position")
 
-class Parquet:
+
+class Parquet(Columnar):
     """Reads one change per row."""
 
-    name = "parquet"
-    sequence_type = ARRIVAL_TYPE
-    has_holes = False
-
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The rows of the files.
-
-        Returns:
-            `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, and `value`, the row as it is or, when not all files have
-            the same columns, as JSON), `position` (its number in the file, from 0) and where its file lies.
+        """The rows of the files, as `parquet_rows` gives them.
 
         Raises:
-            LandingError: a file is no Parquet, or has timestamps that Spark does not read.
+            LandingError: a file has timestamps that Spark does not read.
+            UnreadableFileError: a file is no Parquet.
         """
-        alike: dict[str, list[str]] = {}
-        for path in paths:
-            alike.setdefault(_columns(path), []).append(path)
-        raw = "_raw" if len(alike) == 1 else "TO_JSON(_raw)"
-        parts = [_rows(session.read.parquet(*group), side, raw) for group in alike.values()]
-        return reduce(DataFrame.unionByName, parts)
-
-    def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
-        """One row per row; see `fk_pipeline.cdc.records`."""
-        place = [quote(name) for name in lines.columns]
-        return lines.selectExpr(
-            *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
-        ).selectExpr(*records(place, ARRIVAL))
+        return parquet_rows(session, paths, side, side.op_column)
 
     def has_keys_once(self, path: str, side: SideSpec) -> bool:
         """Whether the keys of a file, taken as they are, are one number or text each that is greater than the last."""
@@ -89,6 +62,35 @@ def _is_kept(stored: pa.DataType, declared: str) -> bool:
     return bool(pt.is_integer(stored)) if declared.upper() in INTEGERS else texts and declared.upper() == "STRING"
 
 
+def parquet_rows(
+    session: SparkSession, paths: Sequence[str], side: SideSpec, op_column: str | None, *, optional: bool = False
+) -> DataFrame:
+    """The rows of Parquet files, as lines.
+
+    Args:
+        session: a Spark session.
+        paths: the files.
+        side: declares the columns.
+        op_column: the column that says what a row does; None where each is written.
+        optional: files without that column are rows to write.
+
+    Returns:
+        What `as_lines` returns, the row in `value` as it is or, when not all files have the same columns, as JSON;
+        `position` is its number in the file, from 0.
+    """
+    alike: dict[str, list[str]] = {}
+    for path in paths:
+        alike.setdefault(_columns(path), []).append(path)
+    raw = "_raw" if len(alike) == 1 and not optional else "TO_JSON(_raw)"
+    parts = []
+    for group in alike.values():
+        stored = session.read.parquet(*group)
+        op = operation(op_column, stored.columns)
+        named = None if op == "NULL" and optional else op_column
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op if named else None, named=named))
+    return reduce(DataFrame.unionByName, parts)
+
+
 def _columns(path: str) -> str:
     """Names and types of the columns of a file, from its footer."""
     try:
@@ -96,7 +98,7 @@ def _columns(path: str) -> str:
             file = pq.ParquetFile(stream)
             names, columns = str(file.schema_arrow.remove_metadata()), list(file.schema)
     except (OSError, pa.ArrowException) as error:
-        raise LandingError(
+        raise UnreadableFileError(
             "the file cannot be read as Parquet",
             where=path,
             why=str(error).strip().splitlines()[0],
@@ -111,40 +113,3 @@ def _columns(path: str) -> str:
                 fix="write microseconds (pandas: to_parquet(..., coerce_timestamps='us'))",
             )
     return names
-
-
-def _rows(stored: DataFrame, side: SideSpec, raw: str) -> DataFrame:
-    """Rows of files with the same columns, as `Parquet.read` returns them.
-
-    A column of another type than declared is converted from its text, as a value of a JSON line is.
-    """
-    found = {field.name.lower(): field for field in stored.schema.fields}
-    values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
-    declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
-    wanted = stored.sparkSession.range(0).selectExpr(*declared).schema
-    texts, typed = {}, {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in values}
-    for name, value in values.items():
-        kind = found[name.lower()].dataType
-        if kind == wanted[name].dataType:
-            typed[name] = f"_raw.{value}"
-        elif isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
-            texts[name] = f"TO_JSON(_raw.{value})"
-        else:
-            texts[name] = f"CAST(_raw.{value} AS STRING)"
-    op = "'u'"
-    if side.op_column:
-        op = f"_raw.{quote(side.op_column)}" if side.op_column.lower() in found else "NULL"
-    problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
-    return (
-        stored.selectExpr(
-            f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw",
-            "_metadata.file_path AS path",
-            "CAST(0 AS BIGINT) AS block",
-            "_metadata.row_index AS position",
-        )
-        .selectExpr("*", f"{first_letter(op)} AS op", f"{typed_row(side, texts, typed)} AS row")
-        .selectExpr("*", "op IN ('d', 't') AS deleted")
-        .selectExpr(
-            f"STRUCT(op, deleted, row, {problem} AS _bad, {raw} AS value) AS value", "path", "block", "position"
-        )
-    )

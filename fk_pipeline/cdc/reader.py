@@ -3,54 +3,161 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.csv import Csv
 from fk_pipeline.cdc.debezium import Debezium
+from fk_pipeline.cdc.delta import Delta
+from fk_pipeline.cdc.dms import Dms
+from fk_pipeline.cdc.maxwell import Maxwell
+from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
-from fk_pipeline.cdc.records import Format
+from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
+from fk_pipeline.cdc.table_versions import is_whole, versions_of
+from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.tables.ledger import LandedFile
 
-_FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Parquet(), Rows())}
+_FORMATS: dict[str, Format] = {
+    "csv": Csv(),
+    "debezium": Debezium(),
+    "delta": Delta(),
+    "dms": Dms(),
+    "maxwell": Maxwell(),
+    "parquet": Parquet(),
+    "rows": Rows(),
+}
 
 
 def format_of(side: SideSpec) -> Format:
-    """The format that a side is written in."""
-    return _FORMATS[side.format]
+    """The format that a side is written in.
+
+    Raises:
+        PipelineFileError: it is one of the user's, and cannot be imported.
+    """
+    found: Format = _FORMATS.get(side.format) or own_format(side.format)
+    return found
 
 
-def read_lines(
-    session: SparkSession, files: Mapping[int, Sequence[LandedFile]], spec: PipelineSpec, side: Side
-) -> DataFrame:
-    """One row per line of the files.
+@dataclass(frozen=True)
+class Records:
+    """What the files of some batches hold.
+
+    Attributes:
+        lines: one row per line and unreadable tail: `file`, `block`, `position`.
+        parsed: the records, as `fk_pipeline.cdc.records` describes them.
+    """
+
+    lines: DataFrame
+    parsed: DataFrame
+
+
+def read_records(
+    session: SparkSession,
+    files: Mapping[int, Sequence[LandedFile]],
+    spec: PipelineSpec,
+    side: Side,
+    unreadable: Mapping[str, Unreadable],
+) -> Records:
+    """What is in the files; of a snapshot first the truncate that makes it the whole table.
 
     Args:
         session: a Spark session.
         files: per batch its files, in the order in which they count.
         spec: the pipeline; the paths are relative to its file.
         side: whose files they are.
-
-    Returns:
-        `value` (what the format of the side reads of a line) and its place: `batch`, `file`, `file_number`, `block`,
-        `position`.
+        unreadable: by path those that are not whole.
     """
+    side_spec = spec.side(side)
+    reads = format_of(side_spec)
     places = [
-        (spec.location(f.path), int(batch), number) for batch, group in files.items() for number, f in enumerate(group)
+        _Place(spec.location(f.path), int(batch), number)
+        for batch, group in files.items()
+        for number, f in enumerate(group)
     ]
-    lines = format_of(spec.side(side)).read(session, [path for path, _, _ in places], spec.side(side))
+    whole = [p for p in places if p.path not in unreadable or unreadable[p.path].readable is not None]
+    tails = [p for p in places if p.path in unreadable]
+    if whole:
+        lines = _lines(session, whole, {path: tail.readable or path for path, tail in unreadable.items()}, side_spec)
+        parsed = reads.parse(lines, side_spec)
+    else:
+        parsed = _nothing(session, side_spec)
+        lines = parsed
+    lines = lines.select("file", "block", "position")
+    if tails:
+        rows = [
+            (p.file, p.batch, p.number, _LAST_BLOCK, 0, unreadable[p.path].reason, unreadable[p.path].tail)
+            for p in tails
+        ]
+        broken = session.createDataFrame(rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
+        lines = lines.unionByName(broken.select("file", "block", "position"))
+        kept = broken if dict(parsed.dtypes)["value"] == "string" else broken.drop("value")
+        parsed = parsed.unionByName(kept, allowMissingColumns=True)
+    first = {p.batch: p for p in reversed(places)}.values()
+    snapshots = list(first) if side_spec.is_snapshot else [p for p in places if is_whole(p.path)]
+    if snapshots:
+        at = [(p.file, p.batch, -1, versions_of(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
+        before = session.createDataFrame(at, _PLACE).selectExpr(
+            "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
+        )
+        order = "STRUCT(block AS version, 0 AS written)" if side_spec.format == "delta" else ARRIVAL
+        parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
+    return Records(lines, parsed)
+
+
+_PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"
+_LAST_BLOCK = 1 << 62
+"""The block of an unreadable tail: it comes after all others of its file."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A file, and where it stands among those of its batch."""
+
+    path: str
+    batch: int
+    number: int
+
+    @property
+    def file(self) -> str:
+        """The path as records tell it."""
+        return _without_scheme(self.path)
+
+
+def _lines(session: SparkSession, places: list[_Place], read_from: Mapping[str, str], side: SideSpec) -> DataFrame:
+    """The lines of the files: `value`, and its place: `batch`, `file`, `file_number`, `block`, `position`."""
+    paths = [read_from.get(p.path, p.path) for p in places]
+    lines = format_of(side).read(session, paths, side)
     if len(places) == 1:
-        path, batch, number = places[0]
-        placed = {"file": F.lit(_without_scheme(path)), "batch": F.lit(batch), "file_number": F.lit(number)}
+        only = places[0]
+        placed = {"file": F.lit(only.file), "batch": F.lit(only.batch), "file_number": F.lit(only.number)}
         return lines.drop("path").withColumns(placed)
-    lines = lines.withColumn("file", _plain_path(F.col("path"))).drop("path")
-    values = ", ".join(f"({text(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
-    index = session.sql(f"SELECT * FROM VALUES {values} AS files(file, batch, file_number)")
-    return lines.join(F.broadcast(index), "file")
+    values = ", ".join(
+        f"({text(_without_scheme(path))}, {text(p.file)}, {p.batch}, {p.number})"
+        for path, p in zip(paths, places, strict=True)
+    )
+    index = session.sql(f"SELECT * FROM VALUES {values} AS files(_read, file, batch, file_number)")
+    lines = lines.withColumn("_read", _plain_path(F.col("path"))).drop("path")
+    return lines.join(F.broadcast(index), "_read").drop("_read")
+
+
+def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
+    """No records."""
+    reads = format_of(side)
+    row = ", ".join(f"{c.quoted}: {c.type}" for c in side.columns)
+    keys = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
+    lacking = f", holes ARRAY<STRING>, old_key STRUCT<{keys}>" if reads.has_holes else ""
+    return session.createDataFrame(
+        [],
+        f"value STRING, {_PLACE}, kind STRING, reason STRING, op STRING, deleted BOOLEAN, "
+        f"sequence {reads.sequence_type}, row STRUCT<{row}>{lacking}",
+    )
 
 
 def _without_scheme(path: str) -> str:

@@ -22,6 +22,7 @@ Formats are written in SQL text: one call each, where a tree of Column objects c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -35,17 +36,25 @@ ARRIVAL, ARRIVAL_TYPE = "STRUCT(batch AS arrival)", "STRUCT<arrival: INT>"
 """The order of a source that has none: SQL, and its type in DDL."""
 
 EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
+SNAPSHOT = "snapshot"
+"""The reason of a truncate that stands before a snapshot."""
+
 PARSE_OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
 """`from_json` puts a text that is no such object into the field `_corrupt`."""
+
+NOT_UTF8 = "bytes in Base64: "
+"""What stands before the bytes of a line that is not UTF-8."""
+
+NO_OBJECT = f"IF(STARTSWITH(value, '{NOT_UTF8}'), 'not UTF-8', 'not a JSON object')"
+"""SQL: why a line is not read."""
 
 TRIMMED = "TRIM(BOTH ' \\t\\r' FROM value)"
 """SQL: a line without white space around it; the lines of some writers end in a carriage return."""
 
 
 class Format(Protocol):
-    """One way to write changes as lines."""
+    """One way to write changes; one of the user's own is named as `module:Class` (`docs/reference/formats.md`)."""
 
-    name: str
     sequence_type: str
     """DDL of the order that the source gives its events; a struct, compared field by field."""
 
@@ -57,7 +66,7 @@ class Format(Protocol):
         ...
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """One row per line, as the table above says."""
+        """What is in the lines, as the table above says: one row per line, two where one changes a key."""
         ...
 
     def has_keys_once(self, path: str, side: SideSpec) -> bool:
@@ -75,9 +84,11 @@ class JsonLines:
         return False
 
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
-        """`value` is the line."""
+        """`value` is the line without a byte order mark; of one that is not UTF-8 its bytes in Base64."""
         return session.read.text(list(paths), lineSep="\n").select(
-            "value",
+            F.expr(f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))").alias(
+                "value"
+            ),
             F.col("_metadata.file_path").alias("path"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("position"),
@@ -113,13 +124,13 @@ def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str]
         texts: per column SQL of its value as text (STRING).
         typed: per column that needs no text SQL of its value, of the declared type.
     """
-    values = {c.name: _convert(texts[c.name], c) for c in side.columns if c.name in texts} | dict(typed or {})
+    values = {c.name: _convert(texts[c.name], c, side) for c in side.columns if c.name in texts} | dict(typed or {})
     return "STRUCT(" + ", ".join(f"{values[c.name]} AS {c.quoted}" for c in side.columns) + ")"
 
 
 def typed_key(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRUCT): the key columns made from texts; null where a text does not fit."""
-    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c)} AS {c.quoted}" for c in side.key_columns) + ")"
+    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c, side)} AS {c.quoted}" for c in side.key_columns) + ")"
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -144,19 +155,19 @@ def first_letter(operation: str) -> str:
     return f"LOWER(SUBSTRING(CAST({operation} AS STRING), 1, 1))"
 
 
-def operation_problem(side: SideSpec, misfit: str, missing_key: str) -> str:
+def operation_problem(named: str | None, misfit: str, missing_key: str) -> str:
     """SQL (STRING): what is wrong with a plain row, whose first letter of the operation is `op`; null when nothing is.
 
     Args:
-        side: whose row it is.
+        named: the column that names the operation; None where every row is one to write.
         misfit: SQL of the first value that does not fit.
         missing_key: SQL of the key column that is null.
     """
     problem = f"COALESCE(IF(deleted, NULL, {misfit}), {missing_key})"
-    if side.op_column is None:
+    if named is None:
         return problem
     return (
-        f"CASE WHEN op IS NULL THEN {text(f'no operation in {side.op_column}')} "
+        f"CASE WHEN op IS NULL THEN {text(f'no operation in {named}')} "
         "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN CONCAT('unknown operation ', op) "
         f"WHEN op = 't' THEN NULL ELSE {problem} END"
     )
@@ -182,8 +193,8 @@ def _base(column: Column) -> str:
     return column.type.upper().split("(")[0].split("<")[0].split(" ")[0]
 
 
-def _convert(value: str, column: Column) -> str:
-    base = _base(column)
+def _convert(value: str, column: Column, side: SideSpec) -> str:
+    base, how = _base(column), side.logical_type(column)
     if base == "STRING":
         return value
     if base in ("ARRAY", "MAP", "STRUCT"):
@@ -196,5 +207,49 @@ def _convert(value: str, column: Column) -> str:
         days = f"TRY_CAST({value} AS INT)"
         return f"COALESCE(DATE_FROM_UNIX_DATE({days}), TRY_CAST({value} AS DATE))"
     if base.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
-        return f"IF({value} RLIKE '^-?[0-9]+$', NULL, TRY_CAST({value} AS {column.type}))"
+        number = f"TRY_CAST({value} AS BIGINT)"
+        moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {column.type})"
+        return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, TRY_CAST({value} AS {column.type}))"
+    if base in ("DECIMAL", "DEC", "NUMERIC"):
+        scale = re.search(r",\s*(\d+)", column.type)
+        if how == "decimal_bytes":
+            return f"TRY_CAST({_unscaled(value, scale[1] if scale else '0')} AS {column.type})"
+        parts = f"FROM_JSON({value}, 'STRUCT<scale: INT, value: STRING>')"  # of any scale, as Debezium writes it
+        number = f"IF({value} LIKE '{{%', {_unscaled(f'{parts}.value', f'{parts}.scale')}, {value})"
+        return f"TRY_CAST({number} AS {column.type})"
+    if base in ("FLOAT", "REAL", "DOUBLE"):  # a number out of range would become infinite
+        number = f"TRY_CAST({value} AS {column.type})"
+        return f"IF(ABS({number}) = DOUBLE('Infinity') AND {value} RLIKE '[0-9]', NULL, {number})"
     return f"TRY_CAST({value} AS {column.type})"
+
+
+_MICROS = {
+    "epoch_seconds": "TRY_MULTIPLY({}, 1000000L)",
+    "epoch_millis": "TRY_MULTIPLY({}, 1000L)",
+    "epoch_micros": "{}",
+    "epoch_nanos": "CAST(FLOOR({} / 1000BD) AS BIGINT)",
+}
+"""SQL (BIGINT): microseconds since 1970 from such a number."""
+
+
+def _unscaled(value: str, scale: str) -> str:
+    """SQL (STRING): the number that two's complement bytes in Base64 (big-endian, at most 16) and a scale make."""
+    negative = "SUBSTRING(_hex, 1, 1) IN ('8', '9', 'A', 'B', 'C', 'D', 'E', 'F')"
+    # -x - 1 has the inverted bits of x; four words of 32 bits make the whole.
+    size = f"LPAD(IF({negative}, TRANSLATE(_hex, '0123456789ABCDEF', 'FEDCBA9876543210'), _hex), 32, '0')"
+    words = [f"CAST(CONV(SUBSTRING(_size, {1 + 8 * i}, 8), 16, 10) AS DECIMAL(38, 0))" for i in range(4)]
+    whole = f"IF({negative}, 1BD, 0BD)"
+    for i, word in enumerate(words):
+        whole = f"TRY_ADD(TRY_MULTIPLY({word}, CAST({2 ** (32 * (3 - i))}BD AS DECIMAL(38, 0))), {whole})"
+    digits = f"LPAD(CAST(_whole AS STRING), GREATEST(LENGTH(CAST(_whole AS STRING)), {scale} + 1), '0')"
+    point = f"CONCAT(LEFT(_digits, LENGTH(_digits) - {scale}), '.', RIGHT(_digits, {scale}))"
+    bound = [
+        ("_hex", f"HEX(TRY_TO_BINARY({value}, 'base64'))"),
+        ("_size", f"IF(LENGTH(_hex) BETWEEN 2 AND 32, {size}, NULL)"),
+        ("_whole", whole),
+        ("_digits", digits),
+    ]
+    made = f"CONCAT(IF({negative}, '-', ''), {point})"
+    for name, sql in reversed(bound):  # a name for what is used more than once
+        made = f"TRANSFORM(ARRAY({sql}), {name} -> {made})[0]"
+    return made

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
+    NO_OBJECT,
     PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
@@ -30,7 +31,6 @@ from fk_pipeline.spec.sql import text
 class Rows(JsonLines):
     """Reads one JSON object per line."""
 
-    name = "rows"
     sequence_type = ARRIVAL_TYPE
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
@@ -39,8 +39,8 @@ class Rows(JsonLines):
         schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
         op = first_letter(f"_record.{quote(side.op_column)}" if side.op_column else "'u'")
         texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
-        problem = operation_problem(side, misfit(side, texts, "row"), missing_key(side, "row"))
-        bad = f"IF(_record._corrupt IS NOT NULL, 'not a JSON object', {problem})"
+        problem = operation_problem(side.op_column, misfit(side, texts, "row"), missing_key(side, "row"))
+        bad = f"IF(_record._corrupt IS NOT NULL, {NO_OBJECT}, {problem})"
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.spec.model import FORMATS, LeftSpec, OwnSuites, PipelineSpec, Settings, SideSpec
+from fk_pipeline.spec.model import LeftSpec, OwnSuites, PipelineSpec, Settings, SideSpec
 
 _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): PipelineSpec,
@@ -110,8 +110,6 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
         message = f"{shown!r} is missing"
     elif kind == "extra_forbidden":
         message = f"unknown key {shown!r}{_suggestion(loc)}"
-    elif kind == "literal_error" and loc[-1] == "format":
-        message = f"{shown}: {got!r} is not a format that this version reads; it reads {', '.join(FORMATS)}"
     elif kind == "literal_error":
         message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
     elif kind == "string_pattern_mismatch":

@@ -36,8 +36,14 @@ from fk_pipeline.spec.sql import (
     quote,
 )
 
-FORMATS = ("debezium", "rows")
+FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
+
+PLAIN = ("csv", "parquet", "rows")
+"""Those of them whose records are rows, and know of operations only by a column."""
+
+OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A format of the user's: `module:Class`."""
 
 
 GLOB = re.compile(r"[*?\[]")
@@ -64,16 +70,45 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
+class CsvSpec(_Frozen):
+    """How CSV files are written; without a header the columns are those of the schema, in its order."""
+
+    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    header: bool | None = None
+    null_text: str = ""
+    """A text that stands for null, as an empty field without quotes does."""
+
+
+LogicalType = Literal["decimal_bytes", "epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos"]
+
+
 class SideSpec(_Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
     path: str = Field(min_length=1)
-    format: Literal["debezium", "parquet", "rows"] = "debezium"
+    format: str = "debezium"
     schema_: str = Field(alias="schema", min_length=1)
     key: StringList
     sequence_by: str | None = None
     batch_by: str | None = None
     op_column: str | None = None
+    contents: Literal["changes", "snapshot"] = "changes"
+    csv: CsvSpec = Field(default_factory=CsvSpec)
+    logical_types: dict[str, LogicalType] = Field(default_factory=dict)
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in FORMATS and not OWN_FORMAT.fullmatch(value):
+            raise _problem(
+                f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
+            )
+        return value
+
+    @property
+    def is_snapshot(self) -> bool:
+        """What a batch brings of the side is the whole table."""
+        return self.contents == "snapshot"
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -117,11 +152,35 @@ class SideSpec(_Frozen):
                 re.compile(self.batch_by)
             except re.error as error:
                 raise _problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
-        if self.op_column is not None and self.format == "debezium":
-            raise _problem(
-                "op_column goes with plain rows (rows, parquet); other formats name the operation", "op_column"
-            )
         return self
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> SideSpec:
+        plain = self.format in PLAIN or ":" in self.format
+        if self.op_column is not None and not plain:
+            raise _problem(
+                f"op_column goes with plain rows ({', '.join(PLAIN)}); other formats name the operation", "op_column"
+            )
+        if self.is_snapshot and (not plain or self.op_column is not None or self.sequence_by is not None):
+            raise _problem(
+                f"a snapshot is plain rows ({', '.join(PLAIN)}) without op_column and sequence_by: "
+                "it replaces the table, and counts from its batch on",
+                "contents",
+            )
+        if self.format == "delta" and self.batch_by is not None:
+            raise _problem("batch_by goes with files; what a look at a Delta table finds is one batch", "batch_by")
+        for name, how in self.logical_types.items():
+            column, wanted = self.column(name), "DECIMAL" if how == "decimal_bytes" else "TIMESTAMP"
+            if column is None:
+                have = ", ".join(c.name for c in self.columns)
+                raise _problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)
+            if not column.type.upper().startswith(wanted):
+                raise _problem(f"{how} is read into {wanted}; {name!r} is {column.type}", "logical_types", name)
+        return self
+
+    def logical_type(self, column: Column) -> LogicalType | None:
+        """How the source writes the values of a column, where text alone does not tell."""
+        return next((how for name, how in self.logical_types.items() if name.lower() == column.name.lower()), None)
 
 
 def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:

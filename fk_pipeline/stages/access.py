@@ -39,7 +39,7 @@ class StageTables:
     """
 
     careful = False
-    """Rows on which an expression of the pipeline file fails are quarantined, not a reason to stop."""
+    """Rows on which an expression of the pipeline file fails, and what cannot be read of a file, are quarantined."""
 
     def __init__(
         self,

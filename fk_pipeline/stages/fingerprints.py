@@ -9,7 +9,7 @@ from enum import StrEnum
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side, Stage, downstream
 from fk_pipeline.protocol.hashing import HASH_VERSION
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
@@ -44,9 +44,17 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         side_spec = spec.side(side)
         parts[f"{side}.schema"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
         parts[f"{side}.key"] = ", ".join(side_spec.key)
-        parts[f"{side}.format"] = f"{side_spec.format} {side_spec.op_column or ''}".strip()
+        parts[f"{side}.format"] = _format(side_spec)
         parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
     return parts
+
+
+def _format(side: SideSpec) -> str:
+    """How the files of a side are read; what is as by default is left out."""
+    said = side.model_dump(include={"contents", "csv", "logical_types"}, exclude_defaults=True)
+    return " ".join(
+        [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
+    )
 
 
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:

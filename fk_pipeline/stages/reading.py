@@ -8,9 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
-from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
-from fk_pipeline.errors import LandingError, StageError, UnsupportedEventError
+from fk_pipeline.cdc.reader import format_of, line_numbers, read_records
+from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
+from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
+from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
@@ -24,7 +25,10 @@ from fk_pipeline.tables.settings import SMALL_BYTES
 
 
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
-    """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates."""
+    """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates.
+
+    The truncate that stands before a snapshot was not read.
+    """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
     for (kind, why, last, deleted, holed), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
@@ -35,6 +39,8 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
             added["tombstones"] = number
         if last and holed:
             added["holes"] = number
+        if why == SNAPSHOT:
+            added = {"truncates": number, "rows" if last else "superseded": number, "snapshots": number}
         for key, value in added.items():
             counts[key] = counts.get(key, 0) + value
 
@@ -49,7 +55,19 @@ class ChangelogWork(StageTables):
     notes: list[str]
     """What a person should know."""
 
+    @property
+    def _readable(self) -> str:
+        """Where the whole lines of files that break off lie while the stage reads them."""
+        return f"{self.warehouse.home}/readable/{self.stage}"
+
     def _changelog(self, side: Side) -> Counts:
+        try:
+            return self._read_changelog(side)
+        finally:
+            if self.careful:
+                forget(self._readable)
+
+    def _read_changelog(self, side: Side) -> Counts:
         if not self.ledger.reads_landing:
             outcomes = (INSERTED, APPLIED, SILENT, LATE)
             stored = {int(b): self.ledger.state(self.stage, b).counts for b in self.known}
@@ -68,10 +86,11 @@ class ChangelogWork(StageTables):
                 self._reopen(side)
             return counts
         side_spec = self.spec.side(side)
-        lines = read_lines(self.warehouse.session, files, self.spec, side)
-        records = self._records(format_of(side_spec).parse(lines, side_spec), side)
+        unreadable = self._unreadable(files, side) if self.careful else {}
+        read = read_records(self.warehouse.session, files, self.spec, side, unreadable)
+        records = self._records(read.parsed, side)
         landed = sum(file.size for group in files.values() for file in group)
-        found = None if landed <= SMALL_BYTES else self._survey(lines, files, side)
+        found = None if landed <= SMALL_BYTES or unreadable else self._survey(read.parsed, files, side)
         if found is not None:
             records = mark_only(records)
         else:
@@ -82,7 +101,7 @@ class ChangelogWork(StageTables):
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
         self._refuse_truncates(records, counts, side)
-        bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
+        bad = line_numbers(read.lines, records.where(F.col("kind") == BAD)).select(
             F.col("batch").alias(s.BATCH),
             F.col("file").alias(s.FILE),
             F.col("line").alias(s.LINE),
@@ -170,14 +189,37 @@ class ChangelogWork(StageTables):
         again = changed(kept.frame, self._search(kept.frame, side, truncated), side_spec)
         self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
 
+    def _unreadable(self, files: Mapping[int, Sequence[LandedFile]], side: Side) -> dict[str, Unreadable]:
+        """The files that cannot be read to their end.
+
+        Raises:
+            UnreadableFileError: they are a snapshot, of which what is not read would be deleted.
+        """
+        if self.spec.side(side).format == "delta":
+            return {}
+        paths = [self.spec.location(file.path) for group in files.values() for file in group]
+        looked = {path: look_into(path, self._readable) for path in paths}
+        found = {path: broken for path, broken in looked.items() if broken is not None}
+        if found and self.spec.side(side).is_snapshot:
+            path, broken = next(iter(found.items()))
+            raise UnreadableFileError(
+                f"the snapshot is {broken.reason}",
+                where=path,
+                why="rows that are not read would be deleted; nothing of the batch was applied",
+                fix="replace the file by a whole one",
+            )
+        return found
+
     def _records(self, parsed: DataFrame, side: Side) -> DataFrame:
         """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""
         records = evaluate(parsed, self.spec, side, self.careful)
         holed = F.col("holes").isNotNull() if format_of(self.spec.side(side)).has_holes else F.lit(False)
-        return records.withColumns({"why": F.when(F.col("kind") == IGNORED, F.col("reason")), "holed": holed})
+        return records.withColumns(
+            {"why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")), "holed": holed}
+        )
 
     def _survey(
-        self, lines: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
+        self, parsed: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side
     ) -> dict[int, dict[tuple[Any, ...], int]] | None:
         """Per batch what `Materialised.counts` counts, from the key columns alone; None unless every key is there once.
 
@@ -185,7 +227,7 @@ class ChangelogWork(StageTables):
         """
         side_spec = self.spec.side(side)
         reads = format_of(side_spec)
-        records = self._records(reads.parse(lines, side_spec).withColumn("value", F.lit(None).cast("string")), side)
+        records = self._records(parsed.withColumn("value", F.lit(None).cast("string")), side)
         groups = records.groupBy("batch", "kind", "why", "deleted", "holed").count().collect()
         if any(row["kind"] == TRUNCATE or row["holed"] for row in groups):
             return None
@@ -208,6 +250,8 @@ class ChangelogWork(StageTables):
         """A vanished file changes nothing: the stored partition of its batch stays and serves backfills."""
         wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
         if not wanted:
+            return
+        if self.spec.side(side).format == "delta":  # its versions are where they were, or Spark says what is gone
             return
         there = {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(side))}
         for path, batch in sorted(wanted.items()):

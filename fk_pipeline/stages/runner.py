@@ -144,7 +144,7 @@ class Runner:
 
     @staticmethod
     def _with_second_tries(work: StageWork) -> Counts:
-        """The work; all of it again after a conflict, and with care after a row that an expression fails on."""
+        """The work; all of it again after a conflict, and with care after a row or a file that it fails on."""
         conflicts = 0
         while True:
             try:
@@ -152,7 +152,7 @@ class Runner:
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1
-                elif is_from_spark(error) and work.may_meet_bad_rows and not work.careful:
+                elif not work.careful and work.may_be_mended(error):
                     work.careful = True
                 else:
                     raise

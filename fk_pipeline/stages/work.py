@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
@@ -64,6 +65,10 @@ class StageWork(ChangelogWork):
     After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
     there was nothing to do), and `notes` what a person should know.
     """
+
+    def may_be_mended(self, error: Exception) -> bool:
+        """Whether the work may succeed after an error, with care."""
+        return is_of_a_file(error) or (is_from_spark(error) and self.may_meet_bad_rows)
 
     @property
     def may_meet_bad_rows(self) -> bool:

@@ -1,0 +1,104 @@
+"""Rows of files that have columns: what Parquet, CSV and Delta have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from fk_pipeline.cdc.records import (
+    ARRIVAL,
+    ARRIVAL_TYPE,
+    first_letter,
+    misfit,
+    missing_key,
+    operation_problem,
+    records,
+    typed_row,
+)
+from fk_pipeline.spec import SideSpec, quote
+
+WRITTEN = "'u'"
+"""SQL: what a row does where nothing says it."""
+
+
+class Columnar:
+    """One change per row; `read` makes lines of `as_lines`."""
+
+    sequence_type = ARRIVAL_TYPE
+    sequence = ARRIVAL
+    """SQL of a row's order."""
+    has_holes = False
+
+    def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
+        """One row per row; see `fk_pipeline.cdc.records`."""
+        place = [quote(name) for name in lines.columns]
+        return lines.selectExpr(
+            *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
+        ).selectExpr(*records(place, self.sequence))
+
+    def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
+        """That takes reading them."""
+        return False
+
+
+def as_lines(
+    stored: DataFrame,
+    side: SideSpec,
+    raw: str,
+    place: Sequence[str],
+    *,
+    op: str | None = None,
+    named: str | None = None,
+    bad: str = "NULL",
+) -> DataFrame:
+    """Rows of files with the same columns, as a format's `read` returns them.
+
+    A column of another type than declared is converted from its text, as a value of a JSON line is.
+
+    Args:
+        stored: the rows as they are.
+        side: declares the columns.
+        raw: SQL of what the quarantine keeps of a row, `_raw`.
+        place: SQL of `path`, `block` and `position`.
+        op: SQL over `_raw` of the word that says what a row does; default: each row is written.
+        named: the column that the word is from; None if there is always one.
+        bad: SQL over `_raw` of why a row cannot be read at all.
+
+    Returns:
+        `value` (STRUCT: `op`, `deleted`, `row`, `_bad` and `value`, what `raw` is) and the place.
+    """
+    found = {field.name.lower(): field for field in stored.schema.fields}
+    values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
+    declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
+    wanted = stored.sparkSession.range(0).selectExpr(*declared).schema
+    texts, typed = {}, {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in values}
+    for name, value in values.items():
+        kind = found[name.lower()].dataType
+        if kind == wanted[name].dataType:
+            typed[name] = f"_raw.{value}"
+        elif isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
+            texts[name] = f"TO_JSON(_raw.{value})"
+        else:
+            texts[name] = f"CAST(_raw.{value} AS STRING)"
+    problem = operation_problem(named, misfit(side, texts, "row"), missing_key(side, "row"))
+    return (
+        stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
+        .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")
+        .selectExpr("*", "op IN ('d', 't') AS deleted")
+        .selectExpr(
+            f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, {raw} AS value) AS value",
+            "path",
+            "block",
+            "position",
+        )
+    )
+
+
+def operation(column: str | None, columns: Sequence[str]) -> str | None:
+    """SQL over `_raw` of the word in the column that says what a row does; None where no column does."""
+    if column is None:
+        return None
+    there = next((name for name in columns if name.lower() == column.lower()), None)
+    return "NULL" if there is None else f"_raw.{quote(there)}"

@@ -1,0 +1,42 @@
+"""A Delta table as the source: what a look at it finds is a range of its versions (`docs/reference/delta.md`).
+
+The first look, and every look at a table without a change feed, takes the whole table as it is: a truncate and inserts
+at one version. Later looks take the changes since. Order: the version of the commit; within one, what is written comes
+after what is removed, so an update that changes the key removes the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fk_pipeline.cdc.columnar import Columnar, as_lines
+from fk_pipeline.cdc.table_versions import versions_of
+from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.sql import text
+
+_OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
+
+
+class Delta(Columnar):
+    """Reads one change per row."""
+
+    sequence_type = "STRUCT<version: BIGINT, written: INT>"
+    sequence = "STRUCT(block AS version, IF(deleted, 0, 1) AS written)"
+
+    def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
+        """The rows of the ranges; `block` is the version that a row was committed in."""
+        parts = []
+        for path in paths:
+            table, first, last = versions_of(path)
+            reader = session.read.format("delta")
+            if first is None:
+                stored, op, version = reader.option("versionAsOf", last).load(table), "'r'", f"{last}L"
+            else:
+                changes = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
+                stored, op, version = reader.options(**changes).load(table), _OP, "_commit_version"
+            place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")
+            parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op))
+        return reduce(DataFrame.unionByName, parts)

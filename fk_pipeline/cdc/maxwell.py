@@ -1,0 +1,84 @@
+"""Rows of MySQL as Maxwell's daemon writes them, one JSON object per line (`docs/reference/maxwell.md`).
+
+`insert`, `bootstrap-insert` and `update` write the row in `data`, `delete` removes it; an update that changes the key
+also removes the row with the key in `old`. Order: `position` (binlog file and offset), then `xoffset`; without it the
+number in `gtid`; without either, the place in the landing files.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from fk_pipeline.cdc.records import (
+    NO_OBJECT,
+    PARSE_OPTIONS,
+    TRIMMED,
+    JsonLines,
+    misfit,
+    missing_key,
+    records,
+    struct_of_texts,
+    typed_row,
+)
+from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.sql import text
+
+_OPS = "MAP('insert', 'c', 'bootstrap-insert', 'r', 'update', 'u', 'delete', 'd')"
+_WITHOUT_ROW = (
+    "bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop", "table-rename",
+    "database-create", "database-alter", "database-drop",
+)  # fmt: skip
+_SEQUENCE = (
+    "STRUCT(COALESCE(TRY_CAST(REGEXP_EXTRACT(_record.position, '([0-9]+):[0-9]+$', 1) AS BIGINT), 0L) AS file, "
+    "COALESCE(TRY_CAST(SPLIT_PART(_record.position, ':', -1) AS BIGINT), "
+    "TRY_CAST(REGEXP_EXTRACT(_record.gtid, '([0-9]+)$', 1) AS BIGINT), 0L) AS position, "
+    "COALESCE(TRY_CAST(_record.xoffset AS BIGINT), 0L) AS offset)"
+)
+
+
+class Maxwell(JsonLines):
+    """Reads one JSON object per line."""
+
+    sequence_type = "STRUCT<file: BIGINT, position: BIGINT, offset: BIGINT>"
+
+    def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
+        """One row per line, two where an update changes the key; see `fk_pipeline.cdc.records`."""
+        row = struct_of_texts(side.columns)
+        schema = text(
+            f"STRUCT<type: STRING, position: STRING, gtid: STRING, xoffset: STRING, data: {row}, old: {row}, "
+            "_corrupt: STRING>"
+        )
+        keys = {c.name for c in side.key_columns}
+        texts = {c.name: f"_record.data.{c.quoted}" for c in side.columns}
+        before = {
+            c.name: f"IF(_before, COALESCE(_record.old.{c.quoted}, {texts[c.name]}), {texts[c.name]})"
+            for c in side.key_columns
+        }
+        renamed = " OR ".join(
+            f"COALESCE(_record.old.{c.quoted} <> {texts[c.name]}, FALSE)" for c in side.columns if c.name in keys
+        )
+        texts |= before
+        without_row = ", ".join(map(text, _WITHOUT_ROW))
+        bad = (
+            f"CASE WHEN _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
+            "WHEN _record.type IS NULL THEN 'not a row of Maxwell: it has no type' "
+            "WHEN op IS NULL THEN CONCAT('unknown type ', SUBSTRING(_record.type, 1, 80)) "
+            "WHEN _record.data IS NULL THEN CONCAT('type ', _record.type, ' without data') "
+            f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
+        )
+        ignored = (
+            f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
+            f"WHEN _record.type IN ({without_row}) THEN 'no row' END"
+        )
+        place = [f"`{name}`" for name in lines.columns]
+        return (
+            lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
+            .selectExpr(
+                "*",
+                f"EXPLODE(IF(_record.type = 'update' AND ({renamed}), ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before",
+            )
+            .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
+            .selectExpr("*", "op = 'd' AS deleted", f"{typed_row(side, texts)} AS row")
+            .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")
+            .selectExpr(*records(place, _SEQUENCE))
+        )

@@ -1,0 +1,35 @@
+"""Formats of the user's own: a class somewhere on the import path, named in the pipeline file as `module:Class`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from fk_pipeline.errors import PipelineFileError
+
+NEEDED = ("sequence_type", "has_holes", "read", "parse", "has_keys_once")
+"""What a format has to have (`fk_pipeline.cdc.records.Format`)."""
+
+
+@functools.cache
+def own_format(name: str) -> Any:
+    """An instance of the class.
+
+    Raises:
+        PipelineFileError: there is no such class, it cannot be made without arguments, or it is no format.
+    """
+    module, _, kind = name.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), kind)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise PipelineFileError(
+            f"format {name!r} cannot be used: {error}",
+            fix="install the package that has the module where this command and Dagster run, or correct the name",
+        ) from error
+    lacking = [part for part in NEEDED if not hasattr(made, part)]
+    if lacking:
+        raise PipelineFileError(
+            f"format {name!r} has no {', '.join(lacking)}", fix="see docs/reference/formats.md for what a format has"
+        )
+    return made

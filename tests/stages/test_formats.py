@@ -1,0 +1,188 @@
+"""Pipelines over formats whose files are more than their lines: snapshots, Delta tables, files that break off."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.errors import LandingError, PipelineFileError, StageError
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+
+pytestmark = pytest.mark.spark
+
+LEFT = "schema: 'id INT, fk STRING, v STRING', key: id, foreign_key: fk"
+RIGHT = "schema: 'k STRING, name STRING', key: k"
+
+
+class Made:
+    """A pipeline whose sides are said by a few words of YAML, and its result as text."""
+
+    def __init__(self, folder: Path, spark: SparkSession, left: str, right: str) -> None:
+        self.folder, self.spark = folder, spark
+        file = folder / "pipeline.yaml"
+        file.write_text(
+            f"name: made\njoin: left\nleft: {{path: left, {LEFT}, {left}}}\nright: {{path: right, {RIGHT}, {right}}}\n"
+            "select: [id, v, name]\n"
+        )
+        self.pipeline = Pipeline(load_spec(file), spark)
+
+    def land(self, side: str, name: str, content: str | bytes) -> None:
+        path = self.folder / side / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def run(self) -> dict[str, dict[int, dict[str, int]]]:
+        """Runs what is due; the counts per stage and batch."""
+        found: dict[str, dict[int, dict[str, int]]] = {}
+        for run in self.pipeline.run():
+            found.setdefault(run.stage.value, {}).update(run.counts)
+        report = self.pipeline.verify()
+        assert (report.ok, report.due) == (True, 0)
+        return found
+
+    def result(self) -> list[str]:
+        """The rows, as `id v name`."""
+        rows = self.pipeline.table("resolved_join").select("id", "v", "name").collect()
+        return sorted(" ".join(str(value) for value in row) for row in rows)
+
+
+@pytest.fixture
+def made(tmp_path: Path, spark: SparkSession) -> Callable[[str, str], Made]:
+    return lambda left, right: Made(tmp_path, spark, left, right)
+
+
+def test_a_snapshot_replaces_the_table_whenever_it_comes(made: Callable[[str, str], Made]) -> None:
+    its = made("format: csv, contents: snapshot", "format: rows, contents: snapshot")
+    its.land("left", "0.csv", "id,fk,v\n1,a,x\n2,b,y\n")
+    its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n{"k": "b", "name": "B"}\n')
+    counts = its.run()
+    assert counts["left_changelog"][0] == {"read": 2, "events": 2, "rows": 3, "truncates": 1, "snapshots": 1}
+    assert its.result() == ["1 x A", "2 y B"]
+    its.land("left", "2.csv", "id,fk,v\n2,a,y2\n3,a,z\n")
+    its.land("right", "2.jsonl", '{"k": "a", "name": "A2"}\n')
+    its.run()
+    assert its.result() == ["2 y2 A2", "3 z A2"]
+    its.land("left", "1.csv", "id,fk,v\n1,a,late\n7,a,late\n")
+    its.land("right", "1.jsonl", "")
+    its.run()
+    assert its.result() == ["2 y2 A2", "3 z A2"]
+    its.land("right", "3.jsonl", "")
+    its.run()
+    assert its.result() == ["2 y2 None", "3 z None"]
+
+
+def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], Made]) -> None:
+    its = made("format: csv, contents: snapshot", "format: rows")
+    its.land("left", "0.csv.gz", gzip.compress(b"id,fk,v\n1,a,x\n2,b,y\n"))
+    its.run()
+    its.land("left", "1.csv.gz", gzip.compress(b"id,fk,v\n1,a,x\n2,b,y\n" * 100)[:-20])
+    with pytest.raises(LandingError, match="the snapshot is unreadable from byte"):
+        its.pipeline.run()
+    assert its.result() == ["1 x None", "2 y None"]
+    its.land("left", "1.csv.gz", gzip.compress(b"id,fk,v\n3,a,x\n"))
+    its.run()
+    assert its.result() == ["3 x None"]
+
+
+def test_the_tail_of_a_file_that_breaks_off_is_one_quarantined_record(made: Callable[[str, str], Made]) -> None:
+    its = made("format: rows", "format: rows")
+    whole = gzip.compress("".join(json.dumps({"id": i, "fk": "a", "v": "x" * i}) + "\n" for i in range(300)).encode())
+    its.land("left", "0.jsonl.gz", whole[: len(whole) // 2])
+    its.land("left", "1.jsonl.gz", "no gzip at all")
+    its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n')
+    counts = its.run()["left_changelog"]
+    read = counts[0]["rows"]
+    assert 10 < read < 300
+    assert counts[0] == {"read": read + 1, "events": read, "rows": read, "quarantined": 1}
+    assert counts[1] == {"read": 1, "rows": 0, "quarantined": 1}
+    bad = its.pipeline.table("quarantine").orderBy("_fk_batch").collect()
+    assert [row["_fk_line"] for row in bad] == [read + 1, 1]
+    assert bad[0]["_fk_reason"].startswith(f"unreadable from byte {len(whole) // 2}: ")
+    assert bad[0]["_fk_raw"].startswith('{"id": ')
+    assert not list((its.folder / "warehouse" / "made" / "readable").glob("*"))
+    its.land("left", "0.jsonl.gz", whole)
+    assert its.run()["left_changelog"][0]["rows"] == 300
+    assert its.pipeline.table("quarantine").count() == 1
+
+
+def commit(its: Made, *statements: str) -> None:
+    for statement in statements:
+        its.spark.sql(
+            statement.replace("LEFT", f"delta.`{its.folder}/left`").replace("RIGHT", f"delta.`{its.folder}/right`")
+        )
+
+
+def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: delta")
+    assert its.run() == {}
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    commit(
+        its,
+        f"CREATE TABLE LEFT (id INT, fk STRING, v STRING, block INT) USING delta {feed}",
+        "CREATE TABLE RIGHT (k STRING, name STRING) USING delta",
+        "INSERT INTO LEFT VALUES (1, 'a', 'x', 0), (2, 'b', 'y', 0), (3, 'a', 'z', 0)",
+        "INSERT INTO RIGHT VALUES ('a', 'A'), ('b', 'B')",
+    )
+    counts = its.run()
+    assert counts["left_changelog"][0] == {"read": 3, "events": 3, "rows": 4, "truncates": 1, "snapshots": 1}
+    assert its.result() == ["1 x A", "2 y B", "3 z A"]
+    assert its.pipeline.run() == []
+    commit(
+        its,
+        "UPDATE LEFT SET v = 'x2' WHERE id = 1",
+        "UPDATE LEFT SET id = 4 WHERE id = 3",
+        "DELETE FROM LEFT WHERE id = 2",
+        "INSERT INTO LEFT VALUES (2, 'b', 'again', 0), (5, null, 'w', 0)",
+        "DELETE FROM RIGHT WHERE k = 'b'",
+    )
+    counts = its.run()
+    assert counts["left_changelog"][1] == {"read": 7, "events": 7, "rows": 5, "superseded": 2, "tombstones": 1}
+    assert its.result() == ["1 x2 A", "2 again None", "4 z A", "5 w None"]
+    its.pipeline.rebuild("landing")
+    assert its.result() == ["1 x2 A", "2 again None", "4 z A", "5 w None"]
+    commit(its, "DELETE FROM RIGHT", "INSERT INTO RIGHT VALUES ('b', 'B2')")
+    its.run()
+    assert its.result() == ["1 x2 None", "2 again B2", "4 z None", "5 w None"]
+
+
+def test_a_delta_table_that_went_back_is_refused(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: rows")
+    commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
+    its.run()
+    shutil.rmtree(its.folder / "left")
+    commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta")
+    with pytest.raises(LandingError, match="is at version 0, and was at version 1 before"):
+        its.pipeline.run()
+
+
+def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -> None:
+    for left, problem in [
+        ("format: debezium, contents: snapshot", "a snapshot is plain rows"),
+        ("format: rows, op_column: op, contents: snapshot", "a snapshot is plain rows"),
+        ("format: delta, batch_by: arrival", "batch_by goes with files"),
+        ("format: maxwell, op_column: op", "op_column goes with plain rows"),
+        ("format: rows, logical_types: {v: epoch_millis}", "epoch_millis is read into TIMESTAMP; 'v' is STRING"),
+        ("format: rows, logical_types: {w: epoch_millis}", "column 'w' is not in the schema"),
+        ("format: csv, csv: {delimiter: ab}", "left.csv.delimiter: "),
+        ("format: avro", "'avro' is not a format that this version reads"),
+    ]:
+        with pytest.raises(PipelineFileError, match=problem):
+            made(left, "format: rows")
+
+
+def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: rows")
+    commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
+    its.pipeline.discover()
+    for file in (its.folder / "left").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(StageError):
+        its.pipeline.run()
+    assert its.pipeline.ledger().due("left_changelog") == [0]
