@@ -41,6 +41,7 @@ class Parquet:
 
     name = "parquet"
     sequence_type = ARRIVAL_TYPE
+    is_text = False
     has_holes = False
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:

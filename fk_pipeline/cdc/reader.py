@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,6 +18,8 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.tables.ledger import LandedFile
 
 _FORMATS: dict[str, Format] = {f.name: f for f in (Debezium(), Parquet(), Rows())}
+
+CORRECTED = "corrected"
 
 
 def format_of(side: SideSpec) -> Format:
@@ -51,6 +54,33 @@ def read_lines(
     values = ", ".join(f"({text(_without_scheme(path))}, {batch}, {number})" for path, batch, number in places)
     index = session.sql(f"SELECT * FROM VALUES {values} AS files(file, batch, file_number)")
     return lines.join(F.broadcast(index), "file")
+
+
+def line_digest(text: Column) -> Column:
+    """What corrections know a line by: `fk_pipeline.tables.corrections.digest`, of the line as it is shown."""
+    return F.sha2(F.make_valid_utf8(text).cast("binary"), 256)
+
+
+def corrected(lines: DataFrame, texts: Mapping[str, Mapping[str, str]], spec: PipelineSpec) -> DataFrame:
+    """Lines with corrected texts in place of their own.
+
+    Args:
+        lines: what `read_lines` returns, of a format whose lines are texts.
+        texts: per file, by digest of a line, its text.
+        spec: the pipeline; the paths are relative to its file.
+
+    Returns:
+        `lines`, each in its place, and `corrected`: whether its text is another.
+    """
+    rows = [
+        {"file": _without_scheme(spec.location(path)), "_digest": digest, "_text": text}
+        for path, found in texts.items()
+        for digest, text in found.items()
+    ]
+    known = F.broadcast(lines.sparkSession.createDataFrame(pa.Table.from_pylist(rows)))
+    found = lines.withColumn("_digest", line_digest(F.col("value"))).join(known, ["file", "_digest"], "left")
+    read_as = {"value": F.coalesce("_text", "value"), CORRECTED: F.col("_text").isNotNull()}
+    return found.withColumns(read_as).select(*lines.columns, CORRECTED)
 
 
 def _without_scheme(path: str) -> str:

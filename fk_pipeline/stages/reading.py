@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.reader import format_of, line_numbers, read_lines
+from fk_pipeline.cdc.reader import CORRECTED, corrected, format_of, line_numbers, read_lines
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, TRUNCATE
 from fk_pipeline.errors import LandingError, StageError, UnsupportedEventError
 from fk_pipeline.identity import Side
@@ -68,7 +68,7 @@ class ChangelogWork(StageTables):
                 self._reopen(side)
             return counts
         side_spec = self.spec.side(side)
-        lines = read_lines(self.warehouse.session, files, self.spec, side)
+        lines = self._corrected(read_lines(self.warehouse.session, files, self.spec, side), files, side, counts)
         records = self._records(format_of(side_spec).parse(lines, side_spec), side)
         landed = sum(file.size for group in files.values() for file in group)
         found = None if landed <= SMALL_BYTES else self._survey(lines, files, side)
@@ -99,6 +99,19 @@ class ChangelogWork(StageTables):
         self.versions.pop(table.name, None)  # what was just written counts
         self._reopen(side)
         return counts
+
+    def _corrected(
+        self, lines: DataFrame, files: Mapping[int, Sequence[LandedFile]], side: Side, counts: Counts
+    ) -> DataFrame:
+        """The lines as people corrected them, each in its place; those that a correction was about are counted."""
+        paths = [file.path for group in files.values() for file in group]
+        texts = {path: found for path in paths if (found := self.ledger.corrections.texts(side, path))}
+        if not texts:
+            return lines
+        marked = corrected(lines, texts, self.spec)
+        for row in marked.where(CORRECTED).groupBy("batch").count().collect():
+            counts[row["batch"]][CORRECTED] = row["count"]
+        return marked.drop(CORRECTED)
 
     def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
         """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""
