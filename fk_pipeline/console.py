@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
+out = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 240)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -48,6 +48,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
     for row in rows:
         table.add_row(*["NULL" if v is None else str(v) for v in row])
     out.print(table)
+
+
+def print_due(due: Mapping[str, Sequence[int]]) -> None:
+    """Per stage the batches that are due, for people."""
+    print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 
 
 def print_verification(report: VerifyReport) -> None:

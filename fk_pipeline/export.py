@@ -1,8 +1,8 @@
-"""Writes the result, sorted by key, as one file: the texts of `docs/reference/command.md`, section export."""
+"""Writes the result, or other rows, as one file: the texts of `docs/reference/command.md`, section export."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,24 +19,26 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
-    """Writes the selected columns of the result, in the order of `select`, sorted by key.
+    """Writes the selected columns of the result, in the order of `select`, sorted by key: see `write`."""
+    keys = [quote(name) for name, _ in s.pk_columns(spec)]
+    return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file)
 
-    The file appears only when it is complete.
+
+def write(rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl", ".parquet")) -> int:
+    """Writes rows to a file, whose ending chooses the format. It appears only when it is complete.
 
     Returns:
         The number of rows written.
 
     Raises:
-        UsageError: the ending is neither .csv, .jsonl nor .parquet.
+        UsageError: the file has another ending.
     """
     writers = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
-    if file.suffix not in writers:
+    if file.suffix not in endings:
         raise UsageError(
             f"{file.name}: cannot write {file.suffix or 'a file without ending'}",
-            fix="use a file that ends in .csv, .jsonl or .parquet",
+            fix=f"use a file that ends in {', '.join(endings[:-1])} or {endings[-1]}",
         )
-    keys = [quote(name) for name, _ in s.pk_columns(spec)]
-    rows = result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs])
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
     try:

@@ -160,6 +160,22 @@ SIDE_OF = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
 """The stages that read landing files, and whose."""
 
 
+class Origin(StrEnum):
+    """Where a record of the quarantine comes from: a line of a side, or a pair of rows."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    JOIN = "join"
+
+
+QUARANTINED_BY = {
+    Origin.LEFT: Stage.LEFT_CHANGELOG,
+    Origin.RIGHT: Stage.RIGHT_TABLE,
+    Origin.JOIN: Stage.RESOLVED_JOIN,
+}
+"""The stage that put a record into the quarantine."""
+
+
 def downstream(stages: Iterable[Stage]) -> tuple[Stage, ...]:
     """The stages and all that read what they write, in running order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Stage, cut, parse_batches, passes
+from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Origin, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.tables.lease import lease
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fk_pipeline.plan import Plan
+    from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.stages.runner import Runner, StageRun
     from fk_pipeline.tables.checks import FailedCheck
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks")
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections")
 
 ROUNDS = 10
 """So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
@@ -49,6 +51,13 @@ def load(file: str | Path) -> Pipeline:
         PipelineFileError: see `fk_pipeline.spec.load_spec`.
     """
     return Pipeline(load_spec(file))
+
+
+def _ranges(batches: str | Sequence[BatchRange] | None, option: str) -> Sequence[BatchRange] | None:
+    try:
+        return parse_batches(batches) if isinstance(batches, str) else batches
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", fix=f"for example {option} 3,7,9..12") from None
 
 
 def changes(pipeline: Pipeline, batch: int) -> DataFrame:
@@ -132,6 +141,52 @@ class Pipeline:
                 )
             ledger.remove(batch)
         return self.due()
+
+    def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> DataFrame:
+        """Records of the quarantine, all or some: see `fk_pipeline.quarantine.records`."""
+        from fk_pipeline.quarantine import records
+
+        self.refuse_half_swapped()
+        return records(self.runner, _ranges(batches, "--batch") or (), side)
+
+    def export_quarantine(
+        self, file: str | Path, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None
+    ) -> int:
+        """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number."""
+        from fk_pipeline.export import write
+        from fk_pipeline.quarantine import ENDINGS
+
+        return write(self.quarantined(batches, side), Path(file), ENDINGS)
+
+    def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
+        """Makes batches with records in the quarantine due again, all or some; needs no Spark.
+
+        Nothing runs yet: what read the records is due for these batches, and by that everything after.
+
+        Returns:
+            The batches.
+        """
+        from fk_pipeline.quarantine import reopen
+
+        self.check_fingerprints()
+        self.discover()
+        with lease(self.spec.home, "discovery"):
+            return reopen(self.ledger(), _ranges(batches, "--batch") or (), side, uuid.uuid4().hex[:12])
+
+    def correct(self, file: str | Path) -> Replay:
+        """Takes corrections of lines over from an edited file of quarantined records; needs no Spark.
+
+        Nothing runs yet: the batches of the lines are due, and read them as corrected from now on.
+
+        Raises:
+            UsageError: the file cannot be used, or a record in it cannot be corrected by its text; nothing was stored.
+        """
+        from fk_pipeline.quarantine import correct
+
+        self.check_fingerprints()
+        gone = self.discover().vanished
+        with lease(self.spec.home, "discovery"):
+            return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
 
     def has_files(self, batch: int) -> bool:
         """Whether any landing file was ever known for a batch; needs no Spark."""
@@ -238,10 +293,7 @@ class Pipeline:
             CheckFailedError: a batch failed a check upstream of a stage.
         """
         chosen = self._stages(stages)
-        try:
-            ranges = parse_batches(batches) if isinstance(batches, str) else batches
-        except ValueError as error:
-            raise UsageError(f"--batches: {error}", fix="for example --batches 3,7,9..12") from None
+        ranges = _ranges(batches, "--batches")
         self.check_fingerprints()
         self.discover()
         done: list[StageRun] = []

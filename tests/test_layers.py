@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.feed": 6,
     "fk_pipeline.upkeep": 6,
     "fk_pipeline.session": 5,
+    "fk_pipeline.quarantine": 6,
     "fk_pipeline.rebuild": 6,
     "fk_pipeline.plan": 6,
     "fk_pipeline.pipeline": 7,

@@ -29,6 +29,7 @@ class Columnar:
     sequence_type = ARRIVAL_TYPE
     sequence = ARRIVAL
     """SQL of a row's order."""
+    is_text = False
     has_holes = False
 
     def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:

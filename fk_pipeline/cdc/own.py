@@ -8,7 +8,7 @@ from typing import Any
 
 from fk_pipeline.errors import PipelineFileError
 
-NEEDED = ("sequence_type", "has_holes", "read", "parse", "has_keys_once")
+NEEDED = ("sequence_type", "is_text", "has_holes", "read", "parse", "has_keys_once")
 """What a format has to have (`fk_pipeline.cdc.records.Format`)."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -52,10 +53,12 @@ class Records:
     Attributes:
         lines: one row per line and unreadable tail: `file`, `block`, `position`.
         parsed: the records, as `fk_pipeline.cdc.records` describes them.
+        corrected: the lines that are read as another text: `batch`; None where no file has corrections.
     """
 
     lines: DataFrame
     parsed: DataFrame
+    corrected: DataFrame | None
 
 
 def read_records(
@@ -64,6 +67,7 @@ def read_records(
     spec: PipelineSpec,
     side: Side,
     unreadable: Mapping[str, Unreadable],
+    texts: Mapping[str, Mapping[str, str]],
 ) -> Records:
     """What is in the files; of a snapshot first the truncate that makes it the whole table.
 
@@ -73,6 +77,7 @@ def read_records(
         spec: the pipeline; the paths are relative to its file.
         side: whose files they are.
         unreadable: by path those that are not whole.
+        texts: by path, per digest of a line, the text that it is read as.
     """
     side_spec = spec.side(side)
     reads = format_of(side_spec)
@@ -83,12 +88,15 @@ def read_records(
     ]
     whole = [p for p in places if p.path not in unreadable or unreadable[p.path].readable is not None]
     tails = [p for p in places if p.path in unreadable]
+    marked = None
     if whole:
         lines = _lines(session, whole, {path: tail.readable or path for path, tail in unreadable.items()}, side_spec)
+        if texts:
+            marked = _corrected(lines, texts, spec)
+            lines = marked.drop(_CORRECTED)
         parsed = reads.parse(lines, side_spec)
     else:
-        parsed = _nothing(session, side_spec)
-        lines = parsed
+        lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
     if tails:
         rows = [
@@ -108,7 +116,7 @@ def read_records(
         )
         order = "STRUCT(block AS version, 0 AS written)" if side_spec.format == "delta" else ARRIVAL
         parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
-    return Records(lines, parsed)
+    return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"
@@ -158,6 +166,36 @@ def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
         f"value STRING, {_PLACE}, kind STRING, reason STRING, op STRING, deleted BOOLEAN, "
         f"sequence {reads.sequence_type}, row STRUCT<{row}>{lacking}",
     )
+
+
+def line_digest(text: Column) -> Column:
+    """What corrections know a line by: `fk_pipeline.tables.corrections.digest`, of the line as it is shown."""
+    return F.sha2(F.make_valid_utf8(text).cast("binary"), 256)
+
+
+_CORRECTED = "_corrected"
+
+
+def _corrected(lines: DataFrame, texts: Mapping[str, Mapping[str, str]], spec: PipelineSpec) -> DataFrame:
+    """Lines with corrected texts in place of their own.
+
+    Args:
+        lines: what `_lines` returns, of a format whose lines are texts.
+        texts: per file, by digest of a line, its text.
+        spec: the pipeline; the paths are relative to its file.
+
+    Returns:
+        `lines`, each in its place, and `_corrected`: whether its text is another.
+    """
+    rows = [
+        {"file": _without_scheme(spec.location(path)), "_digest": digest, "_text": text}
+        for path, found in texts.items()
+        for digest, text in found.items()
+    ]
+    known = F.broadcast(lines.sparkSession.createDataFrame(pa.Table.from_pylist(rows)))
+    found = lines.withColumn("_digest", line_digest(F.col("value"))).join(known, ["file", "_digest"], "left")
+    read_as = {"value": F.coalesce("_text", "value"), _CORRECTED: F.col("_text").isNotNull()}
+    return found.withColumns(read_as).select(*lines.columns, _CORRECTED)
 
 
 def _without_scheme(path: str) -> str:

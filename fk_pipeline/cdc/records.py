@@ -58,6 +58,9 @@ class Format(Protocol):
     sequence_type: str
     """DDL of the order that the source gives its events; a struct, compared field by field."""
 
+    is_text: bool
+    """`value` is the line itself, which a correction may replace."""
+
     has_holes: bool
     """The source may leave out values that a change did not touch: `parse` returns `holes` and `old_key` too."""
 
@@ -77,6 +80,7 @@ class Format(Protocol):
 class JsonLines:
     """Reads one text per line, split on the line feed only."""
 
+    is_text = True
     has_holes = False
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:

@@ -18,6 +18,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+UNREADABLE = "unreadable from byte "
+"""How the reason of such a record begins."""
+
 _BLOCK = 1 << 16
 _GZIP = 31
 """Window bits of zlib that stand for gzip."""
@@ -38,7 +41,7 @@ class Unreadable:
     @property
     def reason(self) -> str:
         """What the quarantine says."""
-        return f"unreadable from byte {self.offset}: {self.problem}"
+        return f"{UNREADABLE}{self.offset}: {self.problem}"
 
 
 def look_into(path: str, folder: str) -> Unreadable | None:

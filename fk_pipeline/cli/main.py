@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fk_pipeline.cli import servers
-from fk_pipeline.cli.options import Debug, Format
-from fk_pipeline.console import OutputFormat, Progress, print_json, print_table, print_verification, say
+from fk_pipeline.cli import quarantine, servers
+from fk_pipeline.cli.options import Debug, Format, PipelineFile
+from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 
@@ -25,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Keeps a foreign-key join of two changing tables up to date on Spark and Delta.",
 )
-
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file")]
 
 
 def app_main() -> None:
@@ -209,7 +207,7 @@ def remove_batch(
         print_json({"removed": batch if known else None, "due": due})
     elif known:
         print(f"Batch {batch} is withdrawn. Due now:")
-        print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
+        print_due(due)
 
 
 @app.command(epilog="Example: fk-pipeline rebuild pipeline.yaml --from landing")
@@ -324,6 +322,7 @@ def demo(
         raise typer.Exit(1)
 
 
+quarantine.add_to(app)
 servers.add_to(app)
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fk_pipeline.console import OutputFormat
 
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
 Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]

@@ -68,9 +68,11 @@ def print_status(found: dict[str, Any]) -> None:
         print_table(["batch", *Stage], [[str(b["batch"]), *b["stages"].values()] for b in shown])
     if found["removed"]:
         print(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
-    for what in ("new_files", "changed_files", "vanished_files", "quarantined"):
+    for what in ("new_files", "changed_files", "vanished_files"):
         if found[what]:
             print(f"{what.replace('_', ' ')}: {found[what]:,}")
+    if found["quarantined"]:
+        print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
     for where, error in found["errors"].items():

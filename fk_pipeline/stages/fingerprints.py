@@ -116,7 +116,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             "there are tables but no ledger",
             where=spec.home,
             why="which batches they hold is not known",
-            fix="restore the ledger tables (files, batches, runs, fingerprints), or: "
+            fix="restore the ledger tables (files, batches, runs, fingerprints, corrections), or: "
             + Cure(Source.LANDING, tuple(Stage)).command(spec),
         )
 

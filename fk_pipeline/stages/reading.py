@@ -87,7 +87,12 @@ class ChangelogWork(StageTables):
             return counts
         side_spec = self.spec.side(side)
         unreadable = self._unreadable(files, side) if self.careful else {}
-        read = read_records(self.warehouse.session, files, self.spec, side, unreadable)
+        paths = [file.path for group in files.values() for file in group]
+        texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
+        read = read_records(self.warehouse.session, files, self.spec, side, unreadable, texts)
+        if read.corrected is not None:
+            for row in read.corrected.groupBy("batch").count().collect():
+                counts[row["batch"]]["corrected"] = row["count"]
         records = self._records(read.parsed, side)
         landed = sum(file.size for group in files.values() for file in group)
         found = None if landed <= SMALL_BYTES or unreadable else self._survey(read.parsed, files, side)
@@ -106,7 +111,7 @@ class ChangelogWork(StageTables):
             F.col("file").alias(s.FILE),
             F.col("line").alias(s.LINE),
             F.col("reason").alias(s.REASON),
-            F.col("value").alias(s.RAW),
+            F.coalesce("value", F.lit("")).alias(s.RAW),
         )
         self._quarantine(bad, sum(c.get("quarantined", 0) for c in counts.values()), side)
         log = changelog(records, self.spec, side, self.generations)

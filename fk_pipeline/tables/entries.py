@@ -100,6 +100,19 @@ CHECKS = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
+CORRECTIONS = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("replay_id", pa.string()),
+        ("side", pa.string()),
+        ("batch", pa.int32()),
+        ("path", pa.string()),
+        ("line", pa.int64()),
+        ("digest", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 SCHEMAS = {
     "files": FILES,
     "batches": BATCHES,
@@ -107,6 +120,7 @@ SCHEMAS = {
     "fingerprints": FINGERPRINTS,
     "rebuilds": REBUILDS,
     "checks": CHECKS,
+    "corrections": CORRECTIONS,
 }
 
 Row = dict[str, Any]

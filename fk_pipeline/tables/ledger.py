@@ -4,10 +4,11 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 
 * `files`: one row per file and event (discovered, changed);
 * `batches`: one row per batch, side and version of its list of files (listed; removed: the batch was withdrawn);
-* `runs`: one row per stage, batch and event (started, succeeded, failed; reopened: another batch made it due);
+* `runs`: one row per stage, batch and event (started, succeeded, failed; reopened: something else made it due);
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on;
 * `rebuilds`: one row per rebuild and event (ready, finished);
-* `checks`: one row per expectation and check (checked), and per check that somebody waived (waived).
+* `checks`: one row per expectation and check (checked), and per check that somebody waived (waived);
+* `corrections`: one row per line that is read as another text.
 
 The newest row wins.
 
@@ -19,14 +20,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.tables.checks import REBUILD, SOURCE, CheckLog, FailedCheck
+from fk_pipeline.tables.corrections import Correction, CorrectionLog
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
+
+LACKING = "another batch has values that it lacks"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class StageState:
     started: int = 0
     """Entry of the last start."""
     reopened: int = 0
-    """Entry at which what another batch brought made it due."""
+    """Entry at which it was made due, though it reads what it read before."""
+    reopened_because: str = LACKING
     attempts: int = 0
     successes: int = 0
     failures: int = 0
@@ -133,12 +138,15 @@ class Ledger:
         self._checks = CheckLog()
         for row in rows("checks"):
             self._checks.fold(row, self.batches)
+        self.corrections = CorrectionLog()
+        for row in rows("corrections"):
+            self.corrections.fold(row)
 
     def copy(self, home: str, without: Iterable[str]) -> Ledger:
         """A ledger elsewhere that knows what this one knows, but no run of some stages."""
         dropped = set(without)
         entries = Entries(home)
-        for table in ("batches", "files", "runs"):  # in the order of `_load`
+        for table in ("batches", "files", "runs", "corrections"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
         return Ledger(home, self.upstream, self.inputs, self.reader)
 
@@ -180,7 +188,7 @@ class Ledger:
     def _fold(self, row: dict[str, Any]) -> None:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
         if row["event"] == "reopened":
-            state.reopened = row["entry"]
+            state.reopened, state.reopened_because = row["entry"], row.get("reason") or LACKING
             return
         state.last_event, state.last_entry = row["event"], row["entry"]
         state.error = row["error"]
@@ -266,6 +274,17 @@ class Ledger:
         """Lists all files of a withdrawn batch again."""
         self._list({(batch, f.side) for f in self.files.values() if f.batch == batch}, "listed")
 
+    def record_corrections(self, corrections: Iterable[Correction], replay_id: str) -> int:
+        """Records what lines are to be read as, in one commit; their batches are due by that.
+
+        Returns:
+            How many of the corrections were not in force already.
+        """
+        unknown = self.corrections.unknown(corrections)
+        for row in self.entries.append("corrections", [{"replay_id": replay_id, **asdict(one)} for one in unknown]):
+            self.corrections.fold(row)
+        return len(unknown)
+
     def unlisted(self) -> list[tuple[str, LandedFile]]:
         """Files that were recorded by a discovery that crashed before it recorded the lists of their batches."""
         found, removed = [], self.removed
@@ -315,10 +334,13 @@ class Ledger:
             return f"failed: {state.error}"
         if state.last_event == "started":
             return "a run was killed, or goes on"
-        if state.input != self._reading(stage, batch):
-            return "withdrawn" if batch in self.removed else "its files changed"
+        reading = self._reading(stage, batch)
+        if state.input != reading:
+            if batch in self.removed:
+                return "withdrawn"
+            return "lines of it were corrected" if _files_in(state.input) == _files_in(reading) else "its files changed"
         if state.reopened > state.started:
-            return "another batch has values that it lacks"
+            return state.reopened_because
         now = self._upstream_now(stage, batch)
         again = [up for up, entry in now.items() if state.upstream.get(up) != entry]
         return f"{' and '.join(again)} ran again" if again else None
@@ -336,14 +358,17 @@ class Ledger:
         return {up: entry for up, entry in states if entry is not None}
 
     def _reading(self, stage: str, batch: int) -> str:
-        """The input of a changelog partition: its files, and the version of the reader of the format."""
+        """The input of a changelog partition: its files, the version of the reader, the last correction of a line."""
         side = self.inputs.get(stage)
         if side is None:
             return ""
         if not self.reads_landing:
             return self.state(stage, batch).started_input or ""
         files = self.input_of(batch, side)
-        return f"{files}:{self.reader}" if files else ""
+        if not files:
+            return ""
+        corrected = self.corrections.newest(batch, side)
+        return f"{files}:{self.reader}" + (f":{corrected}" if corrected is not None else "")
 
     def never_started(self, stage: str, batches: Iterable[int]) -> bool:
         """Whether the stage cannot have committed anything for any of the batches."""
@@ -459,10 +484,17 @@ class Ledger:
         self._started = {row["batch"]: row for row in rows}
         return {row["batch"]: row["generation"] for row in rows}
 
-    def reopen(self, stage: str, batches: Iterable[int], run_id: str) -> None:
-        """Records that what other batches brought, or do not bring any more, makes the stage due for some batches."""
+    def reopen(self, stage: str, batches: Iterable[int], run_id: str, because: str = LACKING) -> None:
+        """Records that a stage is due for some batches, though they read what they read before."""
         rows = [
-            {"event": "reopened", "run_id": run_id, "stage": stage, "batch": int(batch), "error": None}
+            {
+                "event": "reopened",
+                "run_id": run_id,
+                "stage": stage,
+                "batch": int(batch),
+                "reason": because,
+                "error": None,
+            }
             for batch in batches
         ]
         for row in self.entries.append("runs", rows):
@@ -506,6 +538,11 @@ class Ledger:
         for row in self.entries.append("runs", rows):
             self._fold(row)
         self._started = {}
+
+
+def _files_in(reading: str | None) -> list[str]:
+    """The part of an input that is about the files and how they are read, not about corrections."""
+    return (reading or "").split(":")[:2]
 
 
 def _name_order(file: LandedFile) -> tuple[str, str]:

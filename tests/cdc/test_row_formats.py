@@ -38,7 +38,7 @@ def read(spark: SparkSession, spec: PipelineSpec, *paths: Path, readable: Path |
     """The records of files that are one batch each, in order; broken ones are looked into."""
     files = {n: [LandedFile(str(p), Side.LEFT, BatchId(n), 1, "", "")] for n, p in enumerate(paths)}
     looked = {str(path): look_into(str(path), str(readable)) for path in paths} if readable else {}
-    found = read_records(spark, files, spec, Side.LEFT, {path: broken for path, broken in looked.items() if broken})
+    found = read_records(spark, files, spec, Side.LEFT, {path: broken for path, broken in looked.items() if broken}, {})
     rows = found.parsed.orderBy("batch", "file_number", "block", "position").collect()
     return [row.asDict(recursive=True) for row in rows]
 
@@ -263,7 +263,7 @@ def test_a_format_of_the_users_own(spark: SparkSession, tmp_path: Path, monkeypa
     found = read(spark, spec_of(format="my_formats:Numbered"), write(tmp_path, "1.txt", '1 {"id": 5}\n'))
     assert told(found) == [("u", 5, None, None)]
     for name, problem in [
-        ("my_formats:Half", "has no sequence_type, has_holes, read, parse, has_keys_once"),
+        ("my_formats:Half", "has no sequence_type, is_text, has_holes, read, parse, has_keys_once"),
         ("my_formats:None_", "no attribute 'None_'"),
         ("no_such_module:X", "No module named"),
     ]:

@@ -18,7 +18,10 @@ from fk_pipeline.errors import CheckFailedError, UsageError
 from fk_pipeline.identity import Stage
 from fk_pipeline.tables.settings import settings, suiting
 
-COMMANDS = ("plan", "run", "rebuild", "verify", "export", "show", "status", "remove-batch", "trace", "doctor", "demo")
+COMMANDS = (
+    "plan", "run", "rebuild", "verify", "export", "show", "status", "quarantine", "remove-batch", "trace", "doctor",
+    "demo",
+)  # fmt: skip
 
 
 def command(*args: Any) -> subprocess.CompletedProcess[str]:
@@ -192,6 +195,52 @@ def test_status_tells_what_is_due_and_text_is_for_people(made: Any) -> None:
 
 
 @pytest.mark.spark
+def test_quarantine_lists_exports_and_replays(rows_pipeline: Any, tmp_path: Path) -> None:
+    made = rows_pipeline("left")
+    assert invoke("quarantine", made.file).stdout == "Nothing is in the quarantine.\n"
+    assert "Nothing is in the quarantine." in invoke("quarantine", made.file, "--replay").stdout
+    long = '{"id": "[/x]", "op": ":smile:", "note": "' + "n" * 80
+    made.land(0, [long, "{"], ["["])
+    made.land(1, ["{"])
+    invoke("run", made.file)
+    found = json.loads(invoke("quarantine", made.file, "--limit", 1, "--format", "json").stdout)
+    assert found["records"] == 4
+    assert found["reasons"] == [{"side": "left", "reason": "not a JSON object", "records": 3}]
+    [row] = found["rows"]
+    assert row.pop("digest")
+    assert row == {
+        "batch": 0, "side": "left", "file": "landing/left/00000000.jsonl", "line": 1, "reason": "not a JSON object",
+        "raw": long,
+    }  # fmt: skip
+    text = invoke("quarantine", made.file, "--batch", "0", "--side", "left", "--limit", 1).stdout
+    assert f"{long[:80]}..." in text
+    assert "2 records, 1 of them shown" in text
+    assert "quarantined: 4; 'fk-pipeline quarantine' lists them" in invoke("status", made.file).stdout
+
+    file = tmp_path / "bad.jsonl"
+    assert "1 records written" in invoke("quarantine", made.file, "--side", "right", "--export", file).stdout
+    done = invoke("quarantine", made.file, "--batch", "0..1", "--side", "left", "--export", file, "--format", "json")
+    assert json.loads(done.stdout) == {"rows": 3, "file": str(file)}
+    assert "not edited" in invoke("quarantine", made.file, file, "--replay").stdout
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    good = {"op": "u", "id": 7, "fk": "a", "v": "v"}
+    file.write_text("\n".join(json.dumps(r | {"raw": json.dumps(good)} if r["line"] == 2 else r) for r in records))
+    assert json.loads(invoke("quarantine", made.file, "--replay", file, "--format", "json").stdout) == {
+        "corrections": 1, "known": 0, "unchanged": 2,
+        "due": {stage.value: [0] if stage is Stage.LEFT_CHANGELOG else [] for stage in Stage},
+    }  # fmt: skip
+    told = invoke("quarantine", made.file, "--replay", file).stdout
+    assert told.startswith("0 corrections stored, 1 known already; 2 not edited.\nDue now ('fk-pipeline run ")
+    assert re.search(r"left_changelog +. 0 ", told)
+    told = invoke("quarantine", made.file, "--replay", "--side", "right").stdout
+    assert told.startswith("Batches to read again: 0.\nDue now ('fk-pipeline run ")
+    again = invoke("quarantine", made.file, "--replay", "--batch", "1", "--format", "json").stdout
+    assert json.loads(again)["due"]["left_changelog"] == [0, 1]
+    invoke("run", made.file)
+    assert made.result() == {7: ("v", None)}
+
+
+@pytest.mark.spark
 def test_a_wrong_result_exits_with_1_and_shows_the_row(made: Any) -> None:
     invoke("run", made.file)
     table = f"delta.`{made.pipeline.runner.warehouse.path('resolved_join')}`"
@@ -213,6 +262,12 @@ def test_a_wrong_result_exits_with_1_and_shows_the_row(made: Any) -> None:
         (["show", "verdicts", "--where", "no such"], "--where"),
         (["show", "files", "--batch", "x"], ""),
         (["export", "--to", "out.xlsx"], "cannot write .xlsx"),
+        (["quarantine", "--batch", "5..2"], "--batch"),
+        (["quarantine", "--side", "up"], ""),
+        (["quarantine", "--export", "out.parquet"], "cannot write .parquet"),
+        (["quarantine", "--export", "out.csv", "--replay"], "two steps"),
+        (["quarantine", "out.csv"], "--replay out.csv"),
+        (["quarantine", "out.csv", "--replay", "--side", "left"], "say themselves where they are from"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(made: Any, args: list[str], message: str) -> None:

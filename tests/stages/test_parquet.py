@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.errors import StateError
+from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 
@@ -50,6 +50,11 @@ def test_batches_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
         ("1-a.parquet", 2, '{"op":"?","id":7,"v":"x"}'),
         ("1-a.parquet", 3, '{"op":"u","id":8,"fk":"!","v":"y"}'),
     ]
+    pipeline.export_quarantine(tmp_path / "bad.jsonl")
+    edited = (tmp_path / "bad.jsonl").read_text().replace(r"\"?\"", r"\"u\"")
+    (tmp_path / "bad.jsonl").write_text(edited)
+    with pytest.raises(UsageError, match="a row of a file in format parquet cannot be corrected by its text"):
+        pipeline.correct(tmp_path / "bad.jsonl")
     report = pipeline.verify()
     assert (report.ok, report.due) == (True, 0)
     file.write_text(file.read_text().replace("path: left, format: parquet", "path: left, format: rows"))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.tables.corrections import Correction, digest
 from fk_pipeline.tables.entries import RUNS, SCHEMAS
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
@@ -247,3 +248,46 @@ def test_a_ledger_without_the_newest_columns_is_read_and_gets_them(home: str) ->
     ledger.start(STORE, [0], "run")
     ledger.succeed({0: {}}, {}, 0.1, "full", "why")
     assert [row["strategy"] for row in open_ledger(home).entries.rows("runs")] == [None, None, None, "full"]
+
+
+def correct(ledger: Ledger, batch: int, line: str, text: str) -> int:
+    one = Correction(Side.LEFT, batch, f"left/f{batch}", 1, digest(line), text)
+    return ledger.record_corrections([one], "replay")
+
+
+def test_a_correction_is_input_of_its_batch(home: str, tmp_path: Path) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    land(ledger, 1)
+    run_all(ledger, 0, 1)
+    assert correct(ledger, 1, "bad", "good") == 1
+    assert due(ledger) == {LEFT: [1]}
+    assert ledger.why_due(LEFT, 1) == "lines of it were corrected"
+    assert due(open_ledger(home)) == {LEFT: [1]}
+    assert run(ledger, LEFT, 1) == {1: 1}, "the batch reads something else than before"
+    run_all(ledger, 1)
+    assert correct(ledger, 1, "bad", "good") == 0
+    assert due(ledger) == {}
+    copy = ledger.copy(str(tmp_path / "copy"), [LEFT])
+    assert copy.corrections.texts(Side.LEFT, "left/f1") == {digest("bad"): "good"}
+    run(copy, LEFT, 0, 1)
+    ledger.adopt(copy, [LEFT])
+    assert due(ledger) == {STORE: [0, 1]}
+    land(ledger, 1, digest="other")
+    assert ledger.why_due(LEFT, 1) == "its files changed"
+    ledger.remove(1)
+    assert ledger.why_due(LEFT, 1) == "withdrawn"
+
+
+def test_a_corrected_text_may_be_corrected_again_or_otherwise(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+
+    def read_as() -> str:
+        return open_ledger(home).corrections.texts(Side.LEFT, "left/f0")[digest("a")]
+
+    for line, text, expected in (
+        ("a", "b", "b"), ("b", "c", "c"), ("a", "b", "c"), ("a", "d", "d"), ("d", "a", "a"), ("a", "", ""),
+    ):  # fmt: skip
+        correct(ledger, 0, line, text)
+        assert read_as() == expected, (line, text)

@@ -1,0 +1,115 @@
+"""The command `quarantine`: lists bad records, exports them for correction, and replays them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fk_pipeline.cli.options import Debug, Format, PipelineFile
+from fk_pipeline.console import OutputFormat, print_due, print_json, print_table
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import Origin
+
+if TYPE_CHECKING:
+    from fk_pipeline.pipeline import Pipeline
+
+RAW_SHOWN = 80
+"""Characters of a record that people are shown; the JSON and files have all."""
+
+
+def quarantine(
+    pipeline: PipelineFile,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="with --replay: an exported file with raw corrected")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(help="only of these batches, for example 7 or 3,9..12")] = None,
+    side: Annotated[Origin | None, typer.Option(help="only of this side; join: pairs that select fails on")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="list at most so many records, and so many reasons")] = 20,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write all records to a file that ends in .csv or .jsonl")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="read them again: as they are now in the landing files, or as in FILE")
+    ] = False,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Lists the records that could not be used, exports them for correction, and has them read again."""
+    from fk_pipeline.pipeline import load
+
+    if replay and export is not None:
+        raise UsageError(
+            "--export and --replay are two steps", fix="export, correct raw in the file, then --replay FILE"
+        )
+    if file is not None and (not replay or batch is not None or side is not None):
+        raise UsageError(
+            f"{file} stands for --replay {file}, and its records say themselves where they are from",
+            fix=f"fk-pipeline quarantine {pipeline} --replay {file}",
+        )
+    loaded, as_json = load(pipeline), format_ is OutputFormat.JSON
+    if file is not None:
+        _correct(loaded, file, as_json)
+    elif replay:
+        _replay(loaded, batch, side, as_json)
+    elif export is not None:
+        rows = loaded.export_quarantine(export, batch, side)
+        if as_json:
+            print_json({"rows": rows, "file": str(export)})
+        else:
+            print(f"{rows:,} records written to {export}")
+    else:
+        _list(loaded, batch, side, limit, as_json)
+
+
+def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int, as_json: bool) -> None:
+    found = pipeline.quarantined(batches, side)
+    rows = [row.asDict() for row in found.limit(limit).collect()]
+    totals = found.groupBy("side", "reason").count().orderBy("count", "side", "reason", ascending=[False, True, True])
+    reasons = [row.asDict() for row in totals.withColumnRenamed("count", "records").limit(limit).collect()]
+    number = found.count()
+    if as_json:
+        print_json({"records": number, "reasons": reasons, "rows": rows})
+    elif not rows:
+        print("Nothing is in the quarantine.")
+    else:
+        columns = ["side", "batch", "file", "line", "reason", "raw"]
+        print_table(
+            columns, [[_shortened(row[name]) if name == "raw" else row[name] for name in columns] for row in rows]
+        )
+        print_table(["records", "side", "reason"], [[f"{r['records']:,}", r["side"], r["reason"]] for r in reasons])
+        print(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
+
+
+def _shortened(raw: str) -> str:
+    return raw if len(raw) <= RAW_SHOWN else f"{raw[:RAW_SHOWN]}..."
+
+
+def _replay(pipeline: Pipeline, batches: str | None, side: Origin | None, as_json: bool) -> None:
+    again = [int(batch) for batch in pipeline.replay(batches, side)]
+    if not as_json:
+        print(f"Batches to read again: {', '.join(map(str, again))}." if again else "Nothing is in the quarantine.")
+    _told(pipeline, {"batches": again}, as_json)
+
+
+def _correct(pipeline: Pipeline, file: Path, as_json: bool) -> None:
+    done = pipeline.correct(file)
+    if not as_json:
+        print(f"{done.corrections:,} corrections stored, {done.known:,} known already; {done.unchanged:,} not edited.")
+    _told(pipeline, {"corrections": done.corrections, "known": done.known, "unchanged": done.unchanged}, as_json)
+
+
+def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
+    """What was done, and what is due by now."""
+    due = {stage.value: list(map(int, batches)) for stage, batches in pipeline.due().items()}
+    if as_json:
+        print_json(what | {"due": due})
+    elif any(due.values()):
+        print(f"Due now ('fk-pipeline run {pipeline.spec.file}' does it):")
+        print_due(due)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog="Example: fk-pipeline quarantine pipeline.yaml --export bad.jsonl")(quarantine)

@@ -1,0 +1,190 @@
+"""The quarantine for people: its records as rows of a file, and what they made of that file as corrections."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.reader import format_of, line_digest
+from fk_pipeline.cdc.unreadable import UNREADABLE
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import QUARANTINED_BY, BatchId, BatchRange, Origin, Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import text
+from fk_pipeline.stages.runner import Runner
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.corrections import Correction, digest
+from fk_pipeline.tables.ledger import LandedFile, Ledger
+
+ENDINGS = (".csv", ".jsonl")
+"""Of files that people edit."""
+
+AGAIN = "its quarantined records are to be read again"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What an edited file brought: new corrections, those in force already, and records that were not edited."""
+
+    corrections: int
+    known: int
+    unchanged: int
+
+
+def records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) -> DataFrame:
+    """Records of the quarantine.
+
+    Args:
+        runner: of the pipeline.
+        batches: only of these; none: of all.
+        side: only of this; None: of all.
+
+    Returns:
+        One row per record, in the order of their places: `batch`, `side`, `file` (as the ledger knows it), `line`,
+        `reason`, `raw`, and `digest`, by which the record is known when `raw` was edited.
+    """
+    rows = runner.warehouse.read(runner.layout.quarantine)
+    if side is not None:
+        rows = rows.where(F.col(s.SIDE) == side)
+    if batches:
+        rows = rows.where(" OR ".join(some.predicate(s.BATCH) for some in batches))
+    folder = runner.spec.location("") + "/"
+    below = f"IF(STARTSWITH({s.FILE}, {text(folder)}), SUBSTRING({s.FILE}, {len(folder) + 1}), {s.FILE}) AS file"
+    return rows.select(
+        F.col(s.BATCH).alias("batch"),
+        F.col(s.SIDE).alias("side"),
+        F.expr(below),
+        F.col(s.LINE).alias("line"),
+        F.col(s.REASON).alias("reason"),
+        F.make_valid_utf8(s.RAW).alias("raw"),
+        line_digest(F.col(s.RAW)).alias("digest"),
+    ).orderBy("side", "batch", "file", "line", "raw")
+
+
+def reopen(ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str) -> list[BatchId]:
+    """Makes the batches due that have records in the quarantine, for the stages that put them there; needs no Spark."""
+    reopened: set[BatchId] = set()
+    for origin, stage in QUARANTINED_BY.items():
+        if side in (None, origin):
+            wanted = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
+            found = [b for b in wanted if ledger.state(stage, b).counts.get("quarantined")]
+            ledger.reopen(stage, found, replay_id, AGAIN)
+            reopened.update(found)
+    return sorted(reopened)
+
+
+def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[LandedFile], replay_id: str) -> Replay:
+    """Records what a person made of an exported file; needs no Spark.
+
+    Args:
+        file: the file.
+        spec: the pipeline.
+        ledger: its ledger.
+        gone: landing files that are gone.
+        replay_id: told with every correction.
+
+    Raises:
+        UsageError: it is not such a file, a record of it cannot be corrected by its text, or its landing file is gone.
+    """
+    corrections, unchanged = _edited(file, spec, ledger)
+    places = {(f.side, f.path) for f in gone}
+    for one in ledger.corrections.unknown(corrections):
+        if (one.side, one.path) in places:
+            raise UsageError(
+                f"a record of {file} cannot be corrected: {one.path} is gone from the landing folder",
+                where=f"pipeline {spec.name}, batch {one.batch}",
+                why="the batch cannot be read again without it. Nothing was stored",
+                fix="restore the file, or take its records out of this one",
+            )
+    new = ledger.record_corrections(corrections, replay_id)
+    return Replay(new, len(corrections) - new, unchanged)
+
+
+def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correction], int]:
+    """The corrections in a file, and the number of records that stand in it as they were exported."""
+    found: dict[tuple[Side, str, str], Correction] = {}
+    unchanged = 0
+    for where, record in _records(file):
+        if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("raw", "digest")):
+            raise _unusable("a record has no text in raw or digest", where)
+        if digest(record["raw"]) == record["digest"]:
+            unchanged += 1
+            continue
+        one = _correction(record, where, spec, ledger)
+        if found.setdefault((one.side, one.path, one.digest), one).text != one.text:
+            raise UsageError(
+                f"lines of {one.path} with one text are corrected to different ones",
+                where=where,
+                why="lines of a file with one text are read alike. Nothing was stored",
+                fix="correct them alike, or correct the landing file",
+            )
+    return list(found.values()), unchanged
+
+
+def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: Ledger) -> Correction:
+    if record.get("side") == Origin.JOIN:
+        raise UsageError(
+            "a pair of rows cannot be corrected by its text",
+            where=where,
+            why="no line is wrong: an expression of select fails on the two rows. Nothing was stored",
+            fix="let the source send one of the rows anew, or edit select",
+        )
+    side = next((one for one in Side if one == record.get("side")), None)
+    landed = None if side is None else ledger.files.get((side, str(record.get("file"))))
+    if landed is None:
+        raise _unusable(f"{record.get('file')!r} is no landing file of side {record.get('side')}", where)
+    if str(record.get("reason")).startswith(UNREADABLE):
+        raise UsageError(
+            f"what cannot be read of {landed.path} cannot be corrected by a text",
+            where=where,
+            why="more than this line may be missing. Nothing was stored",
+            fix="replace the landing file by a whole one: the next run reads it again",
+        )
+    if not format_of(spec.side(landed.side)).is_text:
+        raise UsageError(
+            f"a row of a file in format {spec.side(landed.side).format} cannot be corrected by its text",
+            where=where,
+            why="the file has values, not lines. Nothing was stored",
+            fix="write the landing file anew with the row corrected: the next run reads it again",
+        )
+    line = str(record.get("line"))
+    number = int(line) if line.isdecimal() else None
+    return Correction(landed.side, int(landed.batch), landed.path, number, record["digest"], record["raw"])
+
+
+def _records(file: Path) -> Iterator[tuple[str, Any]]:
+    """The records of a file, each with its place."""
+    if file.suffix not in ENDINGS:
+        raise _unusable(f"the file ends in neither {' nor '.join(ENDINGS)}", str(file))
+    place = str(file)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            if file.suffix == ".csv":
+                csv.field_size_limit(sys.maxsize)
+                table = csv.DictReader(stream)
+                for row in table:
+                    yield f"{file}:{table.line_num}", row
+                return
+            for number, line in enumerate(stream, 1):
+                place = f"{file}:{number}"
+                if line.strip():
+                    yield place, json.loads(line)
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unusable(str(error), place) from None
+
+
+def _unusable(what: str, where: str) -> UsageError:
+    return UsageError(
+        what,
+        where=where,
+        why="nothing was stored",
+        fix="give a file that 'quarantine --export' wrote, with nothing but raw edited",
+    )

@@ -1,0 +1,69 @@
+"""Corrections: lines of landing files that are read as other texts. They are input, as the files are (ledger.md).
+
+A line is known by the digest of its text, not by its number: so a correction still holds when lines were added to the
+file, and never hits another line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fk_pipeline.identity import Side
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The lines of a landing file whose text has a digest are read as another text; an empty one drops them.
+
+    `line` is the number of one of them, for people.
+    """
+
+    side: Side
+    batch: int
+    path: str
+    line: int | None
+    digest: str
+    text: str
+
+
+def digest(text: str) -> str:
+    """What a line is known by: SHA-256, hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class CorrectionLog:
+    """What the ledger knows of corrections. The newest of a line wins."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[Side, str], dict[str, str]] = {}
+        self._newest: dict[tuple[int, Side], int] = {}
+
+    def fold(self, row: Mapping[str, Any]) -> None:
+        """Takes a row of the ledger in; rows come in the order of their entries."""
+        side = Side(row["side"])
+        self._texts.setdefault((side, row["path"]), {})[row["digest"]] = row["text"]
+        self._newest[row["batch"], side] = row["entry"]
+
+    def newest(self, batch: int, side: Side) -> int | None:
+        """The entry of the last correction of a batch and side; None without any."""
+        return self._newest.get((batch, side))
+
+    def texts(self, side: Side, path: str) -> dict[str, str]:
+        """By digest of a line, what it is read as. A text that was corrected again is followed to the last one."""
+        stored = self._texts.get((side, path), {})
+        return {line: _last_text(line, stored) for line in stored}
+
+    def unknown(self, corrections: Iterable[Correction]) -> list[Correction]:
+        """Those that are not in force already."""
+        return [one for one in corrections if self._texts.get((one.side, one.path), {}).get(one.digest) != one.text]
+
+
+def _last_text(line: str, stored: Mapping[str, str]) -> str:
+    text, seen = stored[line], {line}
+    while (line := digest(text)) in stored and line not in seen:
+        seen.add(line)
+        text = stored[line]
+    return text
