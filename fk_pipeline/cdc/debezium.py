@@ -32,6 +32,7 @@ from fk_pipeline.cdc.records import (
     struct_of_texts,
     typed_key,
     typed_row,
+    unknown,
 )
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
@@ -204,7 +205,7 @@ def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     return (
         "CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN 'not a JSON object that fits a change event' "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
-        "WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN CONCAT('unknown op ', op) "
+        f"WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN {unknown(side, 'op', 'op')} "
         "WHEN op = 't' THEN NULL "
         "WHEN NOT deleted AND _flat IS NULL AND _envelope.after IS NULL "
         "THEN CONCAT('op ', op, ' without a row in after') "
