@@ -43,7 +43,7 @@ PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
 def of_definition(spec: PipelineSpec, stage: Stage, table: Table) -> dict[str, Any]:
     """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
     return {
-        "dagster/column_schema": TableSchema([_column(spec, stage, name, kind) for name, kind in table.columns]),
+        "dagster/column_schema": TableSchema([_column(spec, stage, table, name, kind) for name, kind in table.columns]),
         "dagster/table_name": f"{spec.name}.{table.name}",
         "path": MetadataValue.path(f"{spec.home}/{table.name}"),
         "pipeline file": MetadataValue.path(str(spec.file)),
@@ -80,11 +80,12 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     return shown | _lineage(spec, result.stage)
 
 
-def _column(spec: PipelineSpec, stage: Stage, name: str, kind: str) -> TableColumn:
-    """A column and what it is: one of ours, of the source, or what `select` says."""
+def _column(spec: PipelineSpec, stage: Stage, table: Table, name: str, kind: str) -> TableColumn:
+    """A column and what it is: one of ours, of the source, or what `select` says; and whether it is sensitive."""
     outputs = spec.outputs if stage is Stage.RESOLVED_JOIN else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
-    return TableColumn(name, kind, description=s.meaning(name) or selected or "as in the source")
+    tags = {"sensitive": ""} if name in table.sensitive else {}
+    return TableColumn(name, kind, description=s.meaning(name) or selected or "as in the source", tags=tags)
 
 
 def _lineage(spec: PipelineSpec, stage: Stage) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from expectations.violations import violations
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.model import OwnExpectation
 from fk_pipeline.stages.runner import check_failed
@@ -150,25 +151,39 @@ def check(
 
     Raises:
         StateError: the stored tables do not fit the pipeline file.
+        ConcealedError: the check failed over something that sensitive columns forbid to tell.
     """
+    with concealing(pipeline.spec):
+        checked = _checked(pipeline, stage, batches, only, validator or Validator(), proof)
+        _record(pipeline, checked, check_id)
+    return checked
+
+
+def _checked(
+    pipeline: Pipeline,
+    stage: Stage,
+    batches: BatchRange | None,
+    only: Collection[str] | None,
+    validator: Validator,
+    proof: VerifyReport | None,
+) -> Checked:
     started = time.monotonic()
     spec, depth = pipeline.spec, Depth.FULL if batches is None else Depth.BATCH
     suite = [one for one in suite_of(spec, stage, depth) if only is None or one.name in only]
     own = [one for one in own_suite(spec, stage) if only is None or one.name in only]
     found = violations(pipeline, stage, batches, proof)
-    validator = validator or Validator()
     suite = [one for one in suite if one.name in found.findings]
     outcomes = validator.assert_found(spec.name, stage, found.findings, suite, spec.settings)
     results = [CheckResult(one, outcomes[one.name], found.findings[one.name]) for one in suite]
     if own:
-        ran = validator.run_own(spec.name, stage, _rows_for_users(pipeline, stage, batches), own)
+        rows, hidden = _rows_for_users(pipeline, stage, batches), _about_sensitive(spec, stage, own)
+        ran = validator.run_own(spec.name, stage, rows, [one for one in own if one not in hidden])
+        ran |= Validator().run_own(spec.name, stage, rows, hidden, counts_only=True)
         for mine in own:
             severity: Severity = "critical" if mine.severity == "critical" else "warning"
             text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
             results.append(CheckResult(Expectation(mine.name, text, severity, Cure.SOURCE), *ran[mine.name]))
-    checked = Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
-    _record(pipeline, checked, check_id)
-    return checked
+    return Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
 
 
 def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None) -> DataFrame:
@@ -186,6 +201,12 @@ def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None
     if side is Side.RIGHT:
         return pipeline.table(s.RIGHT_TABLE).where(F.col(s.HASH).isNotNull()).select(*columns)
     return current_rows(runner.warehouse.read(table), spec.side(side)).select(*columns)
+
+
+def _about_sensitive(spec: PipelineSpec, stage: Stage, own: Sequence[OwnExpectation]) -> list[OwnExpectation]:
+    """Those that look at a sensitive column of `_rows_for_users`, or do not say at which column they look."""
+    sensitive = {*spec.sensitive_outputs} if stage is Stage.RESOLVED_JOIN else {*spec.side(SIDE_OF[stage]).sensitive}
+    return [one for one in own if sensitive and (not one.columns or sensitive & {*one.columns})]
 
 
 def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:

@@ -135,19 +135,24 @@ class Scan:
     findings: Mapping[str, Finding] = field(default_factory=dict)
 
 
-def scan(views: Sequence[View], counting: AbstractContextManager[None] | None = None) -> Scan:
+def scan(
+    views: Sequence[View],
+    counting: AbstractContextManager[None] | None = None,
+    mask: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> Scan:
     """Counts the broken rows of all views at once; where there are any, looks closer and tells pending ones apart.
 
     Args:
         views: the views.
         counting: what the counts are made in, the closer look not.
+        mask: makes the rows of a view fit to be shown in a sample.
     """
     if not views:
         return Scan(0)
     with counting or nullcontext():
         counts = _collect([_count(view) for view in views])
     broken = [i for i, rows in enumerate(counts) if any(any(row["broken"]) for row in rows)]
-    closer = _collect([_described(views[i]) for i in broken]) if broken else []
+    closer = _collect([_described(views[i], mask) for i in broken]) if broken else []
     described = {i: rows[0]["rules"] for i, rows in zip(broken, closer, strict=True)}
     found: list[tuple[str, Finding]] = []
     for i, view in enumerate(views):
@@ -186,7 +191,7 @@ def _count(view: View) -> DataFrame:
     return view.rows.groupBy(batch).agg(*wanted)
 
 
-def _described(view: View) -> DataFrame:
+def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """One row: `rules`, per rule a struct of wrong, pending, batches and sample."""
     rows = view.rows if view.excused is None else view.excused(view.rows)
     broken = [f"COALESCE({rule.broken}, FALSE) AS _fk_broken_{i}" for i, rule in enumerate(view.rules)]
@@ -203,7 +208,7 @@ def _described(view: View) -> DataFrame:
             f"COLLECT_SET({view.batch}) FILTER (WHERE {wrong}) AS batches, "
             f"MIN_BY({sample}, {view.key}, {SAMPLE}) FILTER (WHERE {wrong}) AS sample)"
         )
-    return rows.selectExpr("*", *broken).selectExpr(f"ARRAY({', '.join(rules)}) AS rules")
+    return mask(rows.selectExpr("*", *broken)).selectExpr(f"ARRAY({', '.join(rules)}) AS rules")
 
 
 # ---- what the rules are made of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from expectations.scan import Finding
 from expectations.suites import Expectation
+from fk_pipeline.privacy import LEFT_OUT
 from fk_pipeline.spec.model import OwnExpectation, Settings
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 SITE = "fk_pipeline"
 """Name of the Data Docs site within its context."""
+
+SUMMARY: dict[str, Any] = {"result_format": "SUMMARY"}
+COUNTS: dict[str, Any] = {"result_format": "BASIC", "partial_unexpected_count": 0}
+"""What Great Expectations tells of a result: its own choice, and as few of the values as it can do with."""
 
 IN_A_SENTENCE = 3
 """Sample rows that the Data Docs show of a broken expectation."""
@@ -138,7 +143,12 @@ class Validator:
         return {name: _outcome(result) for name, result in results.items()}
 
     def run_own(
-        self, pipeline: str, table: str, rows: DataFrame, wanted: Sequence[OwnExpectation]
+        self,
+        pipeline: str,
+        table: str,
+        rows: DataFrame,
+        wanted: Sequence[OwnExpectation],
+        counts_only: bool = False,
     ) -> dict[str, tuple[Outcome, Finding]]:
         """Runs expectations of a user on rows, by name.
 
@@ -147,6 +157,7 @@ class Validator:
             table: what the rows are.
             rows: the rows.
             wanted: the expectations.
+            counts_only: tell no value of the rows: whether it holds, and how many rows break it. Not for Data Docs.
         """
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -166,12 +177,22 @@ class Validator:
                 found[one.name] = Outcome(problem=" ".join(str(error).split())), Finding()
         if expected:
             source = self._context.data_sources.add_or_update_spark(f"{pipeline} rows", persist=False)
-            for name, result in self._validate(source, table, rows, expected).items():
-                found[name] = _outcome(result), _finding(result)
+            form = COUNTS if counts_only else SUMMARY
+            for name, result in self._validate(source, table, rows, expected, form).items():
+                outcome, finding = _outcome(result), _finding(result)
+                if counts_only:
+                    finding = replace(finding, sample=())
+                    outcome = outcome if outcome.problem is None else Outcome(problem=LEFT_OUT)
+                found[name] = outcome, finding
         return found
 
     def _validate(
-        self, source: PandasDatasource | SparkDatasource, table: str, rows: Any, expected: Sequence[GxExpectation]
+        self,
+        source: PandasDatasource | SparkDatasource,
+        table: str,
+        rows: Any,
+        expected: Sequence[GxExpectation],
+        form: dict[str, Any] = SUMMARY,
     ) -> dict[str, ExpectationValidationResult]:
         """The results by name: their order is not that of the suite."""
         from great_expectations.core import ExpectationSuite
@@ -182,7 +203,7 @@ class Validator:
             source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
         batch = source.get_asset(table).get_batch_definition("rows")
         if self.docs is None:
-            results = batch.get_batch({"dataframe": rows}).validate(suite).results
+            results = batch.get_batch({"dataframe": rows}).validate(suite, result_format=form).results
         else:
             results = self._documented(name, batch, suite, rows)
         return {_name(result): result for result in results}

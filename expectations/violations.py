@@ -20,6 +20,7 @@ from expectations.suites import LATE, PROOF, QUARANTINED, Depth, suite_of
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.settings import GUARDED, settings
@@ -59,11 +60,12 @@ def violations(
 
 def _scanned(looked: Looked) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
-    session = looked.warehouse.session
+    session, sides = looked.warehouse.session, [SIDE_OF[looked.stage]] if looked.stage in SIDE_OF else []
+    mask = mask_of(looked.spec, looked.ledger, s.sensitive_names(looked.spec, *sides))
 
     def scanned(careful: bool) -> Scan:
         views = _views(looked, careful)
-        return scan(views, settings(session, looked.settings_of_counts(), optional=True))
+        return scan(views, settings(session, looked.settings_of_counts(), optional=True), mask)
 
     try:
         return scanned(careful=False)

@@ -77,6 +77,10 @@ class StageError(FkPipelineError):
     """A stage failed. Its batches stay due; running it again repairs whatever it had committed."""
 
 
+class ConcealedError(FkPipelineError):
+    """Something failed, and its message may quote values of sensitive columns: only its kind is told."""
+
+
 class StateError(FkPipelineError):
     """The warehouse does not fit the pipeline file or this version, and a run would mix both."""
 

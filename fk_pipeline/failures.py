@@ -9,6 +9,9 @@ from fk_pipeline.errors import UnreadableFileError
 _BRANCH = re.compile(r"\s*\n\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
 """What delta-rs puts before a cause."""
 
+_JAVA = re.compile(r"((?:\w+\.)+\w+(?:Exception|Error))(?=:|$)")
+"""What a message begins with that names its Java class."""
+
 
 def is_from_spark(error: Exception) -> bool:
     """Spark, or the gateway to it, raised the error."""
@@ -35,3 +38,12 @@ def root_message(error: Exception) -> str:
         if line.startswith("Caused by:"):
             text = line.removeprefix("Caused by:").strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def kind_of(error: Exception) -> str:
+    """Which error it is, without a word of what it says: Spark's condition in brackets, else the class."""
+    condition = getattr(error, "getCondition", lambda: None)()
+    if condition:
+        return f"[{condition}]"
+    java = _JAVA.match(root_message(error))
+    return java[1] if java else type(error).__name__

@@ -220,6 +220,7 @@ class Pipeline:
         Returns:
             Per stage the rows of its tables and the seconds.
         """
+        from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
         from fk_pipeline.stages.fingerprints import Source
 
@@ -232,7 +233,8 @@ class Pipeline:
             if progress is not None:
                 progress(Pass(stage, batches), result)
 
-        return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
+        with concealing(self.spec):
+            return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
 
     def _restore(self, batch: BatchId) -> None:
         """Brings a withdrawn batch back.
@@ -404,13 +406,14 @@ class Pipeline:
         Args:
             share: of the left keys, chosen by a hash of the key; 1 for all.
         """
+        from fk_pipeline.privacy import concealing
         from fk_pipeline.tables.settings import settings, suiting
         from fk_pipeline.verify.rejoin import TABLES, verify
 
         tables, warehouse = {name: self.table(name) for name in TABLES}, self.runner.warehouse
         stored = [table for name in TABLES if (table := self.runner.layout.table(name)) is not None]
-        with settings(self.session, suiting(warehouse.rows(stored)), optional=True):
-            return verify(tables, self.due(), self.spec, share)
+        with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
+            return verify(tables, self.due(), self.spec, self.ledger(), share)
 
     def changes(self, batch: int) -> DataFrame:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
@@ -429,8 +432,10 @@ class Pipeline:
     def export(self, file: str | Path) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""
         from fk_pipeline.export import export
+        from fk_pipeline.privacy import concealing
 
-        return export(self.table("resolved_join"), self.spec, Path(file))
+        with concealing(self.spec):
+            return export(self.table("resolved_join"), self.spec, Path(file))
 
     def changed_rows(self, batch: int) -> tuple[int, int]:
         """How many result rows carry `batch` as their last change, and how many there are."""

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.landing import LandingZone, is_of_format, look
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
-from fk_pipeline.failures import is_from_spark, root_message
+from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
+from fk_pipeline.privacy import cause_of, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.stages.fingerprints import (
@@ -107,7 +108,7 @@ class Rebuild:
                 discard_shadow(self.spec)
                 if not isinstance(error, FkPipelineError) and not is_from_spark(error):
                     raise
-                raise self._given_up(error) from error
+                raise self._given_up(error) from cause_of(error, self.spec)
             check()
             self.ledger.record_rebuild(
                 "ready",
@@ -232,7 +233,7 @@ class Rebuild:
     def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
         """What was built is compared with the join of the changelogs before anybody sees it."""
         tables = {name: warehouse.read(table) for name in TABLES if (table := layout.table(name)) is not None}
-        report = verify(tables, {stage: copy.due(stage) for stage in Stage}, self.spec)
+        report = verify(tables, {stage: copy.due(stage) for stage in Stage}, self.spec, copy)
         if not report.ok:
             raise StateError(
                 f"what was built is not the join of the changelogs: {report.counts()}", where=self.spec.home
@@ -264,12 +265,9 @@ class Rebuild:
         return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))
 
     def _given_up(self, error: Exception) -> StateError:
-        what, where = root_message(error), str(self.spec.file)
-        if isinstance(error, FkPipelineError):
-            what, where = error.what, error.where
         return StateError(
-            f"the rebuild failed: {what}",
-            where=where,
+            f"the rebuild failed: {message_of(error, self.spec)}",
+            where=error.where if isinstance(error, FkPipelineError) else str(self.spec.file),
             why="it was given up; the tables are as they were",
             fix="mend that and rebuild again"
             + ("" if self.source is Source.LANDING else f"; or rebuild --from {Source.LANDING}"),

@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.protocol": 2,
     "fk_pipeline.tables": 3,
     "fk_pipeline.cdc": 4,
+    "fk_pipeline.privacy": 4,
     "fk_pipeline.stages": 5,
     "fk_pipeline.verify": 5,
     "fk_pipeline.export": 5,

@@ -83,7 +83,7 @@ def as_lines(
             texts[name] = f"TO_JSON(_raw.{value})"
         else:
             texts[name] = f"CAST(_raw.{value} AS STRING)"
-    problem = operation_problem(named, misfit(side, texts, "row"), missing_key(side, "row"))
+    problem = operation_problem(side, named, misfit(side, texts, "row"), missing_key(side, "row"))
     return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")

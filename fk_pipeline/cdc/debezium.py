@@ -34,6 +34,7 @@ from fk_pipeline.cdc.records import (
     struct_of_texts,
     typed_key,
     typed_row,
+    unknown,
 )
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
@@ -228,7 +229,7 @@ def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     return (
         f"CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
-        "WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN CONCAT('unknown op ', op) "
+        f"WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN {unknown(side, 'op', 'op')} "
         "WHEN op = 't' THEN NULL "
         "WHEN NOT deleted AND _flat IS NULL AND _envelope.after IS NULL "
         "THEN CONCAT('op ', op, ' without a row in after') "

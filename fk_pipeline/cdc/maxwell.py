@@ -19,6 +19,7 @@ from fk_pipeline.cdc.records import (
     records,
     struct_of_texts,
     typed_row,
+    unknown,
 )
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
@@ -62,7 +63,7 @@ class Maxwell(JsonLines):
         bad = (
             f"CASE WHEN _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
             "WHEN _record.type IS NULL THEN 'not a row of Maxwell: it has no type' "
-            "WHEN op IS NULL THEN CONCAT('unknown type ', SUBSTRING(_record.type, 1, 80)) "
+            f"WHEN op IS NULL THEN {unknown(side, 'type', 'SUBSTRING(_record.type, 1, 80)')} "
             "WHEN _record.data IS NULL THEN CONCAT('type ', _record.type, ' without data') "
             f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
         )

@@ -138,20 +138,37 @@ def typed_key(side: SideSpec, texts: Mapping[str, str]) -> str:
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
-    """SQL (STRING): the first column whose text does not fit its type; null when all do.
+    """SQL (STRING): the first column whose text does not fit its type, and the text unless the column is sensitive.
+
+    Null when all fit.
 
     Args:
         side: declares the columns.
         texts: as in `typed_row`; columns that are left out fit.
         row: SQL of the struct that `typed_row` made.
     """
+
+    def shown(column: Column) -> str:
+        return "'a sensitive value'" if column.name in side.sensitive else f"SUBSTRING({texts[column.name]}, 1, 80)"
+
     found = [
         f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
-        f"CONCAT({text(f'column {c.name}: ')}, SUBSTRING({texts[c.name]}, 1, 80), {text(f' is not {c.type}')}), NULL)"
+        f"CONCAT({text(f'column {c.name}: ')}, {shown(c)}, {text(f' is not {c.type}')}), NULL)"
         for c in side.columns
         if c.name in texts and _base(c) != "STRING"
     ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def unknown(side: SideSpec, what: str, word: str) -> str:
+    """SQL (STRING): that a word of a line is not known, quoted unless columns are sensitive: it may be any text.
+
+    Args:
+        side: whose line it is.
+        what: what the word ought to be.
+        word: SQL of the word.
+    """
+    return f"'unknown {what}'" if side.sensitive else f"CONCAT('unknown {what} ', {word})"
 
 
 def first_letter(operation: str) -> str:
@@ -159,10 +176,11 @@ def first_letter(operation: str) -> str:
     return f"LOWER(SUBSTRING(CAST({operation} AS STRING), 1, 1))"
 
 
-def operation_problem(named: str | None, misfit: str, missing_key: str) -> str:
+def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_key: str) -> str:
     """SQL (STRING): what is wrong with a plain row, whose first letter of the operation is `op`; null when nothing is.
 
     Args:
+        side: whose row it is.
         named: the column that names the operation; None where every row is one to write.
         misfit: SQL of the first value that does not fit.
         missing_key: SQL of the key column that is null.
@@ -172,7 +190,7 @@ def operation_problem(named: str | None, misfit: str, missing_key: str) -> str:
         return problem
     return (
         f"CASE WHEN op IS NULL THEN {text(f'no operation in {named}')} "
-        "WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN CONCAT('unknown operation ', op) "
+        f"WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN {unknown(side, 'operation', 'op')} "
         f"WHEN op = 't' THEN NULL ELSE {problem} END"
     )
 

@@ -39,7 +39,7 @@ class Rows(JsonLines):
         schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
         op = first_letter(f"_record.{quote(side.op_column)}" if side.op_column else "'u'")
         texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
-        problem = operation_problem(side.op_column, misfit(side, texts, "row"), missing_key(side, "row"))
+        problem = operation_problem(side, side.op_column, misfit(side, texts, "row"), missing_key(side, "row"))
         bad = f"IF(_record._corrupt IS NOT NULL, {NO_OBJECT}, {problem})"
         place = [f"`{name}`" for name in lines.columns]
         return (

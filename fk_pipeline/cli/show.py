@@ -13,6 +13,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.export import JSON_OPTIONS, texts
 from fk_pipeline.feed import VERSION
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.privacy import message_of
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
@@ -50,5 +51,5 @@ def rows_of(
         lines = frame.limit(limit).select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
         rows = [json.loads(row["row"]) for row in lines.collect()]
     except PySparkException as error:
-        raise UsageError(f"--where: {str(error).strip().splitlines()[0]}") from None
+        raise UsageError(f"--where: {message_of(error, pipeline.spec)}") from None
     return frame.columns, [[row.get(name) for name in frame.columns] for row in rows]

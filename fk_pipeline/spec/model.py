@@ -58,7 +58,8 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-StringList = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+StringList = Annotated[Strings, Field(min_length=1)]
 
 
 def _problem(message: str, *path: str | int) -> PydanticCustomError:
@@ -95,6 +96,9 @@ class SideSpec(_Frozen):
     contents: Literal["changes", "snapshot"] = "changes"
     csv: CsvSpec = Field(default_factory=CsvSpec)
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
+    sensitive: Strings = ()
+    """The columns whose values appear in the tables and nowhere else, as the schema writes them; of a whole pipeline
+    also those that have the same values as a sensitive column of the other side."""
 
     @field_validator("format")
     @classmethod
@@ -118,6 +122,10 @@ class SideSpec(_Frozen):
     def column(self, name: str) -> Column | None:
         """The declared column of that name; Spark resolves names without regard to case."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    def is_sensitive(self, name: str) -> bool:
+        """Whether it is the name of a sensitive column."""
+        return name.lower() in (sensitive.lower() for sensitive in self.sensitive)
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
@@ -145,6 +153,12 @@ class SideSpec(_Frozen):
                 raise _problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
         if len({n.lower() for n in self.key}) < len(self.key):
             raise _problem(f"a column stands twice in the key {list(self.key)}", "key")
+        for i, name in enumerate(self.sensitive):
+            if self.column(name) is None:
+                raise _problem(
+                    f"sensitive column {name!r} is not in the schema; it has {', '.join(names)}", "sensitive", i
+                )
+        object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
         if self.sequence_by is not None:
             _check_row_expression(self, self.sequence_by, "sequence_by")
         if self.batch_by is not None:
@@ -333,6 +347,21 @@ class PipelineSpec(_Frozen):
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
 
     @property
+    def has_sensitive(self) -> bool:
+        """Whether any column of any side is sensitive."""
+        return bool(self.left.sensitive or self.right.sensitive)
+
+    @cached_property
+    def sensitive_outputs(self) -> frozenset[str]:
+        """The columns of the result whose expression reads a sensitive column."""
+        found = set()
+        for output in self.outputs:
+            reads = [self.resolve(read) for read in parse_expression(output.sql).reads]
+            if any(column.name in self.side(side).sensitive for side, column in reads):
+                found.add(output.name)
+        return frozenset(found)
+
+    @property
     def inner(self) -> bool:
         """Whether unmatched left rows are left out of the result."""
         return self.join == "inner"
@@ -477,6 +506,23 @@ class PipelineSpec(_Frozen):
             clash = [o.name for o in self.outputs]
             if len({n.lower() for n in clash}) < len(clash):
                 raise _problem("the default select would name two columns alike; write a select", "right", "schema")
+        return self
+
+    @model_validator(mode="after")
+    def _equal_values_are_alike_sensitive(self) -> PipelineSpec:
+        """A foreign key has the values of the right key: what is sensitive on one side is so on the other."""
+        read = [
+            {column.name for path in parse_expression(text).reads if (column := self.left.column(path[0])) is not None}
+            for text in self.left.foreign_key
+        ]
+        keys = [column.name for column in self.right.key_columns]
+        left, right = set(self.left.sensitive), set(self.right.sensitive)
+        left |= {name for names, key in zip(read, keys, strict=True) if key in right for name in names}
+        right |= {key for names, key in zip(read, keys, strict=True) if names & left}
+        for side, names in (("left", left), ("right", right)):
+            spec = self.side(Side(side))
+            ordered = tuple(column.name for column in spec.columns if column.name in names)
+            object.__setattr__(self, side, spec.model_copy(update={"sensitive": ordered}))
         return self
 
     @model_validator(mode="after")

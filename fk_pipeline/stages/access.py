@@ -92,8 +92,13 @@ class StageTables:
         wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
         if keys.local is None:
             return self._read(table, where).join(wanted, list(columns), "left_semi")
-        rows = self._read(table, [*where, *among(keys.local, columns, self.warehouse.widths(table, columns))])
+        rows = self._read(table, [*where, *self._among(table, keys.local, columns)])
         return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
+
+    def _among(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
+        """Conditions for the rows of a table with some keys; none that would name values of a sensitive column."""
+        named = {column: name for column, name in columns.items() if column not in table.sensitive}
+        return among(keys, named, self.warehouse.widths(table, named))
 
     def _choose(self, changes: int, table: Table) -> int:
         """Chooses how the stage goes about so many changed rows of a table.
@@ -195,7 +200,7 @@ class StageTables:
             rows = self._materialise(rows.frame, number)
         keys = rows.local
         if keys is not None:
-            where = among(keys, {key: key for key in table.keys}, self.warehouse.widths(table, table.keys))
+            where = self._among(table, keys, {key: key for key in table.keys})
         elif number <= NAMED_IN_FEED and table.feeds and is_named(table):
             keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
         self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -87,15 +87,21 @@ def declared_layout(spec: PipelineSpec) -> Layout:
 
 
 def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[tuple[str, str]]) -> Layout:
+    keys = s.sensitive_names(spec)
+    left, right = (s.sensitive_names(spec, side) for side in Side)
+
+    def marked(table: Table, names: frozenset[str] = keys) -> Table:
+        return replace(table, sensitive=names & {*table.names})
+
     return Layout(
-        s.left_changelog(spec, left_order, format_of(spec.left).has_holes),
-        s.right_changelog(spec, right_order, format_of(spec.right).has_holes),
-        s.right_table(spec, right_order),
-        s.subscription_store(spec, left_order),
-        s.subscribers(spec),
-        s.responses(spec),
-        s.resolved_join(spec, types),
-        s.verdicts(spec),
+        marked(s.left_changelog(spec, left_order, format_of(spec.left).has_holes), left),
+        marked(s.right_changelog(spec, right_order, format_of(spec.right).has_holes), right),
+        marked(s.right_table(spec, right_order), right),
+        marked(s.subscription_store(spec, left_order)),
+        marked(s.subscribers(spec)),
+        marked(s.responses(spec)),
+        marked(s.resolved_join(spec, types), keys | spec.sensitive_outputs),
+        marked(s.verdicts(spec)),
         s.quarantine(),
     )
 

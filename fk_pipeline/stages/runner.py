@@ -17,9 +17,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
-from fk_pipeline.failures import is_conflict, is_from_spark, root_message
+from fk_pipeline.errors import CheckFailedError, StageError
+from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
@@ -89,7 +90,8 @@ class Runner:
 
     def finish_rebuild(self) -> None:
         """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""
-        finish_rebuild(self.session, self.spec, self.ledger, self.layout)
+        with concealing(self.spec):
+            finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
@@ -102,7 +104,7 @@ class Runner:
         """
         while True:
             home = self.ledger.home
-            with lease(home, stage) as held, sole_session(self.session, home, [stage]):
+            with concealing(self.spec), lease(home, stage) as held, sole_session(self.session, home, [stage]):
                 self.ledger.refresh()
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)
@@ -129,7 +131,7 @@ class Runner:
             how = (work.choice.strategy, work.choice.reason) if work.choice else (None, None)
             self.ledger.succeed(counts, work.versions, seconds, *how)
         except Exception as error:
-            what = error.what if isinstance(error, FkPipelineError) else root_message(error)
+            what = message_of(error, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
                 self.ledger.fail(time.monotonic() - started, what)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
@@ -139,7 +141,7 @@ class Runner:
                 where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
                 why="the batches stay due; whatever the stage had committed is repaired by running it again",
                 fix=f"fk-pipeline run {self.spec.file}",
-            ) from error
+            ) from cause_of(error, self.spec)
         return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes), work.choice)
 
     @staticmethod

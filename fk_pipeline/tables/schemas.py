@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import Column, PipelineSpec, SideSpec, quote
+from fk_pipeline.spec.sql import parse_expression
 
 BATCH = "_fk_batch"
 GENERATION = "_fk_generation"
@@ -110,6 +112,8 @@ class Table:
 
     `skip_by` are the columns that files are skipped by; they stand before any struct, because delta-rs gives no
     statistics of what comes after one. Statistics of all others would cost every commit and every read and help nobody.
+
+    `sensitive` are the columns whose values stand in the files of the table and in no predicate.
     """
 
     name: str
@@ -118,6 +122,7 @@ class Table:
     keys: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
+    sensitive: frozenset[str] = frozenset()
 
     @property
     def delta_properties(self) -> dict[str, str]:
@@ -153,6 +158,25 @@ def pk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
 def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     """The foreign key: (name, type) of each component; types are those of the right key."""
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
+
+
+def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
+    """The columns of tables, and the fields of their structs, that hold sensitive values.
+
+    Args:
+        spec: the pipeline.
+        sides: those whose columns the tables have under the names of the source.
+    """
+    keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
+    fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
+    keys += [name(column) for column in fks for name in (fk, previous_fk)]
+    orders = [
+        "value"  # the field of a sequence that `sequence_by` gives
+        for side in map(spec.side, Side)
+        if side.sequence_by is not None
+        and any(side.is_sensitive(path[0]) for path in parse_expression(side.sequence_by).reads)
+    ]
+    return frozenset([*keys, *orders, *(name for side in sides for name in spec.side(side).sensitive)])
 
 
 def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool) -> Table:

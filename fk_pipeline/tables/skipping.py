@@ -158,9 +158,13 @@ def exactly(keys: pa.Table, column: str, at_most: int = NAMED) -> str | None:
 
 
 def is_named(table: Table) -> bool:
-    """Whether `exactly` can name keys of a table: one column, of integers or strings."""
+    """Whether a commit may name keys of a table by `exactly`: one column, of integers or strings, not sensitive."""
     kinds = dict(table.columns)
-    return len(table.keys) == 1 and kinds[table.keys[0]].upper() in (*INTEGERS, "STRING")
+    return (
+        len(table.keys) == 1
+        and table.keys[0] not in table.sensitive
+        and kinds[table.keys[0]].upper() in (*INTEGERS, "STRING")
+    )
 
 
 def _has_conditions(kind: pa.DataType) -> bool:

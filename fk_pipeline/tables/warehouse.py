@@ -281,7 +281,7 @@ class Warehouse:
         """One MERGE of rows with unique keys: update what is there, insert what is not.
 
         Few rows with one key column are put in place of those with their keys instead: half the jobs, and the change
-        feed needs none of its own.
+        feed needs none of its own. Not where the key is sensitive: the log of the table would name the keys.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads.
@@ -296,7 +296,7 @@ class Warehouse:
             self.append(rows, table, info)
             return
         named = None
-        if keys is not None and len(table.keys) == 1:
+        if keys is not None and len(table.keys) == 1 and table.keys[0] not in table.sensitive:
             named = exactly(keys, table.keys[0], NAMED_IN_FEED if table.feeds else NAMED)
         if named is not None:
             predicate = " AND ".join([named, *[condition.sql() for condition in where]])

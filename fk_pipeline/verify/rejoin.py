@@ -14,9 +14,11 @@ from pyspark.sql import types as T
 
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import Stage
+from fk_pipeline.privacy import Mask, mask_of
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
 
@@ -157,7 +159,11 @@ def _chosen(key: list[str], share: float) -> str:
 
 
 def verify(
-    tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[int]], spec: PipelineSpec, share: float = 1.0
+    tables: Mapping[str, DataFrame],
+    due: Mapping[Stage, Iterable[int]],
+    spec: PipelineSpec,
+    ledger: Ledger,
+    share: float = 1.0,
 ) -> VerifyReport:
     """Compares the result with the join of the last writers.
 
@@ -165,21 +171,24 @@ def verify(
         tables: every table of the pipeline by name, `resolved_join` among them.
         due: per stage the batches that are due.
         spec: the pipeline.
+        ledger: its ledger, for the tokens of sensitive values.
         share: of the left keys, chosen by a hash; 1 for all.
     """
+    mask = mask_of(spec, ledger, s.sensitive_names(spec) | spec.sensitive_outputs)
     try:
-        return _verify(tables, due, spec, share, careful=False)
+        return _verify(tables, due, spec, mask, share, careful=False)
     except Exception as error:
         if not is_from_spark(error) or all(output.plain for output in spec.outputs):
             raise
     with settings(tables["resolved_join"].sparkSession, GUARDED):
-        return _verify(tables, due, spec, share, careful=True)
+        return _verify(tables, due, spec, mask, share, careful=True)
 
 
 def _verify(
     tables: Mapping[str, DataFrame],
     due: Mapping[Stage, Iterable[int]],
     spec: PipelineSpec,
+    mask: Mask,
     share: float,
     careful: bool,
 ) -> VerifyReport:
@@ -214,7 +223,7 @@ def _verify(
                     "expected": row["expected"].asDict() if row["expected"] else None,
                     "found": row["found"].asDict() if row["found"] else None,
                 }
-                for row in wrong.collect()
+                for row in mask(wrong).collect()
             ]
         )
         return VerifyReport(

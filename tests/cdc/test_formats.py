@@ -232,6 +232,17 @@ def test_what_cannot_be_applied_is_bad_with_a_reason(spark: SparkSession) -> Non
     assert [(r["kind"], r["reason"]) for r in found] == [("bad", reason) for _, reason in BAD]
 
 
+def test_the_reason_quotes_nothing_that_may_be_a_sensitive_value(spark: SparkSession) -> None:
+    lines = [envelope("x", after=ROW), envelope("c", after={"id": "x"}), envelope("c", after={"id": 1, "size": "x"})]
+    assert [r["reason"] for r in parsed(spark, lines, side(sensitive=["id"]))] == [
+        "unknown op",
+        "column id: a sensitive value is not BIGINT",
+        "column size: x is not INT",
+    ]
+    plain = side(format="rows", op_column="op", sensitive="name")
+    assert parsed(spark, [{"op": "?", "id": 1}], plain)[0]["reason"] == "unknown operation"
+
+
 def test_a_truncate_is_told_apart(spark: SparkSession) -> None:
     assert parsed(spark, [exported(None, envelope("t"))], side())[0]["kind"] == "truncate"
 

@@ -81,6 +81,11 @@ MISTAKES = [
     ("key: [id]", "kee: [id]", "p.yaml:7: unknown key 'left.kee'; did you mean 'key'?"),
     ("key: [id]", "kee: [id]", "p.yaml:3: 'left.key' is missing"),
     ("key: [id]", "key: [extra]", "p.yaml:7: left.key: key column 'extra' has type MAP<STRING, STRUCT<a: INT>>"),
+    (
+        "key: [id]",
+        "key: [id]\n  sensitive: [carrier, name]",
+        "p.yaml:8: left.sensitive: sensitive column 'name' is not in the schema; it has id, carrier",
+    ),
     ("key: [id]", "key: [id, ID]", "p.yaml:7: left.key: a column stands twice in the key"),
     ("join: left", "join: outer", "p.yaml:2: join: 'outer' is not possible; it must be 'inner' or 'left'"),
     ("name: flight_planes", "name: Flight", "p.yaml:1: name: 'Flight' must start with a letter a-z"),

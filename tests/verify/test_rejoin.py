@@ -81,7 +81,7 @@ def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: 
     tables = {name: pipeline.table(name) for name in TABLES}
     tables["resolved_join"] = mutation.of(tables["resolved_join"])
     with settings(pipeline.session, suiting(0)):
-        report = verify(tables, pipeline.due(), pipeline.spec)
+        report = verify(tables, pipeline.due(), pipeline.spec, pipeline.ledger())
     found = {name: number for name, number in report.counts().items() if number and name != "rows"}
     assert found == counts
     assert not report.ok
