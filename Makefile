@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-ui test-all fuzz bench lint format lock clean
+.PHONY: help setup demo up down test test-fast test-ui test-all fuzz fuzz-formats bench lint format lock clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -23,7 +23,7 @@ PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## the environment in .venv, Delta JARs included; nothing after it needs the network
 	@$(BIN)/python -m fk_pipeline.environment.jars $(if $(JARS_FROM),--from-dir "$(JARS_FROM)")
@@ -48,6 +48,9 @@ test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real bro
 
 fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes
 	$(BIN)/python -m tests.any_order.fuzz $(FUZZ)
+
+fuzz-formats: $(STAMP) ## mutated lines and files of every format, for about ten minutes
+	$(BIN)/python -m tests.cdc.fuzz $(FUZZ)
 
 bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
 	$(BIN)/python benchmarks $(BENCH)

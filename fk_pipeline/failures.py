@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from fk_pipeline.errors import UnreadableFileError
-
 _BRANCH = re.compile(r"\s*\n\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
 """What delta-rs puts before a cause."""
 
@@ -25,8 +23,8 @@ def is_conflict(error: Exception) -> bool:
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """A file could not be read."""
-    return isinstance(error, UnreadableFileError) or "FAILED_READ_FILE" in str(error)
+    """Spark could not read a file."""
+    return "FAILED_READ_FILE" in str(error)
 
 
 def root_message(error: Exception) -> str:

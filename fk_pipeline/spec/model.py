@@ -181,8 +181,9 @@ class SideSpec(_Frozen):
                 "it replaces the table, and counts from its batch on",
                 "contents",
             )
-        if self.format == "delta" and self.batch_by is not None:
-            raise _problem("batch_by goes with files; what a look at a Delta table finds is one batch", "batch_by")
+        for name in ("batch_by", "sequence_by"):
+            if self.format == "delta" and getattr(self, name) is not None:
+                raise _problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)
         for name, how in self.logical_types.items():
             column, wanted = self.column(name), "DECIMAL" if how == "decimal_bytes" else "TIMESTAMP"
             if column is None:

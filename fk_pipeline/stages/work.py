@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.errors import UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
@@ -68,7 +69,8 @@ class StageWork(ChangelogWork):
 
     def may_be_mended(self, error: Exception) -> bool:
         """Whether the work may succeed after an error, with care."""
-        return is_of_a_file(error) or (is_from_spark(error) and self.may_meet_bad_rows)
+        unreadable = isinstance(error, UnreadableFileError) or is_of_a_file(error)
+        return unreadable or (is_from_spark(error) and self.may_meet_bad_rows)
 
     @property
     def may_meet_bad_rows(self) -> bool:

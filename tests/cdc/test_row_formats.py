@@ -243,22 +243,9 @@ def test_an_unreadable_parquet_file_is_one_bad_record(spark: SparkSession, tmp_p
     assert [r["kind"] for r in read(spark, spec_of(format="parquet"), broken, readable=tmp_path)] == ["bad"]
 
 
-OWN = """
-from fk_pipeline.cdc.rows import Rows
-
-class Numbered(Rows):
-    endings = (".txt",)
-
-    def parse(self, lines, side):
-        return super().parse(lines.withColumn("value", lines.value.substr(3, 10000)), side)
-
-class Half:
-    pass
-"""
-
-
 def test_a_format_of_the_users_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "my_formats.py", OWN)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text()
+    write(tmp_path, "my_formats.py", page.split("```python\n")[1].split("```")[0] + "\n\nclass Half:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = read(spark, spec_of(format="my_formats:Numbered"), write(tmp_path, "1.txt", '1 {"id": 5}\n'))
     assert told(found) == [("u", 5, None, None)]
