@@ -1,6 +1,7 @@
 """What every format makes of a line: an event, something to ignore, or a record for the quarantine.
 
-A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line:
+A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line, two
+where a line changes a key:
 
 | column | |
 |---|---|
@@ -89,10 +90,9 @@ class JsonLines:
 
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
         """`value` is the line without a byte order mark; of one that is not UTF-8 its bytes in Base64."""
+        line = f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))"
         return session.read.text(list(paths), lineSep="\n").select(
-            F.expr(f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))").alias(
-                "value"
-            ),
+            F.expr(line).alias("value"),
             F.col("_metadata.file_path").alias("path"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("position"),
