@@ -14,15 +14,19 @@ from functools import reduce
 from zlib import error as ZlibError
 
 import fsspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
 from fk_pipeline.cdc.records import NOT_UTF8
 from fk_pipeline.errors import UnreadableFileError
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.sql import text
 
 _BROKEN = "_fk_broken"
-_HEADER_BYTES = 1 << 20
+_BLOCK = 1 << 20
+_MOST_FIELDS = 1 << 20
+"""Of a row; one with more stops Spark's parser."""
 _EMPTY = "\u0001empty\u0001"
 """What Spark is told to put for an empty field in quotes: it takes an empty text for null."""
 _BOM = "\u00ef\u00bb\u00bf"
@@ -69,11 +73,12 @@ def csv_rows(
     Returns:
         What `as_lines` returns, `value.value` the row as JSON, or as it is where it has too few fields or too many.
     """
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
-        alike.setdefault(_columns(path, side, op_column, header, optional), []).append(path)
+        start, is_open = _look(path)
+        alike.setdefault((_columns(start, side, op_column, header, optional), is_open), []).append(path)
     parts = []
-    for names, group in alike.items():
+    for (names, is_open), group in alike.items():
         op = operation(op_column, names)
         named = None if op == "NULL" and optional else op_column
         bad = (
@@ -83,7 +88,8 @@ def csv_rows(
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
         stored = _texts(session, group, names, side, header)
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op if named else None, named=named, bad=bad))
+        lines = as_lines(stored, side, raw, _PLACE, op=op if named else None, named=named, bad=bad)
+        parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -102,6 +108,7 @@ def _texts(session: SparkSession, paths: list[str], names: tuple[str, ...], side
             encoding="ISO-8859-1",
             multiLine=True,
             columnPruning=False,
+            maxColumns=_MOST_FIELDS,
             columnNameOfCorruptRecord=_BROKEN,
         )
         .csv(paths)
@@ -110,21 +117,40 @@ def _texts(session: SparkSession, paths: list[str], names: tuple[str, ...], side
     read["_0"] = f"IF(STARTSWITH(_0, '{_BOM}'), SUBSTRING(_0, 4), {read['_0']})"
     utf8 = {name: f"CAST(ENCODE({read.get(name, name)}, 'ISO-8859-1') AS STRING)" for name in [*fields, _BROKEN]}
     valid = " AND ".join(f"COALESCE(IS_VALID_UTF8({sql}), TRUE)" for sql in utf8.values())
-    whole = f"COALESCE({_BROKEN}, CONCAT_WS('{side.csv.delimiter}', {', '.join(fields)}))"
+    whole = f"COALESCE({_BROKEN}, CONCAT_WS({text(side.csv.delimiter)}, {', '.join(fields)}))"
     broken = f"IF({valid}, {utf8[_BROKEN]}, CONCAT('{NOT_UTF8}', BASE64(ENCODE({whole}, 'ISO-8859-1'))))"
     named = [f"IF({valid}, {utf8[field]}, NULL) AS {quote(name)}" for field, name in zip(fields, names, strict=True)]
     return stored.selectExpr(*named, f"{broken} AS {_BROKEN}")
 
 
-def _columns(path: str, side: SideSpec, op_column: str | None, header: bool, optional: bool) -> tuple[str, ...]:
-    """The names of a file's columns, from its first row; those that stand there twice are told apart."""
+def _without_last(lines: DataFrame) -> DataFrame:
+    """Lines of files with an odd number of quotes: the last record is bad, it may have swallowed those after it."""
+    last = F.col("position") == F.max("position").over(Window.partitionBy("path"))
+    bad = F.when(last, F.coalesce("value._bad", F.lit("a quote is not closed"))).otherwise(F.col("value._bad"))
+    return lines.withColumn("value", F.col("value").withField("_bad", bad))
+
+
+def _look(path: str) -> tuple[bytes, bool]:
+    """The start of a file, and whether it has an odd number of quotes."""
     try:
         with fsspec.open(path, "rb", compression="gzip" if path.endswith(".gz") else None) as stream:
-            start = stream.read(_HEADER_BYTES)
+            start = block = stream.read(_BLOCK)
+            quotes = 0
+            while block:
+                quotes += block.count(b'"')
+                block = stream.read(_BLOCK)
     except (OSError, EOFError, ZlibError) as error:
         raise UnreadableFileError("the file cannot be read", where=path, why=str(error)) from None
+    return start, quotes % 2 == 1
+
+
+def _columns(start: bytes, side: SideSpec, op_column: str | None, header: bool, optional: bool) -> tuple[str, ...]:
+    """The names of a file's columns, from its first row; those that stand there twice are told apart."""
     rows = csv.reader(io.StringIO(start.decode("utf-8-sig", "replace"), newline=""), delimiter=side.csv.delimiter)
-    first = next(rows, [])
+    try:
+        first = next(rows, [])
+    except csv.Error:  # a quote that is not closed
+        first = []
     names = [c.name for c in side.columns]
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}

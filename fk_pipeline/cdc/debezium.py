@@ -24,12 +24,14 @@ from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
+    OTHER_TABLE,
     PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
     fields_of_texts,
     misfit,
     missing_key,
+    of_another_table,
     records,
     struct_of_texts,
     typed_key,
@@ -85,7 +87,7 @@ class Debezium(JsonLines):
             .selectExpr("*", f"{_OP} AS op")
             .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
-            .selectExpr("*", f"{_IGNORED} AS _ignored", f"{_bad(side, texts)} AS _bad")
+            .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(*records(place, _SEQUENCE), f"{_holes(side, sent)} AS holes", f"{_renamed(side)} AS old_key")
         )
 
@@ -111,21 +113,31 @@ _ENVELOPE = "COALESCE({})".format(
 _POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
 """The fields of `source` that the order is read from."""
 
-_FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _POSITIONS))
+_SOURCE = (*_POSITIONS, "table", "schema", "db")
+
+_FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
 
 _OLD_KEY = "FROM_JSON(_record.headers, 'STRUCT<`__debezium.oldkey`: STRING>').`__debezium.oldkey`"
 """Some tools write headers as a list, or not at all."""
 
-_IGNORED = (
-    f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
-    "WHEN _flat IS NOT NULL OR _record._corrupt IS NOT NULL THEN NULL "
-    "WHEN op = 'm' THEN 'logical message' "
-    "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "
-    "WHEN _envelope IS NULL AND (_record.key IS NOT NULL OR _record.topic IS NOT NULL) AND _record.value IS NULL "
-    "THEN 'tombstone line' END"
-)
+
+def _ignored(side: SideSpec) -> str:
+    """SQL (STRING): why a line means nothing here; null when it does mean something."""
+    others = [
+        of_another_table(side, f"{source}table", [f"{source}schema", f"{source}db"])
+        for source in ("_flat.__source_", "_envelope.source.")
+    ]
+    return (
+        f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
+        f"WHEN {' OR '.join(others)} THEN '{OTHER_TABLE}' "
+        "WHEN _flat IS NOT NULL OR _record._corrupt IS NOT NULL THEN NULL "
+        "WHEN op = 'm' THEN 'logical message' "
+        "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "
+        "WHEN _envelope IS NULL AND (_record.key IS NOT NULL OR _record.topic IS NOT NULL) AND _record.value IS NULL "
+        "THEN 'tombstone line' END"
+    )
 
 
 def _order(of: str, commit: str) -> str:
@@ -170,7 +182,7 @@ _SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
 
 def _schema(side: SideSpec) -> str:
     """Every shape at once; a line fills the fields of its own. Of a flattened row only that it is one."""
-    image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _POSITIONS)
+    image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _SOURCE)
     envelope = (
         f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<{source}>, "
         "__op: STRING, __deleted: STRING"

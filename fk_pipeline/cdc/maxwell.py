@@ -11,11 +11,13 @@ from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
+    OTHER_TABLE,
     PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
     misfit,
     missing_key,
+    of_another_table,
     records,
     struct_of_texts,
     typed_row,
@@ -46,8 +48,8 @@ class Maxwell(JsonLines):
         """One row per line, two where an update changes the key; see `fk_pipeline.cdc.records`."""
         row = struct_of_texts(side.columns)
         schema = text(
-            f"STRUCT<type: STRING, position: STRING, gtid: STRING, xoffset: STRING, data: {row}, old: {row}, "
-            "_corrupt: STRING>"
+            "STRUCT<type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "
+            f"data: {row}, old: {row}, _corrupt: STRING>"
         )
         keys = {c.name for c in side.key_columns}
         texts = {c.name: f"_record.data.{c.quoted}" for c in side.columns}
@@ -69,7 +71,8 @@ class Maxwell(JsonLines):
         )
         ignored = (
             f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
-            f"WHEN _record.type IN ({without_row}) THEN 'no row' END"
+            f"WHEN _record.type IN ({without_row}) THEN 'no row' "
+            f"WHEN {of_another_table(side, '_record.table', ['_record.database'])} THEN '{OTHER_TABLE}' END"
         )
         place = [f"`{name}`" for name in lines.columns]
         return (

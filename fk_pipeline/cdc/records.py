@@ -1,7 +1,7 @@
 """What every format makes of a line: an event, something to ignore, or a record for the quarantine.
 
-A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line, two
-where a line changes a key:
+A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line,
+two where a line changes a key:
 
 | column | |
 |---|---|
@@ -169,6 +169,25 @@ def unknown(side: SideSpec, what: str, word: str) -> str:
         word: SQL of the word.
     """
     return f"'unknown {what}'" if side.sensitive else f"CONCAT('unknown {what} ', {word})"
+
+
+def of_another_table(side: SideSpec, table: str, within: Sequence[str] = ()) -> str:
+    """SQL (BOOLEAN): a record is about another table than the side's; false where it does not say which.
+
+    Args:
+        side: its `table` may have the name of a schema or database before it, with a point.
+        table: SQL of the table's name.
+        within: SQL of names that may stand before it.
+    """
+    if side.table is None:
+        return "FALSE"
+    names = [table, *(f"CONCAT({name}, '.', {table})" for name in within)]
+    is_ours = " OR ".join(f"COALESCE({name} = {text(side.table)}, FALSE)" for name in names)
+    return f"({table} IS NOT NULL AND NOT ({is_ours}))"
+
+
+OTHER_TABLE = "another table"
+"""Why such a record is ignored."""
 
 
 def first_letter(operation: str) -> str:

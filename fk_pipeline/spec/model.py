@@ -42,6 +42,9 @@ FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 PLAIN = ("csv", "parquet", "rows")
 """Those of them whose records are rows, and know of operations only by a column."""
 
+NAMING_TABLES = ("debezium", "maxwell")
+"""Those whose records say which table they are about."""
+
 OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A format of the user's: `module:Class`."""
 
@@ -93,6 +96,7 @@ class SideSpec(_Frozen):
     sequence_by: str | None = None
     batch_by: str | None = None
     op_column: str | None = None
+    table: str | None = Field(default=None, min_length=1)
     contents: Literal["changes", "snapshot"] = "changes"
     csv: CsvSpec = Field(default_factory=CsvSpec)
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
@@ -181,6 +185,8 @@ class SideSpec(_Frozen):
                 "it replaces the table, and counts from its batch on",
                 "contents",
             )
+        if self.table is not None and self.format not in NAMING_TABLES:
+            raise _problem(f"table goes with formats whose lines name one ({', '.join(NAMING_TABLES)})", "table")
         for name in ("batch_by", "sequence_by"):
             if self.format == "delta" and getattr(self, name) is not None:
                 raise _problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)

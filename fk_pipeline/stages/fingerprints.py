@@ -51,7 +51,7 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 
 def _format(side: SideSpec) -> str:
     """How the files of a side are read; what is as by default is left out."""
-    said = side.model_dump(include={"contents", "csv", "logical_types"}, exclude_defaults=True)
+    said = side.model_dump(include={"table", "contents", "csv", "logical_types"}, exclude_defaults=True)
     return " ".join(
         [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
     )

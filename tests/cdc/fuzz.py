@@ -175,9 +175,7 @@ def text_file(format_: str, random: Random, first: int, number: int) -> tuple[by
         if random.random() < 0.7:
             return content, None
         rows = content.split(b"\n")
-        return b"\n".join(
-            damaged(random, row) if i and random.random() < 0.05 else row for i, row in enumerate(rows)
-        ), None
+        return b"\n".join(damaged(random, row) if random.random() < 0.05 else row for row in rows), None
     lines = lines_of(format_, random, first, number)
     end = random.choice([b"\n", b""]) if lines[-1] else b"\n"
     return b"\n".join(lines) + end, number

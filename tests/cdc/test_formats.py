@@ -101,6 +101,19 @@ def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
         assert all(r["row"]["id"] == 1 and r["row"]["size"] == 3 for r in found)
 
 
+def test_lines_of_other_tables_are_ignored_where_the_table_is_named(spark: SparkSession) -> None:
+    sources = [{"schema": "public", "table": "flights"}, {"db": "d", "table": "planes"}, {}]
+    lines: list[Any] = [envelope("c", after=ROW, **source) for source in sources]
+    lines += [{**ROW, "__op": "c", **{f"__source_{k}": v for k, v in source.items()}} for source in sources]
+    lines += [{"type": "insert", "database": "d", "table": table, "data": ROW} for table in ("flights", "planes", None)]
+    ours, other = ("event", None), ("ignored", "another table")
+    for table, wanted in [("flights", [ours, other, ours]), ("d.planes", [other, ours, ours]), (None, [ours] * 3)]:
+        debezium = parsed(spark, lines[:6], side(table=table))
+        assert [(r["kind"], r["reason"]) for r in debezium] == wanted * 2, table
+        maxwell = parsed(spark, lines[6:], side(table=table, format="maxwell"))
+        assert [(r["kind"], r["reason"]) for r in maxwell] == wanted, table
+
+
 def test_columns_of_a_flattened_row_may_be_called_like_parts_of_an_envelope(spark: SparkSession) -> None:
     names = ("status", "op", "before", "after", "source", "payload", "value", "key", "topic", "schema")
     spec = side(schema=", ".join(f"`{name}` STRING" for name in (*names, "id")))

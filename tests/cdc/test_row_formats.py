@@ -89,6 +89,23 @@ def test_csv_with_other_marks_headers_and_encodings(spark: SparkSession, tmp_pat
     assert found[3]["value"] == '{"size":"x","ID":"4","size_2":"1"}'
 
 
+def test_csv_that_is_hardly_csv(spark: SparkSession, tmp_path: Path) -> None:
+    files = {
+        "1.csv": "id,name\n1," + "," * 30_000 + "\n2,b\n",
+        "2.csv": '"id,name\n3,c\n' + "x" * 200_000,
+        "3.csv": 'id,name\n4,d\n5,"e\n6,f\n7,g\n',
+        "4.csv": "\n\n\n",
+        "5.csv": "\0\0\0",
+        "6.csv": "id,name\n8," + "h" * 3_000_000 + "\n",
+    }
+    found = read(spark, spec_of(), *[write(tmp_path, name, content) for name, content in files.items()])
+    by_batch = {n: told([r for r in found if r["batch"] == n]) for n in range(len(files))}
+    assert by_batch[0] == [("bad", "not a row of 2 fields"), ("u", 2, "b", None)]
+    assert by_batch[2] == [("u", 4, "d", None), ("bad", "a quote is not closed")]
+    assert by_batch[5] == [("u", 8, "h" * 3_000_000, None)]
+    assert {kind for n in (1, 3, 4) for kind, *_ in by_batch[n]} <= {"bad"}
+
+
 def test_files_of_dms(spark: SparkSession, tmp_path: Path) -> None:
     spec = spec_of(format="dms")
     load = write(tmp_path, "LOAD0000000A.csv", "1,a,3\n2,b,4\n")

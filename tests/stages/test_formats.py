@@ -167,6 +167,7 @@ def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -
         ("format: debezium, contents: snapshot", "a snapshot is plain rows"),
         ("format: rows, op_column: op, contents: snapshot", "a snapshot is plain rows"),
         ("format: delta, batch_by: arrival", "batch_by goes with files"),
+        ("format: csv, table: t", "table goes with formats whose lines name one"),
         ("format: delta, sequence_by: v", "sequence_by goes with files"),
         ("format: maxwell, op_column: op", "op_column goes with plain rows"),
         ("format: rows, logical_types: {v: epoch_millis}", "epoch_millis is read into TIMESTAMP; 'v' is STRING"),
