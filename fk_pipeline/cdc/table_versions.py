@@ -56,7 +56,8 @@ def new_versions(location: str, known: Iterable[str]) -> tuple[str, int, str] | 
     if not DeltaTable.is_deltatable(location):
         return None
     table = DeltaTable(location)
-    now, last = table.version(), max((versions_of(path)[2] for path in known), default=None)
+    ranges = [versions_of(path) for path in known if names_versions(path)]
+    now, last = table.version(), max((end for _, _, end in ranges), default=None)
     if last == now:
         return None
     if last is not None and last > now:

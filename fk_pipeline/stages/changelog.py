@@ -97,8 +97,8 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
 
 
 def mark_only(records: DataFrame) -> DataFrame:
-    """What `mark_last` returns for records without truncates, every key of a batch once: each event is the last."""
-    event = F.col("kind") == EVENT
+    """What `mark_last` returns for records with every key of a batch once, truncates before them: each is the last."""
+    event = F.col("kind").isin(EVENT, TRUNCATE)
     return records.withColumns({"last": F.when(event, F.lit(True)), "events": F.when(event, F.lit(1).cast("bigint"))})
 
 

@@ -234,7 +234,7 @@ class ChangelogWork(StageTables):
         reads = format_of(side_spec)
         records = self._records(parsed.withColumn("value", F.lit(None).cast("string")), side)
         groups = records.groupBy("batch", "kind", "why", "deleted", "holed").count().collect()
-        if any(row["kind"] == TRUNCATE or row["holed"] for row in groups):
+        if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
         if not all(
             len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
@@ -247,7 +247,7 @@ class ChangelogWork(StageTables):
                 return None
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
-            last = True if row["kind"] == EVENT else None
+            last = True if row["kind"] in (EVENT, TRUNCATE) else None
             found.setdefault(row["batch"], {})[row["kind"], row["why"], last, row["deleted"], False] = row["count"]
         return found
 

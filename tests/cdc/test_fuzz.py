@@ -11,7 +11,7 @@ from tests.cdc.fuzz import FORMATS, fuzz
 
 pytestmark = pytest.mark.spark
 
-SHORT = ("debezium", "csv")
+SHORT = ("debezium",)
 """What `make test` does; the others are slow."""
 
 

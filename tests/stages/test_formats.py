@@ -58,7 +58,12 @@ def made(tmp_path: Path, spark: SparkSession) -> Callable[[str, str], Made]:
     return lambda left, right: Made(tmp_path, spark, left, right)
 
 
-def test_a_snapshot_replaces_the_table_whenever_it_comes(made: Callable[[str, str], Made]) -> None:
+@pytest.mark.parametrize("small_bytes", [None, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_snapshot_replaces_the_table_whenever_it_comes(
+    made: Callable[[str, str], Made], small_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if small_bytes is not None:  # as large loads are read
+        monkeypatch.setattr("fk_pipeline.stages.reading.SMALL_BYTES", small_bytes)
     its = made("format: csv, contents: snapshot", "format: rows, contents: snapshot")
     its.land("left", "0.csv", "id,fk,v\n1,a,x\n2,b,y\n")
     its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n{"k": "b", "name": "B"}\n')
