@@ -115,6 +115,8 @@ def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correc
     for where, record in _records(file):
         if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("raw", "digest")):
             raise _unusable("a record has no text in raw or digest", where)
+        if not _is_utf8(record["raw"]):
+            raise _unusable("raw has half a character in it, which is not UTF-8", where)
         if digest(record["raw"]) == record["digest"]:
             unchanged += 1
             continue
@@ -127,6 +129,14 @@ def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correc
                 fix="correct them alike, or correct the landing file",
             )
     return list(found.values()), unchanged
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: Ledger) -> Correction:

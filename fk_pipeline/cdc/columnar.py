@@ -18,6 +18,7 @@ from fk_pipeline.cdc.records import (
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.sql import text
 
 WRITTEN = "'u'"
 """SQL: what a row does where nothing says it."""
@@ -97,9 +98,22 @@ def as_lines(
     )
 
 
-def operation(column: str | None, columns: Sequence[str]) -> str | None:
-    """SQL over `_raw` of the word in the column that says what a row does; None where no column does."""
-    if column is None:
-        return None
-    there = next((name for name in columns if name.lower() == column.lower()), None)
-    return "NULL" if there is None else f"_raw.{quote(there)}"
+def operation(
+    column: str | None, columns: Sequence[str], words: Sequence[str] | None = None
+) -> tuple[str | None, str | None]:
+    """How rows say what they do: SQL over `_raw` of the word, and the column that has it; None where each is written.
+
+    Args:
+        column: the column that says it.
+        columns: those of a file.
+        words: the words that it may say, where a file may lack it; None: any, in every file.
+    """
+    there = next((name for name in columns if column is not None and name.lower() == column.lower()), None)
+    if column is None or (there is None and words is not None):
+        return None, None
+    if there is None:
+        return "NULL", column
+    said = f"_raw.{quote(there)}"
+    if words is None:
+        return said, column
+    return f"IF({said} IS NULL OR {said} IN ({', '.join(map(text, words))}), {said}, '?')", column

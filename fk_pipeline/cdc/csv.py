@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from zlib import error as ZlibError
@@ -58,7 +59,7 @@ def csv_rows(
     op_column: str | None,
     *,
     header: bool,
-    optional: bool = False,
+    words: Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows of CSV files, as lines.
 
@@ -68,7 +69,7 @@ def csv_rows(
         side: declares the columns.
         op_column: the column that says what a row does; None where each is written.
         header: the first row names the columns.
-        optional: files without that column are rows to write.
+        words: what that column may say, where files may lack it: their rows are written. None: any word, in each.
 
     Returns:
         What `as_lines` returns, `value.value` the row as JSON, or as it is where it has too few fields or too many.
@@ -76,11 +77,10 @@ def csv_rows(
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
         start, is_open = _look(path)
-        alike.setdefault((_columns(start, side, op_column, header, optional), is_open), []).append(path)
+        alike.setdefault((_columns(start, side, op_column, header, words), is_open), []).append(path)
     parts = []
     for (names, is_open), group in alike.items():
-        op = operation(op_column, names)
-        named = None if op == "NULL" and optional else op_column
+        op, named = operation(op_column, names, words)
         bad = (
             f"IF(_raw.{_BROKEN} IS NULL, NULL, IF(STARTSWITH(_raw.{_BROKEN}, '{NOT_UTF8}'), 'not UTF-8', "
             f"'not a row of {len(names)} fields'))"
@@ -88,7 +88,7 @@ def csv_rows(
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
         stored = _texts(session, group, names, side, header)
-        lines = as_lines(stored, side, raw, _PLACE, op=op if named else None, named=named, bad=bad)
+        lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, bad=bad)
         parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
 
@@ -144,16 +144,17 @@ def _look(path: str) -> tuple[bytes, bool]:
     return start, quotes % 2 == 1
 
 
-def _columns(start: bytes, side: SideSpec, op_column: str | None, header: bool, optional: bool) -> tuple[str, ...]:
+def _columns(
+    start: bytes, side: SideSpec, op_column: str | None, header: bool, words: Sequence[str] | None
+) -> tuple[str, ...]:
     """The names of a file's columns, from its first row; those that stand there twice are told apart."""
     rows = csv.reader(io.StringIO(start.decode("utf-8-sig", "replace"), newline=""), delimiter=side.csv.delimiter)
-    try:
-        first = next(rows, [])
-    except csv.Error:  # a quote that is not closed
-        first = []
+    csv.field_size_limit(sys.maxsize)
+    first = next(rows, [])
     names = [c.name for c in side.columns]
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}
-        return (str(op_column), *names) if has_op and not (optional and len(first) == len(names)) else tuple(names)
+        has_op = has_op and (words is None or (len(first) != len(names) and first[:1] in [[word] for word in words]))
+        return (str(op_column), *names) if has_op else tuple(names)
     lower = [name.lower() for name in first]
     return tuple(name if lower.index(name.lower()) == i else f"{name}_{i}" for i, name in enumerate(first)) or ("_",)

@@ -126,8 +126,8 @@ _OLD_KEY = "FROM_JSON(_record.headers, 'STRUCT<`__debezium.oldkey`: STRING>').`_
 def _ignored(side: SideSpec) -> str:
     """SQL (STRING): why a line means nothing here; null when it does mean something."""
     others = [
-        of_another_table(side, f"{source}table", [f"{source}schema", f"{source}db"])
-        for source in ("_flat.__source_", "_envelope.source.")
+        of_another_table(side, f"{of}table", [f"{of}schema", f"{of}db", f"CONCAT({of}db, '.', {of}schema)"])
+        for of in ("_flat.__source_", "_envelope.source.")
     ]
     return (
         f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "

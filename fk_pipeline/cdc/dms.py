@@ -7,6 +7,7 @@ file the place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -15,34 +16,42 @@ from pyspark.sql import DataFrame, SparkSession
 from fk_pipeline.cdc.columnar import Columnar
 from fk_pipeline.cdc.csv import csv_rows
 from fk_pipeline.cdc.parquet import parquet_rows
+from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec
 
-OP = "Op"
-_STEM = "SPLIT_PART(SPLIT_PART(file, '/', -1), '.', 1)"
+OP, WORDS = "Op", ("I", "U", "D")
+_NAME = re.compile(r"LOAD[0-9A-F]+\.|.*?[0-9]{8}-[0-9]{9,10}(?![0-9])", re.IGNORECASE)
+_PARTS = [f"REGEXP_EXTRACT(SPLIT_PART(file, '/', -1), '([0-9]{{8}})-([0-9]{{9}})', {i})" for i in (1, 2)]
 
 
 class Dms(Columnar):
     """Reads one change per row."""
 
     sequence_type = "STRUCT<written: BIGINT>"
-    sequence = (
-        f"STRUCT(IF(STARTSWITH(UPPER({_STEM}), 'LOAD'), 0L, "
-        f"COALESCE(TRY_CAST(REGEXP_REPLACE({_STEM}, '[^0-9]', '') AS BIGINT), 0L)) AS written)"
-    )
-    """The digits of the time in the name, as a number; 0 for a full load."""
+    sequence = f"STRUCT(COALESCE(TRY_CAST(CONCAT({', '.join(_PARTS)}) AS BIGINT), 0L) AS written)"
+    """The time in the name to milliseconds, as a number; 0 for a full load."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """The rows of the files.
 
         Raises:
-            LandingError: a file has timestamps that Spark does not read.
+            LandingError: a name tells no time and is none of a full load; or a file has timestamps that Spark does not
+                read.
             UnreadableFileError: a file is no Parquet, or ends in `.gz` and is none.
         """
+        for path in paths:
+            if not _NAME.match(path.rsplit("/", 1)[-1]):
+                raise LandingError(
+                    "the name tells neither a full load nor a time",
+                    where=path,
+                    why="the order of the changes in it is not known; nothing of the batch was applied",
+                    fix="name files as DMS does: LOAD00000001.csv, 20141029-113401000.csv",
+                )
         texts = [path for path in paths if path.endswith((".csv", ".csv.gz"))]
         columns = [path for path in paths if path not in texts]
         parts = []
         if texts:
-            parts.append(csv_rows(session, texts, side, OP, header=side.csv.header is True, optional=True))
+            parts.append(csv_rows(session, texts, side, OP, header=side.csv.header is True, words=WORDS))
         if columns:
-            parts.append(parquet_rows(session, columns, side, OP, optional=True))
+            parts.append(parquet_rows(session, columns, side, OP, WORDS))
         return reduce(DataFrame.unionByName, parts)

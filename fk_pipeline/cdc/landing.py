@@ -22,7 +22,7 @@ from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.model import GLOB
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
-READER_VERSION = "3"
+READER_VERSION = "2"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
 
 JSON_LINES = (".jsonl", ".json", ".ndjson")
@@ -117,7 +117,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
     """The batch that a file's name says; None when it says none (batched in order of arrival).
 
     Raises:
-        LandingError: the number has more than 8 digits, or `batch_by` does not match.
+        LandingError: the number has more than 8 digits, `batch_by` does not match, or a snapshot has none.
     """
     name = path.rsplit("/", 1)[-1]
     if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
@@ -133,6 +133,13 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         text = match[1] if match.re.groups else match[0]
     else:
         numbers = re.findall(r"\d+", _stem(path, side) or "")
+        if not numbers and side.is_snapshot:
+            raise LandingError(
+                "a snapshot file has no batch number in its name",
+                where=path,
+                why="two dumps that arrive together would count as one table",
+                fix="number the dumps, or say with batch_by which part of the name is the number",
+            )
         if not numbers:
             return None
         text = numbers[-1]
@@ -195,21 +202,18 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     if arrivals:
         taken = [*ledger.batches, *(f.batch for f in discovered)]
         batch = BatchId(max(taken) + 1 if taken else 0)
-        discovered += [
-            LandedFile(spec.relative(f.path), side, batch, f.size, f.modified, f.modified)
-            if spec.side(side).format == "delta"
-            else _landed(f, spec.relative(f.path), side, batch, zone)
-            for side, f in arrivals
-        ]
+        discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished))
 
 
 def _new_versions(spec: PipelineSpec, side: Side, ledger: Ledger) -> list[FoundFile]:
     """The versions of a side's Delta table that came since the last look, as one file that nothing changes any more."""
-    known = [path for of, path in ledger.files if of is side]
-    found = new_versions(spec.landing(side), known)
+    known = {spec.location(f.path): f for (of, _), f in ledger.files.items() if of is side}
+    withdrawn = [path for path, f in known.items() if f.batch in ledger.removed]
+    found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn)
     return [] if found is None else [FoundFile(*found)]
 
 
 def _landed(file: FoundFile, path: str, side: Side, batch: BatchId, zone: LandingZone) -> LandedFile:
-    return LandedFile(path, side, batch, file.size, file.modified, zone.digest(file))
+    digest = file.modified if names_versions(path) else zone.digest(file)
+    return LandedFile(path, side, batch, file.size, file.modified, digest)

@@ -20,6 +20,7 @@ from fk_pipeline.cdc.records import (
     of_another_table,
     records,
     struct_of_texts,
+    typed_key,
     typed_row,
     unknown,
 )
@@ -51,16 +52,12 @@ class Maxwell(JsonLines):
             "STRUCT<type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "
             f"data: {row}, old: {row}, _corrupt: STRING>"
         )
-        keys = {c.name for c in side.key_columns}
         texts = {c.name: f"_record.data.{c.quoted}" for c in side.columns}
-        before = {
-            c.name: f"IF(_before, COALESCE(_record.old.{c.quoted}, {texts[c.name]}), {texts[c.name]})"
-            for c in side.key_columns
-        }
-        renamed = " OR ".join(
-            f"COALESCE(_record.old.{c.quoted} <> {texts[c.name]}, FALSE)" for c in side.columns if c.name in keys
-        )
-        texts |= before
+        old = {c.name: f"COALESCE(_record.old.{c.quoted}, {texts[c.name]})" for c in side.key_columns}
+        new = typed_key(side, texts)
+        whole = " AND ".join(f"{new}.{c.quoted} IS NOT NULL" for c in side.key_columns)
+        renamed = f"_record.type = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})"
+        texts |= {name: f"IF(_before, {before}, {texts[name]})" for name, before in old.items()}
         without_row = ", ".join(map(text, _WITHOUT_ROW))
         bad = (
             f"CASE WHEN _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
@@ -77,10 +74,7 @@ class Maxwell(JsonLines):
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
-            .selectExpr(
-                "*",
-                f"EXPLODE(IF(_record.type = 'update' AND ({renamed}), ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before",
-            )
+            .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
             .selectExpr("*", "op = 'd' AS deleted", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")

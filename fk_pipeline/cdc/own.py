@@ -22,7 +22,7 @@ def own_format(name: str) -> Any:
     module, _, kind = name.partition(":")
     try:
         made = getattr(importlib.import_module(module), kind)()
-    except (ImportError, AttributeError, TypeError) as error:
+    except Exception as error:  # whatever the user's module does when it is imported
         raise PipelineFileError(
             f"format {name!r} cannot be used: {error}",
             fix="install the package that has the module where this command and Dagster run, or correct the name",

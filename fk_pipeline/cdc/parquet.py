@@ -63,7 +63,11 @@ def _is_kept(stored: pa.DataType, declared: str) -> bool:
 
 
 def parquet_rows(
-    session: SparkSession, paths: Sequence[str], side: SideSpec, op_column: str | None, *, optional: bool = False
+    session: SparkSession,
+    paths: Sequence[str],
+    side: SideSpec,
+    op_column: str | None,
+    words: Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows of Parquet files, as lines.
 
@@ -72,7 +76,7 @@ def parquet_rows(
         paths: the files.
         side: declares the columns.
         op_column: the column that says what a row does; None where each is written.
-        optional: files without that column are rows to write.
+        words: what that column may say, where files may lack it: their rows are written. None: any word, in each.
 
     Returns:
         What `as_lines` returns, the row in `value` as it is or, when not all files have the same columns, as JSON;
@@ -81,13 +85,12 @@ def parquet_rows(
     alike: dict[str, list[str]] = {}
     for path in paths:
         alike.setdefault(_columns(path), []).append(path)
-    raw = "_raw" if len(alike) == 1 and not optional else "TO_JSON(_raw)"
+    raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
     for group in alike.values():
         stored = session.read.parquet(*group)
-        op = operation(op_column, stored.columns)
-        named = None if op == "NULL" and optional else op_column
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op if named else None, named=named))
+        op, named = operation(op_column, stored.columns, words)
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named))
     return reduce(DataFrame.unionByName, parts)
 
 

@@ -152,7 +152,7 @@ def _lines(session: SparkSession, places: list[_Place], read_from: Mapping[str, 
     )
     index = session.sql(f"SELECT * FROM VALUES {values} AS files(_read, file, batch, file_number)")
     lines = lines.withColumn("_read", _plain_path(F.col("path"))).drop("path")
-    return lines.join(F.broadcast(index), "_read").drop("_read")
+    return lines.join(F.broadcast(index), "_read", "left").drop("_read")
 
 
 def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:

@@ -282,8 +282,10 @@ def _unscaled(value: str, scale: str) -> str:
     whole = f"IF({negative}, 1BD, 0BD)"
     for i, word in enumerate(words):
         whole = f"TRY_ADD(TRY_MULTIPLY({word}, CAST({2 ** (32 * (3 - i))}BD AS DECIMAL(38, 0))), {whole})"
-    digits = f"LPAD(CAST(_whole AS STRING), GREATEST(LENGTH(CAST(_whole AS STRING)), {scale} + 1), '0')"
-    point = f"CONCAT(LEFT(_digits, LENGTH(_digits) - {scale}), '.', RIGHT(_digits, {scale}))"
+    whole_text = f"CONCAT(CAST(_whole AS STRING), REPEAT('0', GREATEST(-({scale}), 0)))"  # a scale may be negative
+    places = f"GREATEST({scale}, 0)"
+    digits = f"LPAD({whole_text}, GREATEST(LENGTH({whole_text}), {places} + 1), '0')"
+    point = f"CONCAT(LEFT(_digits, LENGTH(_digits) - {places}), '.', RIGHT(_digits, {places}))"
     bound = [
         ("_hex", f"HEX(TRY_TO_BINARY({value}, 'base64'))"),
         ("_size", f"IF(LENGTH(_hex) BETWEEN 2 AND 32, {size}, NULL)"),

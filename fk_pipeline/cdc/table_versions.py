@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -39,39 +39,51 @@ def is_whole(path: str) -> bool:
     return found is not None and not found[2]
 
 
-def new_versions(location: str, known: Iterable[str]) -> tuple[str, int, str] | None:
+def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:
     """What came to a table since it was last looked at.
 
     Args:
         location: of the table.
-        known: the ranges that were found before.
+        known: the ranges that were found before, and the id that the table had.
+        withdrawn: those of them that are not to count: what came with the newest of them comes with the whole table.
 
     Returns:
-        A range, the bytes of the table where it is taken whole (else 0), and the table's id; None when there is no
+        A range, how many bytes were written for it as far as the log tells, and the table's id; None when there is no
         table or nothing new.
 
     Raises:
-        LandingError: the table is at an older version than the last one found.
+        LandingError: it is another table than before, or at an older version, or its log cannot be read.
     """
-    if not DeltaTable.is_deltatable(location):
-        return None
-    table = DeltaTable(location)
-    ranges = [versions_of(path) for path in known if names_versions(path)]
-    now, last = table.version(), max((end for _, _, end in ranges), default=None)
-    if last == now:
-        return None
-    if last is not None and last > now:
+    try:
+        if not DeltaTable.is_deltatable(location):
+            return None
+        table = DeltaTable(location)
+    except DeltaError as error:
+        raise LandingError("the table cannot be read", where=location, why=str(error)) from error
+    name, now = str(table.metadata().id), table.version()
+    ends = {path: versions_of(path)[2] for path in known if names_versions(path)}
+    last = max((end for path, end in ends.items() if path not in withdrawn), default=None)
+    if any(known[path] != name for path in ends) or (last is not None and last > now):
         raise LandingError(
-            f"the table is at version {now}, and was at version {last} before",
+            f"it is another table than before, or one that was restored: now {name} at version {now}",
             where=location,
-            why="it was made anew, or restored from a copy: which changes it has had is not known",
+            why="which changes it has had since the last look is not known",
             fix="name another warehouse in the pipeline file, and load the table there",
         )
-    name = str(table.metadata().id)
-    if last is not None and _feeds(table) and _feeds_at(location, last + 1):
-        return f"{location}@{last + 1}..{now}", 0, name
+    if last == now or f"{location}@..{now}" in ends:
+        return None
+    follows = last is not None and last == max(ends.values())
+    if last is not None and follows and _feeds(table) and _feeds_at(location, last + 1):
+        return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
     return f"{location}@..{now}", size, name
+
+
+def _written(table: DeltaTable, commits: int) -> int:
+    """Bytes that the last commits wrote, as far as they say it."""
+    names = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
+    metrics = [commit.get("operationMetrics") or {} for commit in table.history(commits)]
+    return sum(int(found[name]) for found in metrics for name in names if name in found)
 
 
 def _feeds(table: DeltaTable) -> bool:

@@ -53,6 +53,9 @@ def look_into(path: str, folder: str) -> Unreadable | None:
 
     Returns:
         Where it breaks; None when it is whole.
+
+    Raises:
+        OSError: the storage does not give it.
     """
     if path.endswith((".parquet", ".parq")):
         return _parquet(path)
@@ -85,12 +88,14 @@ def forget(folder: str) -> None:
 
 
 def _parquet(path: str) -> Unreadable | None:
-    try:
-        with fsspec.open(path, "rb") as stream:
-            for _ in pq.ParquetFile(stream).iter_batches():
+    with tempfile.TemporaryFile() as whole:
+        for piece in _pieces(path):  # an error of the storage is no damage, and is raised
+            whole.write(piece)
+        try:
+            for _ in pq.ParquetFile(whole).iter_batches():
                 pass
-    except (OSError, pa.ArrowException) as error:
-        return Unreadable(0, str(error).strip().splitlines()[0])
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(0, str(error).strip().splitlines()[0])
     return None
 
 

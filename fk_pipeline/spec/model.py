@@ -77,7 +77,7 @@ class _Frozen(BaseModel):
 class CsvSpec(_Frozen):
     """How CSV files are written; without a header the columns are those of the schema, in its order."""
 
-    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    delimiter: str = Field(default=",", pattern=r'^[^"\r\n]$')
     header: bool | None = None
     null_text: str = ""
     """A text that stands for null, as an empty field without quotes does."""
@@ -179,6 +179,10 @@ class SideSpec(_Frozen):
             raise _problem(
                 f"op_column goes with plain rows ({', '.join(PLAIN)}); other formats name the operation", "op_column"
             )
+        if self.is_snapshot and self.batch_by == "arrival":
+            raise _problem("dumps that arrive together would count as one table: number snapshots", "batch_by")
+        if self.csv != CsvSpec() and self.format not in ("csv", "dms"):
+            raise _problem("csv goes with formats csv and dms", "csv")
         if self.is_snapshot and (not plain or self.op_column is not None or self.sequence_by is not None):
             raise _problem(
                 f"a snapshot is plain rows ({', '.join(PLAIN)}) without op_column and sequence_by: "

@@ -47,7 +47,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
     failed = "NULL"
-    if careful:
+    if careful and expressions:
         cases = [
             f"WHEN {on} AND {fails(sql)} THEN {text(f'{what} {sql} fails on this row')}"
             for _, sql, on, what in expressions

@@ -51,7 +51,9 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 
 def _format(side: SideSpec) -> str:
     """How the files of a side are read; what is as by default is left out."""
-    said = side.model_dump(include={"table", "contents", "csv", "logical_types"}, exclude_defaults=True)
+    said = side.model_dump(include={"table", "contents", "csv"}, exclude_defaults=True)
+    logical = {c.name: how for c in side.columns if (how := side.logical_type(c)) is not None}
+    said |= {"logical_types": logical} if logical else {}
     return " ".join(
         [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
     )

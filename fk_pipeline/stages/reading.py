@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records
-from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
+from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, OTHER_TABLE, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.identity import Side
@@ -61,13 +61,6 @@ class ChangelogWork(StageTables):
         return f"{self.warehouse.home}/readable/{self.stage}"
 
     def _changelog(self, side: Side) -> Counts:
-        try:
-            return self._read_changelog(side)
-        finally:
-            if self.careful:
-                forget(self._readable)
-
-    def _read_changelog(self, side: Side) -> Counts:
         if not self.ledger.reads_landing:
             outcomes = (INSERTED, APPLIED, SILENT, LATE)
             stored = {int(b): self.ledger.state(self.stage, b).counts for b in self.known}
@@ -85,7 +78,43 @@ class ChangelogWork(StageTables):
                 self._quarantine(None, 0, side)
                 self._reopen(side)
             return counts
-        side_spec = self.spec.side(side)
+        if self.careful or not self.first_time:  # a careful run that was killed may have left some
+            forget(self._readable)
+        try:
+            self._bring(files, side, counts)
+        finally:
+            if self.careful:
+                forget(self._readable)
+        return counts
+
+    def _bring(self, files: Mapping[int, Sequence[LandedFile]], side: Side, counts: Counts) -> None:
+        """Puts what is in the files into the changelog, in place of what the batches brought before."""
+        side_spec, table = self.spec.side(side), self.layout.changelog(side)
+        lines, records = self._counted(files, side, counts)
+        self._refuse_truncates(records, counts, side)
+        self._refuse_cut_off(records, counts, side)
+        self._note_other_tables(counts, side)
+        bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
+            F.col("batch").alias(s.BATCH),
+            F.col("file").alias(s.FILE),
+            (F.lit(None) if side_spec.format == "delta" else F.col("line")).cast("bigint").alias(s.LINE),
+            F.col("reason").alias(s.REASON),
+            F.coalesce("value", F.lit("")).alias(s.RAW),
+        )
+        self._quarantine(bad, sum(c.get("quarantined", 0) for c in counts.values()), side)
+        log = changelog(records, self.spec, side, self.generations)
+        if format_of(side_spec).has_holes:
+            if sum(c.get("holes", 0) for c in counts.values()):
+                log = self._filled(log, records, side, counts)
+            log = packed(log)
+        self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
+        self.versions.pop(table.name, None)  # what was just written counts
+        self._reopen(side)
+
+    def _counted(
+        self, files: Mapping[int, Sequence[LandedFile]], side: Side, counts: Counts
+    ) -> tuple[DataFrame, DataFrame]:
+        """The lines of the files with their place, and the records, of which the last of each key is marked."""
         unreadable = self._unreadable(files, side) if self.careful else {}
         paths = [file.path for group in files.values() for file in group]
         texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
@@ -105,24 +134,7 @@ class ChangelogWork(StageTables):
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        self._refuse_truncates(records, counts, side)
-        bad = line_numbers(read.lines, records.where(F.col("kind") == BAD)).select(
-            F.col("batch").alias(s.BATCH),
-            F.col("file").alias(s.FILE),
-            F.col("line").alias(s.LINE),
-            F.col("reason").alias(s.REASON),
-            F.coalesce("value", F.lit("")).alias(s.RAW),
-        )
-        self._quarantine(bad, sum(c.get("quarantined", 0) for c in counts.values()), side)
-        log = changelog(records, self.spec, side, self.generations)
-        if format_of(side_spec).has_holes:
-            if sum(c.get("holes", 0) for c in counts.values()):
-                log = self._filled(log, records, side, counts)
-            log = packed(log)
-        self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
-        self.versions.pop(table.name, None)  # what was just written counts
-        self._reopen(side)
-        return counts
+        return read.lines, records
 
     def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
         """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""
@@ -274,6 +286,27 @@ class ChangelogWork(StageTables):
                 self.vanished.append(batch)
                 counts[batch] = dict(state.counts)
                 self.notes.append(f"batch {batch}: {path} is gone; the stored partition was kept")
+
+    def _note_other_tables(self, counts: Counts, side: Side) -> None:
+        """A name of a table that no line has is more likely a slip than meant."""
+        for batch, found in counts.items():
+            if found["read"] and found["read"] == found.get(f"ignored: {OTHER_TABLE}"):
+                self.notes.append(f"batch {batch}: no line is about table {self.spec.side(side).table}")
+
+    def _refuse_cut_off(self, records: DataFrame, counts: Counts, side: Side) -> None:
+        """A snapshot whose last record is bad is taken to be cut off: what is not read of it would be deleted."""
+        if not self.spec.side(side).is_snapshot or not any(c.get("quarantined") for c in counts.values()):
+            return
+        lines, place = records.where(F.col("kind") != TRUNCATE), F.struct("block", "position")
+        last = lines.groupBy("file").agg(*[F.max_by(name, place).alias(name) for name in ("kind", "reason")])
+        found = last.where(F.col("kind") == BAD).first()
+        if found is not None:
+            raise UnreadableFileError(
+                f"the last record of the snapshot is bad: {found['reason']}",
+                where=found["file"],
+                why="the file may be cut off, and rows that are not in it would be deleted; nothing of it was applied",
+                fix="replace the file by a whole one, or take that record out of it",
+            )
 
     def _refuse_truncates(self, records: DataFrame, counts: Counts, side: Side) -> None:
         """A truncate has no row: with `sequence_by` nobody can say which rows it comes after."""

@@ -170,10 +170,13 @@ def text_file(format_: str, random: Random, first: int, number: int) -> tuple[by
         if format_ == "csv":
             writer.writerow(["op", *NAMES])
         for n in range(number):
-            writer.writerow(_fields(random, n)[: random.choice([99, 99, 99, 99, 3, 11])])
+            fields = _fields(random, n)[: random.choice([99, 99, 99, 99, 3, 11])]
+            if format_ == "dms":
+                fields[0] = random.choice([*"IUD"] * 6 + ["?", ""]) if n else "I"
+            writer.writerow(fields)
         content = out.getvalue().encode("utf-8", "surrogatepass")
         if random.random() < 0.7:
-            return content, None
+            return content, number
         rows = content.split(b"\n")
         return b"\n".join(damaged(random, row) if random.random() < 0.05 else row for row in rows), None
     lines = lines_of(format_, random, first, number)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.reader import format_of, read_records
 from fk_pipeline.cdc.unreadable import look_into
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.tables.ledger import LandedFile
@@ -120,13 +120,21 @@ def test_files_of_dms(spark: SparkSession, tmp_path: Path) -> None:
         ("i", 3, "c", 5),
         ("u", 1, "a,b", 3),
         ("d", 2, None, None),
-        ("bad", "unknown operation x"),
+        ("bad", "unknown operation ?"),
         ("bad", "not a row of 4 fields"),
         ("i", 6, "f", 1),
         ("d", 1, None, None),
     ]
     written = [r["sequence"]["written"] for r in found]
     assert written == [0, 0, 0, *[20141029113401000] * 4, *[20141029113402000] * 2]
+
+
+def test_a_full_load_of_dms_with_other_columns_does_nothing_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    wider = write(tmp_path, "LOAD00000001.csv", "tom,1,a,3\ndora,2,b,4\n")
+    found = read(spark, spec_of(format="dms"), wider)
+    assert told(found) == [("bad", "not a row of 3 fields")] * 2
+    with pytest.raises(LandingError, match="neither a full load nor a time"):
+        read(spark, spec_of(format="dms"), write(tmp_path, "changes.csv", "I,1,a,3\n"))
 
 
 def maxwell(kind: str, data: Any = None, old: Any = None, **more: Any) -> dict[str, Any]:
@@ -138,6 +146,8 @@ def test_rows_of_maxwell(spark: SparkSession, tmp_path: Path) -> None:
         maxwell("insert", {"id": 1, "name": "a", "size": 3}, position="master.000006:800911", xoffset=2),
         maxwell("update", {"id": 1, "name": "b"}, {"name": "a"}, gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:23"),
         maxwell("update", {"id": 2, "name": "b"}, {"id": 1}, position="master.000007:4"),
+        maxwell("update", {"id": "2"}, {"id": "02"}, position="master.000007:5"),
+        maxwell("update", {"name": "x"}, {"id": 1}),
         maxwell("delete", {"id": 2, "name": "b"}),
         maxwell("bootstrap-insert", {"id": 3}),
         maxwell("bootstrap-complete", {}),
@@ -154,6 +164,8 @@ def test_rows_of_maxwell(spark: SparkSession, tmp_path: Path) -> None:
     assert told(found[:3]) == [("c", 1, "a", 3), ("u", 1, "b", None), ("d", 1, "b", None)]
     assert told(found[3:]) == [
         ("u", 2, "b", None),
+        ("u", 2, None, None),
+        ("bad", "key column id is null"),
         ("d", 2, "b", None),
         ("r", 3, None, None),
         ("ignored", "no row"),
@@ -182,7 +194,9 @@ def test_a_snapshot_begins_with_a_truncate(spark: SparkSession, tmp_path: Path) 
 
 def test_logical_types(spark: SparkSession, tmp_path: Path) -> None:
     kinds = {"a": "epoch_millis", "b": "epoch_micros", "c": "epoch_nanos", "d": "epoch_seconds", "p": "decimal_bytes"}
-    schema = "id INT, size INT, a TIMESTAMP, b TIMESTAMP, c TIMESTAMP, d TIMESTAMP_NTZ, p DECIMAL(38,2), q DECIMAL(9,3)"
+    schema = (
+        "id INT, size INT, a TIMESTAMP, b TIMESTAMP, c TIMESTAMP, d TIMESTAMP_NTZ, p DECIMAL(38,2), q DECIMAL(12,3)"
+    )
     spec = spec_of(format="rows", schema=schema, logical_types=kinds)
     moment, big = 1714557600, 2**120 + 1
 
@@ -196,6 +210,7 @@ def test_logical_types(spark: SparkSession, tmp_path: Path) -> None:
         {"id": 90, "a": moment * 1000 + 5, "b": moment * 10**6 + 5, "c": moment * 10**9 + 5999, "d": moment}
         | {"q": {"scale": 4, "value": decimal(15250)}}
     )
+    lines.append({"id": 94, "q": {"scale": -2, "value": decimal(123)}})
     lines += [{"id": 91, "p": "*"}, {"id": 92, "a": 10**18}, {"id": 93, "a": "2024-05-01T10:00:00.000005Z", "q": "1.5"}]
     found = read(spark, spec, write(tmp_path, "1.jsonl", "".join(json.dumps(line) + "\n" for line in lines)))
     assert [r["row"]["p"] for r in found[: len(numbers)]] == [Decimal(f"{n}e-2") for n in numbers]
@@ -203,6 +218,7 @@ def test_logical_types(spark: SparkSession, tmp_path: Path) -> None:
     at = datetime.fromtimestamp(moment, UTC).replace(tzinfo=None)
     assert [row[c] for c in "abcd"] == [at.replace(microsecond=5000), *[at.replace(microsecond=5)] * 2, at]
     assert row["q"] == Decimal("1.525")
+    assert found[len(numbers) + 1]["row"]["q"] == Decimal(12300)
     assert [r["reason"] for r in found[-3:]] == [
         "column p: * is not DECIMAL(38, 2)",
         "column a: 1000000000000000000 is not TIMESTAMP",
@@ -258,6 +274,8 @@ def test_an_unreadable_parquet_file_is_one_bad_record(spark: SparkSession, tmp_p
     assert [r["kind"] for r in found] == ["event", "bad"]
     assert found[1]["reason"].startswith("unreadable from byte 0: ")
     assert [r["kind"] for r in read(spark, spec_of(format="parquet"), broken, readable=tmp_path)] == ["bad"]
+    with pytest.raises(FileNotFoundError):  # an error of the storage is no damage
+        look_into(str(tmp_path / "gone.parquet"), "")
 
 
 def test_a_format_of_the_users_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

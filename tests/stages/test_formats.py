@@ -96,6 +96,21 @@ def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], M
     assert its.result() == ["3 x None"]
 
 
+def test_a_snapshot_whose_last_record_is_bad_changes_nothing(made: Callable[[str, str], Made]) -> None:
+    its = made("format: rows", "format: rows, contents: snapshot")
+    its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n{"k": "b", "name": "B"}\n')
+    its.run()
+    its.land("right", "1.jsonl", '{"k": "a", "name": "A"}\n{"k": "b", "na')
+    with pytest.raises(LandingError, match="the last record of the snapshot is bad: not a JSON object"):
+        its.pipeline.run()
+    its.land("right", "1.jsonl", '{"k": "a", "name": "A"}\n{"k": null}\n{"k": "c", "name": "C"}\n')
+    assert its.run()["right_table"][1]["quarantined"] == 1
+    assert its.pipeline.table("right_table").where("NOT _fk_hash IS NULL").count() == 2
+    its.land("right", "undated.jsonl", "")
+    with pytest.raises(LandingError, match="a snapshot file has no batch number"):
+        its.pipeline.run()
+
+
 def test_the_tail_of_a_file_that_breaks_off_is_one_quarantined_record(made: Callable[[str, str], Made]) -> None:
     its = made("format: rows", "format: rows")
     whole = gzip.compress("".join(json.dumps({"id": i, "fk": "a", "v": "x" * i}) + "\n" for i in range(300)).encode())
@@ -157,13 +172,14 @@ def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     assert its.result() == ["1 x2 None", "2 again B2", "4 z None", "5 w None"]
 
 
-def test_a_delta_table_that_went_back_is_refused(made: Callable[[str, str], Made]) -> None:
+def test_a_delta_table_that_was_made_anew_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
     its.run()
     shutil.rmtree(its.folder / "left")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta")
-    with pytest.raises(LandingError, match="is at version 0, and was at version 1 before"):
+    commit(its, *["INSERT INTO LEFT VALUES (1, 'a', 'x')"] * 2)
+    with pytest.raises(LandingError, match=r"another table than before, .* at version 2"):
         its.pipeline.run()
 
 
@@ -172,12 +188,15 @@ def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -
         ("format: debezium, contents: snapshot", "a snapshot is plain rows"),
         ("format: rows, op_column: op, contents: snapshot", "a snapshot is plain rows"),
         ("format: delta, batch_by: arrival", "batch_by goes with files"),
+        ("format: rows, contents: snapshot, batch_by: arrival", "number snapshots"),
+        ("format: rows, csv: {delimiter: ;}", "csv goes with formats csv and dms"),
         ("format: csv, table: t", "table goes with formats whose lines name one"),
         ("format: delta, sequence_by: v", "sequence_by goes with files"),
         ("format: maxwell, op_column: op", "op_column goes with plain rows"),
         ("format: rows, logical_types: {v: epoch_millis}", "epoch_millis is read into TIMESTAMP; 'v' is STRING"),
         ("format: rows, logical_types: {w: epoch_millis}", "column 'w' is not in the schema"),
         ("format: csv, csv: {delimiter: ab}", "left.csv.delimiter: "),
+        ("format: csv, csv: {delimiter: '\"'}", "left.csv.delimiter: "),
         ("format: avro", "'avro' is not a format that this version reads"),
     ]:
         with pytest.raises(PipelineFileError, match=problem):
@@ -193,3 +212,7 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     with pytest.raises(StageError):
         its.pipeline.run()
     assert its.pipeline.ledger().due("left_changelog") == [0]
+    its.pipeline.remove_batch(0)
+    commit(its, "DELETE FROM LEFT", "INSERT INTO LEFT VALUES (2, 'a', 'y')")
+    its.run()
+    assert its.result() == ["2 y None"]
