@@ -25,6 +25,8 @@ from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
 _BROKEN = "_fk_broken"
+_NO_HEADER = ("_",)
+"""The columns of a file without a first row that names them, where it should have one: nothing of it can be used."""
 _BLOCK = 1 << 20
 _MOST_FIELDS = 1 << 20
 """Of a row; one with more stops Spark's parser."""
@@ -77,7 +79,8 @@ def csv_rows(
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
         start, is_open = _look(path)
-        alike.setdefault((_columns(start, side, op_column, header, words), is_open), []).append(path)
+        names = _columns(_first_row(start, side, is_open), side, op_column, header, words)
+        alike.setdefault((names, is_open), []).append(path)
     parts = []
     for (names, is_open), group in alike.items():
         op, named = operation(op_column, names, words)
@@ -87,7 +90,7 @@ def csv_rows(
         )
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
-        stored = _texts(session, group, names, side, header)
+        stored = _texts(session, group, names, side, header and names != _NO_HEADER)
         lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, bad=bad)
         parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
@@ -140,21 +143,33 @@ def _look(path: str) -> tuple[bytes, bool]:
                 quotes += block.count(b'"')
                 block = stream.read(_BLOCK)
     except (OSError, EOFError, ZlibError) as error:
-        raise UnreadableFileError("the file cannot be read", where=path, why=str(error)) from None
+        raise UnreadableFileError(
+            "the file cannot be read", where=path, why=str(error), fix="replace it by a whole one, or let it be read"
+        ) from None
     return start, quotes % 2 == 1
 
 
-def _columns(
-    start: bytes, side: SideSpec, op_column: str | None, header: bool, words: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The names of a file's columns, from its first row; those that stand there twice are told apart."""
+def _first_row(start: bytes, side: SideSpec, is_open: bool) -> list[str]:
+    """The fields of a file's first row; none when a quote that is not closed makes it more than a row."""
     rows = csv.reader(io.StringIO(start.decode("utf-8-sig", "replace"), newline=""), delimiter=side.csv.delimiter)
     csv.field_size_limit(sys.maxsize)
-    first = next(rows, [])
+    try:
+        first = next(rows, [])
+    except csv.Error:
+        return []
+    return [] if is_open and any("\n" in field or "\r" in field for field in first) else first
+
+
+def _columns(
+    first: list[str], side: SideSpec, op_column: str | None, header: bool, words: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The names of a file's columns, from its first row; those that stand there twice are told apart."""
     names = [c.name for c in side.columns]
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}
         has_op = has_op and (words is None or (len(first) != len(names) and first[:1] in [[word] for word in words]))
         return (str(op_column), *names) if has_op else tuple(names)
     lower = [name.lower() for name in first]
-    return tuple(name if lower.index(name.lower()) == i else f"{name}_{i}" for i, name in enumerate(first)) or ("_",)
+    return (
+        tuple(name if lower.index(name.lower()) == i else f"{name}_{i}" for i, name in enumerate(first)) or _NO_HEADER
+    )
