@@ -114,7 +114,7 @@ def read_records(
         before = session.createDataFrame(at, _PLACE).selectExpr(
             "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
         )
-        order = "STRUCT(block AS version, 0 AS written)" if side_spec.format == "delta" else ARRIVAL
+        order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
         parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
     return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
 

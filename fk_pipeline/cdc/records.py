@@ -251,14 +251,14 @@ def _convert(value: str, column: Column, side: SideSpec) -> str:
         number = f"TRY_CAST({value} AS BIGINT)"
         moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {column.type})"
         return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, TRY_CAST({value} AS {column.type}))"
-    if base in ("DECIMAL", "DEC", "NUMERIC"):
+    if base == "DECIMAL":
         scale = re.search(r",\s*(\d+)", column.type)
         if how == "decimal_bytes":
             return f"TRY_CAST({_unscaled(value, scale[1] if scale else '0')} AS {column.type})"
         parts = f"FROM_JSON({value}, 'STRUCT<scale: INT, value: STRING>')"  # of any scale, as Debezium writes it
         number = f"IF({value} LIKE '{{%', {_unscaled(f'{parts}.value', f'{parts}.scale')}, {value})"
         return f"TRY_CAST({number} AS {column.type})"
-    if base in ("FLOAT", "REAL", "DOUBLE"):  # a number out of range would become infinite
+    if base in ("FLOAT", "DOUBLE"):  # a number out of range would become infinite
         number = f"TRY_CAST({value} AS {column.type})"
         return f"IF(ABS({number}) = DOUBLE('Infinity') AND {value} RLIKE '[0-9]', NULL, {number})"
     return f"TRY_CAST({value} AS {column.type})"

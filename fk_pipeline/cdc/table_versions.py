@@ -35,8 +35,7 @@ def names_versions(path: str) -> bool:
 
 def is_whole(path: str) -> bool:
     """Whether a path stands for a whole table at one version."""
-    found = _RANGE.fullmatch(path)
-    return found is not None and not found[2]
+    return names_versions(path) and versions_of(path)[1] is None
 
 
 def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:

@@ -212,8 +212,6 @@ class ChangelogWork(StageTables):
         Raises:
             UnreadableFileError: they are a snapshot, of which what is not read would be deleted.
         """
-        if self.spec.side(side).format == "delta":
-            return {}
         paths = [self.spec.location(file.path) for group in files.values() for file in group]
         looked = {path: look_into(path, self._readable) for path in paths}
         found = {path: broken for path, broken in looked.items() if broken is not None}
