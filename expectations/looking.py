@@ -69,7 +69,7 @@ class Looked(StageTables):
             StateError: a rebuild died while its tables were swapped in.
         """
         while True:
-            pipeline.refuse_half_swapped()
+            pipeline.refuse_unfinished()
             swaps = len(self.ledger.rebuilds)
             # Before and after: a run that ends in between is due before, what it makes due is due after.
             before = unfinished(self.ledger, self.stage)

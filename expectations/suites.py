@@ -13,12 +13,14 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
+from fk_pipeline.stages.drift import compares
 from fk_pipeline.tables import checks
 
 Severity = Literal["critical", "warning"]
 
 PROOF = "rows_are_those_of_the_join"
 LATE, QUARANTINED, HOLES = "late_share_is_low", "quarantined_share_is_low", "holes_are_filled"
+SENT = "columns_are_sent"
 
 
 class Depth(StrEnum):
@@ -114,6 +116,13 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
             severity="warning",
             cure=Cure.SOURCE,
             threshold="max_unresolved_holes",
+        ),
+        Expectation(
+            f"{prefix}{SENT}",
+            "No row lacks a column that the rows of older batches have. It is null since the source renamed or dropped "
+            "it.",
+            severity="warning",
+            cure=Cure.SOURCE,
         ),
         Expectation(
             f"{prefix}quarantined_share_is_low",
@@ -276,4 +285,5 @@ def suite_of(spec: PipelineSpec, stage: Stage, depth: Depth | None = None) -> tu
         if one.only in ("", spec.join)
         and (depth is None or depth in one.depths)
         and (not one.threshold.endswith("holes") or format_of(sides[one.name.removesuffix(HOLES)]).has_holes)
+        and (not one.name.endswith(SENT) or compares(spec, sides[one.name.removesuffix(SENT)]))
     )

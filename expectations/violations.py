@@ -16,12 +16,13 @@ from expectations.responses import responses_views
 from expectations.right_table import right_table_view
 from expectations.scan import SAMPLE, Finding, Scan, View, scan
 from expectations.subscription_store import subscription_store_view
-from expectations.suites import LATE, PROOF, QUARANTINED, Depth, suite_of
+from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, suite_of
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stages.drift import missed
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
@@ -109,6 +110,7 @@ def _ledger_says(looked: Looked) -> dict[str, Finding]:
     if here in SIDE_OF:
         prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
         found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, looked.known)
+        found[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, here, looked.known)))
     if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
         log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG
         once = [batch for batch in looked.known if ledger.state(here, batch).attempts == 1]

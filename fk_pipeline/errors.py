@@ -65,6 +65,10 @@ class UnreadableFileError(LandingError):
     """A snapshot cannot be read to its end: rows that are not read would be deleted. Other files are quarantined."""
 
 
+class SchemaChangedError(FkPipelineError):
+    """The rows of a source have other fields than before, and `schema_changes` is `fail`."""
+
+
 class BadRecordError(FkPipelineError):
     """`on_bad_record: fail` and a batch holds a record that cannot be applied. The batch stays due."""
 

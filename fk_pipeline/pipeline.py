@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections")
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "fields")
 
 ROUNDS = 10
 """So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
@@ -110,14 +110,21 @@ class Pipeline:
     def discover(self, wait_seconds: float = 600.0) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
 
+        Batches that may have values of columns that the schema has now are due again.
+
         Args:
             wait_seconds: how long another discovery is waited for.
 
         Raises:
             LeaseTakenError: it took longer.
         """
+        from fk_pipeline.stages.evolution import reopen
+        from fk_pipeline.stages.fingerprints import columns_to_add
+
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
-            return discover(self.spec, self.ledger(), self.zone)
+            found = discover(self.spec, self.ledger(), self.zone)
+            reopen(self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
+            return found
 
     def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:
         """Withdraws a batch on purpose, so that the result becomes what it would be without it.
@@ -146,7 +153,7 @@ class Pipeline:
         """Records of the quarantine, all or some: see `fk_pipeline.quarantine.records`."""
         from fk_pipeline.quarantine import records
 
-        self.refuse_half_swapped()
+        self.refuse_unfinished()
         return records(self.runner, _ranges(batches, "--batch") or (), side)
 
     def export_quarantine(
@@ -304,6 +311,8 @@ class Pipeline:
                 self._restore(wanted.first)
         if self.ledger().open_rebuild is not None:
             self.runner.finish_rebuild()
+        if self._columns_to_add():
+            self.runner.add_columns()
         if waive is not None:
             self._waive(chosen, ranges, waive)
         size = self.spec.settings.max_batches_per_pass
@@ -377,7 +386,7 @@ class Pipeline:
             if runner.warehouse.version(name) is None:
                 return empty(self.session, [("entry", "BIGINT")])
             return self.session.read.format("delta").load(path)
-        self.refuse_half_swapped()
+        self.refuse_unfinished()
         table = runner.layout.table(name)
         if table is None:
             from dataclasses import fields
@@ -386,12 +395,25 @@ class Pipeline:
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join([*names, *LEDGER_TABLES])}")
         return runner.warehouse.read(table)
 
-    def refuse_half_swapped(self) -> None:
-        """Some of the tables may be of one state and some of another.
+    def _columns_to_add(self) -> bool:
+        """The schema has columns that the stored tables lack, and that a run gives them."""
+        from fk_pipeline.stages.fingerprints import columns_to_add
+
+        return bool(columns_to_add(self.spec, self.ledger()))
+
+    def refuse_unfinished(self) -> None:
+        """The tables are not what the pipeline file says, and will be after a run.
 
         Raises:
-            StateError: a rebuild died while its tables were swapped in, or swaps them in.
+            StateError: a rebuild died while its tables were swapped in, or swaps them in; or columns were added to the
+                schema.
         """
+        if self._columns_to_add():
+            raise StateError(
+                "columns were added to the schema, and the stored tables have not got them yet",
+                where=str(self.spec.file),
+                fix=f"fk-pipeline run {self.spec.file} gives them these",
+            )
         if self.ledger().open_rebuild is not None:
             raise StateError(
                 "a rebuild died while its tables were swapped in",
@@ -419,14 +441,14 @@ class Pipeline:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
         from fk_pipeline.feed import changes
 
-        self.refuse_half_swapped()
+        self.refuse_unfinished()
         return changes(self.runner, batch)
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
         from fk_pipeline.upkeep import compact
 
-        self.refuse_half_swapped()
+        self.refuse_unfinished()
         return compact(self.runner, progress)
 
     def export(self, file: str | Path) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import can_be_finished, cure, stale_parts
+from fk_pipeline.stages.evolution import to_read_again
+from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
 from fk_pipeline.stages.strategy import choose
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 from fk_pipeline.tables.schemas import SUBSCRIBERS, SUBSCRIPTION_STORE
@@ -55,13 +56,14 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         ledger: its ledger as it is.
         found: what a look at the landing folders found.
     """
-    stale = stale_parts(spec, ledger)
+    adds = columns_to_add(spec, ledger)
+    stale = {} if adds else stale_parts(spec, ledger)
     fix = cure(stale).command(spec) if stale else ""
     if can_be_finished(spec, ledger):
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
     elif ledger.open_rebuild is not None:
         fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
-    due = _due(ledger, found)
+    due = _due(ledger, found, to_read_again(ledger, adds))
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
     plans = []
@@ -78,7 +80,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
     return Plan(stale, fix, found, tuple(plans))
 
 
-def _due(ledger: Ledger, found: Discovery) -> dict[Stage, dict[BatchId, str]]:
+def _due(ledger: Ledger, found: Discovery, again: Mapping[Stage, Mapping[int, str]]) -> dict[Stage, dict[BatchId, str]]:
     """Per stage, in running order, the batches that will be due when it comes to it, and why."""
     removed = ledger.removed
     fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.unlisted()]
@@ -92,7 +94,7 @@ def _due(ledger: Ledger, found: Discovery) -> dict[Stage, dict[BatchId, str]]:
         for batch in sorted(known | {f.batch for f in fresh}):
             reason = ledger.why_due(stage, batch) if batch in known else "a new batch"
             if reason is None and side is not None:
-                reason = news.get((batch, side))
+                reason = news.get((batch, side)) or again.get(stage, {}).get(batch)
             upstream = [up for up in UPSTREAM[stage] if batch in due[up]]
             if reason is None and upstream:
                 reason = f"{' and '.join(upstream)} will have run"

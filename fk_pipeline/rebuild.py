@@ -19,8 +19,9 @@ from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
 from fk_pipeline.privacy import cause_of, message_of
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.changelog import anew
+from fk_pipeline.stages.evolution import edits, forget, reopen
 from fk_pipeline.stages.fingerprints import (
     DEFAULT_STAGES,
     Cure,
@@ -100,6 +101,10 @@ class Rebuild:
             if not self.ledger.batches:
                 return []
             self._refuse_what_is_gone()
+            stale = stale_parts(self.spec, self.ledger)
+            forget(self.ledger, edits(stale).items())
+            if self.source is Source.CHANGELOG:
+                reopen(self.ledger, stale, uuid.uuid4().hex[:12])
             discard_shadow(self.spec)
             try:
                 done = self._build(stages, layout, progress)
@@ -253,7 +258,12 @@ class Rebuild:
         info = CommitInfo(self.spec.name, "rebuild", BatchRange(known[0], known[-1]), "")
         stored = Warehouse(self.session, self.spec.home)
         if stored.version(table.name) is not None:
-            warehouse.append(anew(stored.read(table), self.spec, side), table, info)
+            rows = self.session.read.format("delta").load(stored.path(table.name))  # its schema may be an older one
+            columns = [
+                f"CAST({quote(name) if name in rows.columns else 'NULL'} AS {kind}) AS {quote(name)}"
+                for name, kind in table.columns
+            ]
+            warehouse.append(anew(rows.selectExpr(*columns), self.spec, side), table, info)
 
     @staticmethod
     def _built(stage: Stage, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:

@@ -32,13 +32,14 @@ class Columnar:
     """SQL of a row's order."""
     is_text = False
     has_holes = False
+    sends_all = True
 
     def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
         """One row per row; see `fk_pipeline.cdc.records`."""
         place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
             *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
-        ).selectExpr(*records(place, self.sequence))
+        ).selectExpr(*records(place, self.sequence), "fields")
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """That takes reading them."""
@@ -54,6 +55,7 @@ def as_lines(
     op: str | None = None,
     named: str | None = None,
     bad: str = "NULL",
+    besides: Sequence[str] = (),
 ) -> DataFrame:
     """Rows of files with the same columns, as a format's `read` returns them.
 
@@ -67,9 +69,10 @@ def as_lines(
         op: SQL over `_raw` of the word that says what a row does; default: each row is written.
         named: the column that the word is from; None if there is always one.
         bad: SQL over `_raw` of why a row cannot be read at all.
+        besides: columns of `stored` that are not the source's.
 
     Returns:
-        `value` (STRUCT: `op`, `deleted`, `row`, `_bad` and `value`, what `raw` is) and the place.
+        `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `fields` and `value`, what `raw` is) and the place.
     """
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
@@ -84,13 +87,18 @@ def as_lines(
             texts[name] = f"TO_JSON(_raw.{value})"
         else:
             texts[name] = f"CAST(_raw.{value} AS STRING)"
+    declared_as = {name.lower(): name for name in values}
+    sent = [declared_as.get(n.lower(), n) for n in stored.columns if n not in besides]
+    sent = [name for name in sent if name != named or name in values]
+    fields = ", ".join(map(text, sent))
     problem = operation_problem(side, named, misfit(side, texts, "row"), missing_key(side, "row"))
     return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
-            f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, {raw} AS value) AS value",
+            f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, "
+            f"CAST(ARRAY({fields}) AS ARRAY<STRING>) AS fields, {raw} AS value) AS value",
             "path",
             "block",
             "position",

@@ -91,7 +91,7 @@ def csv_rows(
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
         stored = _texts(session, group, names, side, header and names != _NO_HEADER)
-        lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, bad=bad)
+        lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, bad=bad, besides=(_BROKEN, *_NO_HEADER))
         parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
 

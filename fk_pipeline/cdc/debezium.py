@@ -88,7 +88,12 @@ class Debezium(JsonLines):
             .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
-            .selectExpr(*records(place, _SEQUENCE), f"{_holes(side, sent)} AS holes", f"{_renamed(side)} AS old_key")
+            .selectExpr(
+                *records(place, _SEQUENCE),
+                f"{_holes(side, sent)} AS holes",
+                f"{_renamed(side)} AS old_key",
+                f"{_fields(side)} AS fields",
+            )
         )
 
 
@@ -227,6 +232,20 @@ def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
     columns = ", ".join(f"IF({sent[c.name]} IN ({_NOT_SENT}), {text(c.name)}, NULL)" for c in side.value_columns)
     found = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
     return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
+
+
+def _fields(side: SideSpec) -> str:
+    """SQL (ARRAY<STRING>): the names in the row that a line is about, without what flattening adds."""
+    declared = ", ".join(text(c.name) for c in side.columns)
+    flat, images = [], []
+    for place, names in _PLACES.items():
+        path = ".".join(["$", *names])
+        keys = f"JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, {text(path)}))" if names else "JSON_OBJECT_KEYS(value)"
+        own = f"FILTER({keys}, _name -> NOT STARTSWITH(_name, '__') OR _name IN ({declared}))"
+        flat.append(f"WHEN {place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL THEN {own}")
+        after = f"JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, {text(f'{path}.after')}))"
+        images.append(f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {after}")
+    return f"IF(_flat IS NULL, CASE {' '.join(images)} END, CASE {' '.join(flat)} END)"
 
 
 def _renamed(side: SideSpec) -> str:

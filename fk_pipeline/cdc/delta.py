@@ -17,6 +17,7 @@ from fk_pipeline.cdc.table_versions import versions_of
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
 
+_OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 
@@ -38,5 +39,5 @@ class Delta(Columnar):
                 changes = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
                 stored, op, version = reader.options(**changes).load(table), _OP, "_commit_version"
             place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")
-            parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op))
+            parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op, besides=_OF_THE_FEED))
         return reduce(DataFrame.unionByName, parts)

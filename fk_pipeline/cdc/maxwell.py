@@ -78,5 +78,5 @@ class Maxwell(JsonLines):
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
             .selectExpr("*", "op = 'd' AS deleted", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")
-            .selectExpr(*records(place, _SEQUENCE))
+            .selectExpr(*records(place, _SEQUENCE), "JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, '$.data')) AS fields")
         )

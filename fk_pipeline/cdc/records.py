@@ -13,6 +13,7 @@ two where a line changes a key:
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
 | `holes` | only with `has_holes`: the columns that the source did not send, null in `row`; null if it sent all |
 | `old_key` | only with `has_holes`: the key that the row had until this event; null if it is the same |
+| `fields` | may be left out: the names under which the source sent values of the row; null where that is not known |
 
 and `value` (the line as text; of a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
 `file`, `file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order
@@ -65,6 +66,9 @@ class Format(Protocol):
     has_holes: bool
     """The source may leave out values that a change did not touch: `parse` returns `holes` and `old_key` too."""
 
+    sends_all: bool
+    """A row of the source has all its columns, those that are null too: one that is not there is not there any more."""
+
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """The files as lines: `value`, `path` (the URI of the file), `block` and `position`."""
         ...
@@ -83,6 +87,7 @@ class JsonLines:
 
     is_text = True
     has_holes = False
+    sends_all = True
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """That takes parsing them."""

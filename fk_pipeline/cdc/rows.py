@@ -32,6 +32,7 @@ class Rows(JsonLines):
     """Reads one JSON object per line."""
 
     sequence_type = ARRIVAL_TYPE
+    sends_all = False
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line; see `fk_pipeline.cdc.records`."""
@@ -41,11 +42,12 @@ class Rows(JsonLines):
         texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
         problem = operation_problem(side, side.op_column, misfit(side, texts, "row"), missing_key(side, "row"))
         bad = f"IF(_record._corrupt IS NOT NULL, {NO_OBJECT}, {problem})"
+        fields = f"ARRAY_REMOVE(JSON_OBJECT_KEYS(value), {text(side.op_column or '')})"
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
             .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
-            .selectExpr(*records(place, ARRIVAL))
+            .selectExpr(*records(place, ARRIVAL), f"{fields} AS fields")
         )

@@ -3,8 +3,11 @@
 KIP-213 compares the hash of the left value that a message was made for with the hash of the current one; here both
 sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the encoding promises:
 
-* a field is `n` when null, otherwise `<length in bytes>:<text>`, so `('a', null)` and `(null, 'a')` differ, and so do
-  `('ab', '')` and `('a', 'b')`;
+* a row is its columns in the order of their names, each as `<length of the name>:<name><length in bytes>:<text>`, and a
+  column that is null is left out: `('a', null)` and `(null, 'a')` differ, a row keeps its hash when a column is added
+  that it has no value for (`docs/reference/schema-changes.md`), and the order of a `select` does not matter;
+* within arrays, structs and maps a value is `n` when null, otherwise `<length in bytes>:<text>`, so `('ab', '')` and
+  `('a', 'b')` differ;
 * text is stored as it is: no trimming, no case folding, no Unicode normalisation;
 * integers of every width share one text, dates and timestamps count days and microseconds since 1970 in UTC;
 * floating-point numbers are encoded by their bits (`xxhash64`, a bijection on 64 bits), never by a printed form that
@@ -16,14 +19,14 @@ sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from fk_pipeline.spec.sql import quote
+from fk_pipeline.spec.sql import quote, text
 
-HASH_VERSION = 2
+HASH_VERSION = 3
 """Stored with the state; another version is refused, because its hashes cannot be compared with ours."""
 
 DIGITS_IN_A_LONG = 18
@@ -33,8 +36,16 @@ NULL_MARKER = "n"
 
 
 def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
-    """SQL (BINARY(16)): the hash of a row given as column names with their types, in a fixed order."""
-    parts = ["''", *(encode(quote(name), kind) for name, kind in fields)]
+    """SQL (BINARY(16)): the hash of a row given as column names with their types, in any order."""
+    return _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields})
+
+
+def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
+    """SQL (BINARY(16)): the hash of columns, given as SQL of the value and of its text where it is not null."""
+    parts = ["''"]
+    for name, (value, content) in sorted(fields.items()):
+        said = f"{len(name.encode())}:{name}"
+        parts.append(f"IF({value} IS NULL, '', CONCAT({text(said)}, OCTET_LENGTH({content}), ':', {content}))")
     return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
 
 
@@ -45,31 +56,25 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
     """
     kinds = {f.name: f.dataType for f in rows.schema.fields}
     printed = {
-        f"_fk_text_{i}": f"IF({quote(field)} IS NULL, NULL, {_text(quote(field), kinds[field], 0)})"
+        field: (f"_fk_text_{i}", f"IF({quote(field)} IS NULL, NULL, {_text(quote(field), kinds[field], 0)})")
         for i, field in enumerate(names)
     }
-    texts = list(printed)
-    parts = [_framed(text, text) for text in texts]
-    joined = ", ".join(["''", *parts])
-    content = f"UNHEX(MD5(CONCAT({joined})))"
-    frame = rows.selectExpr("*", *[f"{text} AS {column}" for column, text in printed.items()])
-    return frame.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}").drop(*texts)
+    content = _digest({field: (column, column) for field, (column, _) in printed.items()})
+    frame = rows.selectExpr("*", *[f"{sql} AS {column}" for column, sql in printed.values()])
+    hashed = frame.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}")
+    return hashed.drop(*[column for column, _ in printed.values()])
 
 
 def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
-    """SQL (STRING, never null): one field of the canonical encoding.
+    """SQL (STRING, never null): a value within another, in the canonical encoding.
 
     Args:
         value: SQL of the value.
         kind: its type.
         depth: how many lambdas surround it; keeps their variables apart.
     """
-    return _framed(value, _text(value, kind, depth))
-
-
-def _framed(value: str, text: str) -> str:
-    """SQL (STRING, never null): a value's text with its length; the marker where the value is null."""
-    return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({text}), ':', {text}))"
+    content = _text(value, kind, depth)
+    return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({content}), ':', {content}))"
 
 
 def _text(value: str, kind: T.DataType, depth: int) -> str:
@@ -81,8 +86,8 @@ def _text(value: str, kind: T.DataType, depth: int) -> str:
     if isinstance(kind, T.DecimalType):
         if kind.precision <= DIGITS_IN_A_LONG:
             return f"CAST(XXHASH64({value}) AS STRING)"
-        text = f"CAST({value} AS STRING)"
-        return f"RTRIM('.', RTRIM('0', {text}))" if kind.scale > 0 else text
+        digits = f"CAST({value} AS STRING)"
+        return f"RTRIM('.', RTRIM('0', {digits}))" if kind.scale > 0 else digits
     if isinstance(kind, T.FloatType | T.DoubleType):
         return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
     if isinstance(kind, T.DateType):

@@ -353,6 +353,8 @@ class PipelineSpec(_Frozen):
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
     warehouse: str = Field(default="warehouse", min_length=1)
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+    schema_changes: Literal["evolve", "ignore", "fail"] = "evolve"
+    """What happens when a source sends other fields than before, and when the schema is edited."""
     expectations: OwnSuites = Field(default_factory=OwnSuites)
     settings: Settings = Field(default_factory=Settings)
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)

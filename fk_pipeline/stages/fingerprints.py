@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,6 +9,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side, Stage, downstream
 from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.stages.evolution import Stale, edits, only_adds
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
@@ -45,6 +45,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         parts[f"{side}.schema"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
         parts[f"{side}.key"] = ", ".join(side_spec.key)
         parts[f"{side}.format"] = _format(side_spec)
+        logical = [f"{c.name}: {how}" for c in side_spec.columns if (how := side_spec.logical_type(c)) is not None]
+        parts[f"{side}.logical_types"] = ", ".join(logical)
         parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
     return parts
 
@@ -52,11 +54,15 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 def _format(side: SideSpec) -> str:
     """How the files of a side are read; what is as by default is left out."""
     said = side.model_dump(include={"table", "contents", "csv"}, exclude_defaults=True)
-    logical = {c.name: how for c in side.columns if (how := side.logical_type(c)) is not None}
-    said |= {"logical_types": logical} if logical else {}
     return " ".join(
         [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
     )
+
+
+def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
+    """The parts of the pipeline file that are stale because of columns that a run will add; empty if others are."""
+    stale = stale_parts(spec, ledger)
+    return stale if only_adds(spec, stale) and ledger.open_rebuild is None else {}
 
 
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
@@ -78,16 +84,20 @@ class Cure:
         return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
 
 
-def cure(parts: Iterable[str]) -> Cure:
+def cure(stale: Stale) -> Cure:
     """What a rebuild must at least do when these parts are stale.
 
-    The changelogs hold whole rows: a new foreign key, selection or hash can be computed from them. What the landing
-    files are read as (schema, key, order, format) cannot, and tables of another state version are not read at all.
+    The changelogs hold whole rows: a new foreign key, selection or hash can be computed from them, and a schema that
+    has other columns, or wider types. What the landing files are read as (key, order, format, another type) cannot,
+    and tables of another state version are not read at all.
     """
-    parts = set(parts)
-    if parts - _FROM_CHANGELOG.keys():
+    known = dict(_FROM_CHANGELOG)
+    for side, edit in edits(stale).items():
+        if not edit.retyped:
+            known[f"{side}.schema"] = (Stage.LEFT_CHANGELOG if side is Side.LEFT else Stage.RIGHT_TABLE,)
+    if set(stale) - known.keys():
         return Cure(Source.LANDING, tuple(Stage))
-    return Cure(Source.CHANGELOG, downstream(stage for part in parts for stage in _FROM_CHANGELOG[part]))
+    return Cure(Source.CHANGELOG, downstream(stage for part in stale for stage in known[part]))
 
 
 _FROM_CHANGELOG = {
@@ -101,11 +111,13 @@ _FROM_CHANGELOG = {
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     """Refuses tables that were made with another pipeline file, and tables without a ledger. Needs no Spark.
 
+    Not those that only lack columns: a run gives them these (`evolution.py`).
+
     Raises:
         StateError: naming the parts that differ, and the rebuild that mends it.
     """
     stale = stale_parts(spec, ledger)
-    if stale:
+    if stale and not only_adds(spec, stale):
         changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())
         raise StateError(
             f"the stored tables were made with another pipeline file: {changes}",
@@ -118,7 +130,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             "there are tables but no ledger",
             where=spec.home,
             why="which batches they hold is not known",
-            fix="restore the ledger tables (files, batches, runs, fingerprints, corrections), or: "
+            fix="restore the ledger tables (files, batches, runs, fingerprints, corrections, fields), or: "
             + Cure(Source.LANDING, tuple(Stage)).command(spec),
         )
 

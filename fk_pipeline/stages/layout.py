@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +38,11 @@ class Layout:
         """A table by name."""
         found = getattr(self, name, None)
         return found if isinstance(found, Table) else None
+
+    @property
+    def tables(self) -> list[Table]:
+        """All of them."""
+        return [getattr(self, one.name) for one in fields(self)]
 
     def changelog(self, side: Side) -> Table:
         """The changelog of a side."""

@@ -16,12 +16,16 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
+from fk_pipeline.stages.drift import DRIFT, Watch
 from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.settings import SMALL_BYTES
+
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
+"""What records of a batch are counted by."""
 
 
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
@@ -30,7 +34,7 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
     The truncate that stands before a snapshot was not read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed), number in groups.items():
+    for (kind, why, last, deleted, holed, _), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):
@@ -122,18 +126,25 @@ class ChangelogWork(StageTables):
         if read.corrected is not None:
             for row in read.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
-        records = self._records(read.parsed, side)
+        watch = Watch(self.spec, self.ledger, self.stage, side)
         landed = sum(file.size for group in files.values() for file in group)
-        found = None if landed <= SMALL_BYTES or unreadable else self._survey(read.parsed, files, side)
+        if landed > SMALL_BYTES:
+            watch.learn(read.parsed)
+        parsed = watch.marked(read.parsed)
+        records = self._records(parsed, side)
+        found = None if landed <= SMALL_BYTES or unreadable else self._survey(parsed, files, side)
         if found is not None:
             records = mark_only(records)
         else:
             kept = self._materialise(mark_last(records, self.spec, side), None if landed <= SMALL_BYTES else UNKNOWN)
-            records, found = kept.frame, kept.counts("batch", "kind", "why", "last", "deleted", "holed")
+            records, found = kept.frame, kept.counts("batch", *_COUNTED_BY)
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted in groups)
+        drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
+        self.notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         return read.lines, records
 
     def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
@@ -230,7 +241,11 @@ class ChangelogWork(StageTables):
         records = evaluate(parsed, self.spec, side, self.careful)
         holed = F.col("holes").isNotNull() if format_of(self.spec.side(side)).has_holes else F.lit(False)
         return records.withColumns(
-            {"why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")), "holed": holed}
+            {
+                "why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")),
+                "holed": holed,
+                "drifted": F.col(DRIFT).isNotNull(),
+            }
         )
 
     def _survey(
@@ -243,7 +258,7 @@ class ChangelogWork(StageTables):
         side_spec = self.spec.side(side)
         reads = format_of(side_spec)
         records = self._records(parsed.withColumn("value", F.lit(None).cast("string")), side)
-        groups = records.groupBy("batch", "kind", "why", "deleted", "holed").count().collect()
+        groups = records.groupBy("batch", *(name for name in _COUNTED_BY if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
         if not all(
@@ -258,7 +273,8 @@ class ChangelogWork(StageTables):
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
-            found.setdefault(row["batch"], {})[row["kind"], row["why"], last, row["deleted"], False] = row["count"]
+            by = (row["kind"], row["why"], last, row["deleted"], False, row["drifted"])
+            found.setdefault(row["batch"], {})[by] = row["count"]
         return found
 
     def _keep_vanished(self, side: Side, counts: Counts) -> None:

@@ -23,14 +23,15 @@ from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
-from fk_pipeline.stages.fingerprints import check_fingerprints, fingerprints
+from fk_pipeline.stages.evolution import reopen
+from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
 from fk_pipeline.tables.checks import REBUILD, SOURCE, FailedCheck
-from fk_pipeline.tables.lease import Check, lease
+from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
@@ -93,6 +94,25 @@ class Runner:
         with concealing(self.spec):
             finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
+    def add_columns(self) -> None:
+        """Gives the stored tables the columns that the schema has and they lack, if that is all that was edited.
+
+        What the rows of batches say of them is read when their changelog stages run, which are due by that.
+        """
+        home = self.ledger.home
+        with concealing(self.spec), leases(home, Stage) as held, sole_session(self.session, home, Stage):
+            self.ledger.refresh()
+            stale = columns_to_add(self.spec, self.ledger)
+            if not stale:
+                return
+            known = self.ledger.batches
+            run_id = uuid.uuid4().hex[:12]
+            info = CommitInfo(self.spec.name, "add columns", BatchRange(known[0], known[-1]), run_id, held)
+            for table in self.layout.tables:
+                self.warehouse.add_columns(table, info)
+            reopen(self.ledger, stale, run_id)
+            self.ledger.record_fingerprints(fingerprints(self.spec))
+
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
 
@@ -108,8 +128,10 @@ class Runner:
                 self.ledger.refresh()
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)
-                    return self._run_leased(stage, batches, held)
+                    if not columns_to_add(self.spec, self.ledger):
+                        return self._run_leased(stage, batches, held)
             self.finish_rebuild()
+            self.add_columns()
 
     def _run_leased(self, stage: Stage, batches: BatchRange, held: Check) -> StageRun:
         started = time.monotonic()

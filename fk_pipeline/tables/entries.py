@@ -113,6 +113,15 @@ CORRECTIONS = pa.schema(
         ("text", pa.string()),
     ]
 )
+FIELDS = pa.schema(
+    [
+        ("entry", pa.int64()),
+        ("recorded_at", _TIME),
+        ("side", pa.string()),
+        ("name", pa.string()),
+        ("always", pa.bool_()),
+    ]
+)
 SCHEMAS = {
     "files": FILES,
     "batches": BATCHES,
@@ -121,6 +130,7 @@ SCHEMAS = {
     "rebuilds": REBUILDS,
     "checks": CHECKS,
     "corrections": CORRECTIONS,
+    "fields": FIELDS,
 }
 
 Row = dict[str, Any]

@@ -8,7 +8,8 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on;
 * `rebuilds`: one row per rebuild and event (ready, finished);
 * `checks`: one row per expectation and check (checked), and per check that somebody waived (waived);
-* `corrections`: one row per line that is read as another text.
+* `corrections`: one row per line that is read as another text;
+* `fields`: one row per side and field that its source sent undeclared, and one when the side was first looked at.
 
 The newest row wins.
 
@@ -28,6 +29,7 @@ from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.tables.checks import REBUILD, SOURCE, CheckLog, FailedCheck
 from fk_pipeline.tables.corrections import Correction, CorrectionLog
 from fk_pipeline.tables.entries import Entries
+from fk_pipeline.tables.fields import FieldLog
 from fk_pipeline.tables.logs import DeltaLogs
 
 LACKING = "another batch has values that it lacks"
@@ -147,12 +149,15 @@ class Ledger:
         self.corrections = CorrectionLog()
         for row in rows("corrections"):
             self.corrections.fold(row)
+        self.fields = FieldLog()
+        for row in rows("fields"):
+            self.fields.fold(row)
 
     def copy(self, home: str, without: Iterable[str]) -> Ledger:
         """A ledger elsewhere that knows what this one knows, but no run of some stages."""
         dropped = set(without)
         entries = Entries(home)
-        for table in ("batches", "files", "runs", "corrections"):  # in the order of `_load`
+        for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
         return Ledger(home, self.upstream, self.inputs, self.reader)
 
@@ -171,6 +176,11 @@ class Ledger:
         self.entries.add("runs", rows)
         for row in rows:
             self._fold(row)
+        seen = {row["entry"] for row in self.entries.rows("fields")}
+        news = [row for row in other.entries.rows("fields") if row["entry"] not in seen]
+        self.entries.add("fields", news)
+        for row in news:
+            self.fields.fold(row)
 
     def _may_adopt(self, row: dict[str, Any], other: Ledger) -> bool:
         state = self.state(row["stage"], row["batch"])
@@ -290,6 +300,21 @@ class Ledger:
         for row in self.entries.append("corrections", [{"replay_id": replay_id, **asdict(one)} for one in unknown]):
             self.corrections.fold(row)
         return len(unknown)
+
+    def record_fields(self, side: Side, names: Iterable[str], *, always: bool = False) -> None:
+        """Records undeclared fields of a side that were not known, and that the side is looked at.
+
+        Args:
+            side: the side.
+            names: the fields.
+            always: any batch may have them; otherwise those that are read from now on.
+        """
+        new = names if always else self.fields.new(side, names)
+        rows: list[dict[str, Any]] = [{"side": side.value, "name": name, "always": always} for name in new]
+        if not rows and not always and self.fields.looked_since(side) is None:
+            rows = [{"side": side.value, "name": None, "always": False}]
+        for row in self.entries.append("fields", rows):
+            self.fields.fold(row)
 
     def unlisted(self) -> list[tuple[str, LandedFile]]:
         """Files that were recorded by a discovery that crashed before it recorded the lists of their batches."""

@@ -175,6 +175,18 @@ class Warehouse:
         pages = max(1, self.rows([table]) // ROWS_PER_PAGE)
         return {column: (span[1] - span[0]) // pages for column, span in bounds.items() if span is not None}
 
+    def add_columns(self, table: Table, info: CommitInfo) -> None:
+        """Gives a stored table the columns that it lacks, in their places, null in all rows; nothing is rewritten."""
+        if self.version(table.name) is None:
+            return
+        stored = set(self.session.read.format("delta").load(self.path(table.name)).columns)
+        places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
+        added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
+        if added:
+            target = self.path(table.name).replace("`", "``")
+            with self._commit_by_sql(table, info):
+                self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
+
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
         with self._commit(table, info):

@@ -80,12 +80,13 @@ def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
             assert row["row"]["name"] == "a"
             commit = 0 if op == "r" else 100
             assert row["sequence"] == {"commit": commit, "position": 150 if op == "r" else 200}
+            assert row["fields"] == (None if op == "d" else ["id", "name", "size"]), name
 
 
 def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
     meta = {"__source_lsn": 200, "__source_snapshot": None}
-    rows = [
-        {**ROW, "__deleted": "false", "__op": "c", **meta},
+    rows: list[dict[str, Any]] = [
+        {**ROW, "__deleted": "false", "__op": "c", **meta, "note": None},
         {**ROW, "__deleted": "false", "__op": "r", "__source_lsn": 150},
         {**ROW, "__deleted": "true", "__op": "d", **meta},
         {**ROW, "__deleted": "true"},
@@ -99,6 +100,7 @@ def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
         assert told == wanted, name
         assert {r["kind"] for r in found} == {"event"}
         assert all(r["row"]["id"] == 1 and r["row"]["size"] == 3 for r in found)
+        assert [r["fields"] for r in found] == [[*ROW, "note"], *[[*ROW]] * 4]
 
 
 def test_lines_of_other_tables_are_ignored_where_the_table_is_named(spark: SparkSession) -> None:

@@ -182,6 +182,25 @@ def test_rows_of_maxwell(spark: SparkSession, tmp_path: Path) -> None:
     assert orders == [(6, 800911, 2), (0, 23, 0), (7, 4, 0), (7, 4, 0)]
 
 
+def test_the_fields_that_a_source_sends_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    def fields(path: Path, **changes: Any) -> list[Any]:
+        return [record["fields"] for record in read(spark, spec_of(**changes), path)]
+
+    row = {"op": "u", "id": 1, "other": 2}
+    lines = "".join(f"{json.dumps(line)}\n" for line in [row, {"id": 2}])
+    assert fields(write(tmp_path, "0.jsonl", lines), format="rows") == [["op", "id", "other"], ["id"]]
+    assert fields(write(tmp_path, "0.jsonl", lines), format="rows", op_column="op")[0] == ["id", "other"]
+    change = json.dumps(maxwell("insert", {"id": 1, "more": None}, position="master.000006:8"))
+    assert fields(write(tmp_path, "1.jsonl", change + "\n"), format="maxwell") == [["id", "more"]]
+    csv = write(tmp_path, "0.csv", "op,ID,other\nu,1,x\n")
+    assert fields(csv) == [["op", "id", "other"]]
+    assert fields(csv, op_column="op") == [["id", "other"]]
+    assert fields(write(tmp_path, "1.csv", "1,x,3\n"), csv={"header": False}) == [["id", "name", "size"]]
+    pq.write_table(pa.table({"Op": ["I"], "id": [1], "Name": ["a"], "more": [0]}), tmp_path / "LOAD00000001.parquet")
+    assert fields(tmp_path / "LOAD00000001.parquet", format="dms") == [["id", "name", "more"]]
+    assert fields(tmp_path / "LOAD00000001.parquet", format="parquet") == [["Op", "id", "name", "more"]]
+
+
 def test_a_snapshot_begins_with_a_truncate(spark: SparkSession, tmp_path: Path) -> None:
     paths = [write(tmp_path, f"{n}.csv", f"id\n{n}\n") for n in range(2)]
     found = read(spark, spec_of(contents="snapshot"), *paths)

@@ -108,6 +108,7 @@ def test_an_expectation_of_another_join_or_format_is_left_out(tmp_path: Path) ->
     spec = make(tmp_path, None, "left").spec
     names = {one.name for stage in Stage for one in suite_of(spec, stage)}
     assert not names & {"no_inner_row_without_match", "holes_are_filled", "changelog_holes_are_filled"}
+    assert not names & {"columns_are_sent", "changelog_columns_are_sent"}  # JSON rows may leave out what is null
 
 
 @pytest.mark.parametrize(

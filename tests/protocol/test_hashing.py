@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from fk_pipeline.protocol.hashing import row_hash, with_row_hash
 
@@ -74,7 +75,18 @@ def test_the_encoding_is_what_the_documentation_says(spark: SparkSession) -> Non
     frame = spark.sql("SELECT 'héllo' AS a, CAST(NULL AS STRING) AS b, 7 AS c")
     kinds: list[tuple[str, Any]] = [(f.name, f.dataType) for f in frame.schema.fields]
     found = frame.selectExpr(f"{row_hash(kinds)} AS h").collect()[0]["h"]
-    assert bytes(found) == hashlib.md5("6:héllon1:7".encode()).digest()
+    assert bytes(found) == hashlib.md5("1:a6:héllo1:c1:7".encode()).digest()
+
+
+def test_the_order_of_columns_and_columns_without_a_value_change_nothing(spark: SparkSession) -> None:
+    kinds: list[tuple[str, Any]] = [("a", T.StringType()), ("b", T.LongType()), ("c", T.StringType())]
+    frame = spark.sql("SELECT 'x' AS a, 7L AS b, CAST(NULL AS STRING) AS c, 'x' AS b2")
+    wanted = {row_hash(kinds), row_hash(kinds[::-1]), row_hash(kinds[:2])}
+    assert len(wanted) == 2
+    found = frame.selectExpr(*[f"{sql} AS h{i}" for i, sql in enumerate(wanted)]).collect()[0]
+    assert found[0] == found[1]
+    other = frame.selectExpr("b2 AS a", "b", "c").union(frame.selectExpr("c AS a", "b", "a AS c"))
+    assert len({bytes(row["h"]) for row in other.selectExpr(f"{row_hash(kinds)} AS h").collect()}) == 2
 
 
 ROW = pa.schema(
@@ -134,7 +146,8 @@ def test_any_rows_have_the_documented_hash_and_equal_ones_only_if_they_are_equal
         found = frame.selectExpr(f"{row_hash(kinds)} AS h", f"{row_hash(kinds[:-1])} AS g").collect()
         assert len(found) == len(rows)
         for row, hashed in zip(rows, found, strict=True):
-            text = "".join(encoded(value) for value in parts(row))
+            named = [(name, value) for name, value in sorted(row.items()) if name != "h" and value is not None]
+            text = "".join(f"1:{name}{encoded(value)}" for name, value in named)
             assert bytes(hashed["g"]) == hashlib.md5(text.encode()).digest()
         contents = {}
         for row, hashed in zip(rows, found, strict=True):

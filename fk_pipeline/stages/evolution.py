@@ -1,0 +1,168 @@
+"""What becomes of the stored tables when the schema in the pipeline file is edited.
+
+Columns that are only added are taken over in place: the tables get them, nothing is written anew, and the changelog
+stage is due again for the batches whose rows may have values for them. Rows that have none keep their hashes, so they
+are not announced (`fk_pipeline.protocol.hashing`). Other types and columns that are gone need a rebuild.
+`docs/reference/schema-changes.md` is the contract.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fk_pipeline.identity import SIDE_OF, Side, Stage
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import parse_columns, parse_expression
+from fk_pipeline.stages.drift import NOT_COMPARED
+from fk_pipeline.tables.ledger import Ledger
+
+Stale = Mapping[str, tuple[str, str]]
+"""By part of the pipeline file what the stored tables were made with, and what it says now."""
+
+_WIDER = {
+    "TINYINT": ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE"),
+    "SMALLINT": ("INT", "BIGINT", "FLOAT", "DOUBLE"),
+    "INT": ("BIGINT", "DOUBLE"),
+}
+"""By type those that hold all its values."""
+
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+
+
+@dataclass(frozen=True)
+class SchemaEdit:
+    """What an edit of the schema of a side did, by column.
+
+    Attributes:
+        added: those that are new.
+        removed: those that are gone.
+        widened: those with a type that holds all values of the old one.
+        retyped: those with another type that does not.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    widened: tuple[str, ...]
+    retyped: tuple[str, ...]
+
+
+def schema_edit(was: str, now: str) -> SchemaEdit:
+    """What became of a schema, given as DDL."""
+    old, new = ({c.name: c.type.upper() for c in parse_columns(ddl)} for ddl in (was, now))
+    other = [name for name in new if name in old and new[name] != old[name]]
+    return SchemaEdit(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        widened=tuple(name for name in other if _holds(new[name], old[name])),
+        retyped=tuple(name for name in other if not _holds(new[name], old[name])),
+    )
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether every value that was read as a type is what would have been read as another.
+
+    Not a FLOAT as a DOUBLE, for example: the source's 0.1 is another number there. Nor a decimal of another scale: the
+    source's digits were rounded.
+    """
+    if wide in _WIDER.get(narrow, ()):
+        return True
+    into, of = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
+    if into is None:
+        return False
+    if of is not None:
+        return into[2] == of[2] and int(into[1]) >= int(of[1])
+    return int(into[1]) - int(into[2]) >= _DIGITS.get(narrow, 99)
+
+
+def edits(stale: Stale) -> dict[Side, SchemaEdit]:
+    """What was edited of the schemas."""
+    return {side: schema_edit(*stale[part]) for side in Side if (part := f"{side}.schema") in stale}
+
+
+def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
+    """Whether an edit of the pipeline file adds columns and nothing else, so that the tables can take them over.
+
+    That is so where the policy is `evolve`, and the result gets no column but new ones as they are: those of the rows
+    that are there are null.
+    """
+    found = edits(stale)
+    if spec.schema_changes != "evolve" or not found or any(_more_than_added(edit) for edit in found.values()):
+        return False
+    if any(_by_place(spec, side) for side in found):
+        return False
+    added = {(side, name) for side, edit in found.items() for name in edit.added}
+    explained = {f"{side}.schema" for side in found} | {"select"}
+    for side in found:
+        part = f"{side}.logical_types"
+        was, now = (set(filter(None, said.split(", "))) for said in stale.get(part, ("", "")))
+        if was <= now and {one.split(": ")[0] for one in now - was} <= {name for of, name in added if of is side}:
+            explained.add(part)
+    if not set(stale) <= explained:
+        return False
+    return "select" not in stale or stale["select"][0] == "; ".join(
+        o.sql for o in spec.outputs if not (o.plain and _reads(spec, o.sql) in added)
+    )
+
+
+def _more_than_added(edit: SchemaEdit) -> bool:
+    return bool(edit.removed or edit.widened or edit.retyped)
+
+
+def _by_place(spec: PipelineSpec, side: Side) -> bool:
+    """The fields of a file have no names: with one more column, those of an older file are too few."""
+    said = spec.side(side)
+    return (said.format == "csv" and said.csv.header is False) or (said.format == "dms" and said.csv.header is not True)
+
+
+def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
+    side, column = spec.resolve(parse_expression(sql).reads[0])
+    return side, column.name
+
+
+def to_read_again(ledger: Ledger, stale: Stale) -> dict[Stage, dict[int, str]]:
+    """Per changelog stage the batches whose rows say more than was kept of them, and why they are due."""
+    found: dict[Stage, dict[int, str]] = {}
+    for side, edit in edits(stale).items():
+        stage = next(stage for stage in SIDE_OF if SIDE_OF[stage] is side)
+        for batch in ledger.batches:
+            state = ledger.state(stage, batch)
+            if state.succeeded is None or not ledger.files_of(batch, side):
+                continue
+            had = [name for name in edit.added if _may_have(ledger, side, name, state.succeeded, state.counts)]
+            if had:
+                why = f"column {' and '.join(had)} was added to the schema"
+            elif edit.widened and state.counts.get("quarantined"):
+                why = f"column {' and '.join(edit.widened)} has a wider type"
+            else:
+                continue
+            found.setdefault(stage, {})[int(batch)] = why
+    return found
+
+
+def _may_have(ledger: Ledger, side: Side, field: str, read: int, counts: Mapping[str, int]) -> bool:
+    """Whether rows of a batch may have a field that was not declared when they were read, at an entry."""
+    looked, since = ledger.fields.looked_since(side), ledger.fields.since(side, field)
+    if looked is None or read < looked or NOT_COMPARED in counts:
+        return True
+    return since is not None and read > since
+
+
+def reopen(ledger: Ledger, stale: Stale, run_id: str) -> None:
+    """Makes the batches due that are to be read again."""
+    for stage, reasons in to_read_again(ledger, stale).items():
+        by_reason: dict[str, list[int]] = {}
+        for batch, why in reasons.items():
+            if not ledger.is_due(stage, batch):
+                by_reason.setdefault(why, []).append(batch)
+        for why, batches in by_reason.items():
+            ledger.reopen(stage, batches, run_id, why)
+
+
+def forget(ledger: Ledger, sides: Iterable[tuple[Side, SchemaEdit]]) -> None:
+    """Keeps in mind that any batch may have values of columns that are not declared any more."""
+    for side, edit in sides:
+        if edit.removed:
+            ledger.record_fields(side, edit.removed, always=True)

@@ -1,0 +1,131 @@
+"""What an edit of a schema is, and which batches say more than was kept of them; without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage
+from fk_pipeline.pipeline import UPSTREAM
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.evolution import only_adds, schema_edit, to_read_again
+from fk_pipeline.stages.fingerprints import Source, cure, fingerprints
+from fk_pipeline.tables.ledger import LandedFile, Ledger
+
+LEFT: dict[str, Any] = {"path": "l", "format": "rows", "schema": "id INT, v INT", "key": "id", "foreign_key": "v"}
+RIGHT: dict[str, Any] = {"path": "r", "format": "rows", "schema": "k INT, n DECIMAL(9,2)", "key": "k"}
+
+
+def spec(left: dict[str, Any] | None = None, right: dict[str, Any] | None = None, **more: Any) -> PipelineSpec:
+    sides = {"left": LEFT | (left or {}), "right": RIGHT | (right or {})}
+    return PipelineSpec.model_validate({"name": "p", "join": "left", **sides, **more})
+
+
+def stale(old: PipelineSpec, new: PipelineSpec) -> dict[str, tuple[str, str]]:
+    was, now = fingerprints(old), fingerprints(new)
+    return {part: (was[part], now[part]) for part in now if was[part] != now[part]}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_wider"),
+    [
+        ("INT", "BIGINT", True),
+        ("SMALLINT", "INT", True),
+        ("INT", "DOUBLE", True),
+        ("INT", "DECIMAL(10,0)", True),
+        ("INT", "DECIMAL(11,2)", False),
+        ("DECIMAL(9,2)", "DECIMAL(12,2)", True),
+        ("DECIMAL(9,2)", "DECIMAL(12,3)", False),  # 0.015 was read as 0.02
+        ("FLOAT", "DOUBLE", False),  # 0.1 is another number there
+        ("BIGINT", "INT", False),
+        ("BIGINT", "DOUBLE", False),
+        ("INT", "STRING", False),  # 007 was read as 7
+        ("STRING", "INT", False),
+    ],
+)
+def test_a_wider_type_holds_what_was_read(was: str, now: str, is_wider: bool) -> None:
+    edit = schema_edit(f"a INT, b {was}", f"b {now}, a INT")
+    assert (edit.widened, edit.retyped) == ((("b",), ()) if is_wider else ((), ("b",)))
+    assert (edit.added, edit.removed) == ((), ())
+    changed = stale(spec({"schema": f"id INT, v INT, x {was}"}), spec({"schema": f"id INT, v INT, x {now}"}))
+    assert cure(changed).source is (Source.CHANGELOG if is_wider else Source.LANDING)
+
+
+MORE = {"schema": "id INT, v INT, w INT, t TIMESTAMP"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "adds"),
+    [
+        ({}, {"left": MORE}, True),
+        ({}, {"left": MORE, "right": {"schema": "k INT, n DECIMAL(9,2), m MAP<STRING, INT>"}}, True),
+        ({}, {"left": MORE | {"logical_types": {"t": "epoch_millis"}}}, True),
+        ({"left": MORE}, {"left": MORE | {"logical_types": {"t": "epoch_millis"}}}, False),
+        ({}, {"left": {"schema": "id INT, w INT, v INT"}}, True),
+        ({}, {"left": {"schema": "id INT, v INT, n INT"}}, False),  # the right side's n is right_n now
+        ({}, {"left": MORE, "schema_changes": "ignore"}, False),
+        ({}, {"left": MORE, "schema_changes": "fail"}, False),
+        ({}, {"left": MORE, "join": "inner"}, False),
+        ({}, {"right": {"schema": "k INT, n DECIMAL(12,2)"}}, False),
+        ({"left": MORE}, {}, False),
+        ({"select": ["id"]}, {"select": ["id"], "left": MORE}, True),
+        ({"select": ["id"]}, {"select": ["w AS x", "id", "right.k"], "left": MORE}, False),
+        ({"select": ["id"]}, {"select": ["w AS x", "id", "t"], "left": MORE}, True),
+        ({"select": ["id"]}, {"select": ["id", "w + 1 AS x"], "left": MORE}, False),
+        ({"select": ["id", "v"]}, {"select": ["id", "w"], "left": MORE}, False),
+        ({"left": {"format": "csv", "csv": {"header": False}}}, {"left": MORE}, False),
+        ({"left": {"format": "csv"}}, {"left": MORE}, True),
+        ({"left": {"format": "dms"}}, {"left": MORE}, False),
+    ],
+)
+def test_only_an_edit_that_adds_columns_is_taken_over_in_place(
+    old: dict[str, Any], new: dict[str, Any], adds: bool
+) -> None:
+    for side in ("left", "right"):
+        new = new | {side: {k: v for k, v in old.get(side, {}).items() if k in ("format", "csv")} | new.get(side, {})}
+    before, after = spec(**old), spec(**new)
+    changed = stale(before, after)
+    assert changed
+    assert only_adds(after, changed) is adds
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """Six batches of the left side; the last one has not been read."""
+    made = Ledger(str(tmp_path / "p"), UPSTREAM, SIDE_OF)
+    files = [LandedFile(f"{n}.jsonl", Side.LEFT, BatchId(n), 1, "", str(n)) for n in range(6)]
+    made.record_files([("discovered", file) for file in files])
+    return made
+
+
+def ran(ledger: Ledger, batch: int, **counts: int) -> None:
+    ledger.start(Stage.LEFT_CHANGELOG, [batch], "r")
+    ledger.succeed({batch: counts}, {}, 1.0)
+
+
+def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_path: Path) -> None:
+    def again(ledger: Ledger, added: str, now: str = "id INT, v INT") -> list[int]:
+        return [*to_read_again(ledger, {"left.schema": ("id INT, v INT", now + added)}).get(Stage.LEFT_CHANGELOG, {})]
+
+    ran(ledger, 0, events=1)
+    assert again(ledger, ", w INT") == [0]  # nobody looked
+    ledger.record_fields(Side.LEFT, [])
+    ran(ledger, 1, events=1)
+    ran(ledger, 2, events=1, **{"rows not compared with the schema": 1})
+    assert again(ledger, ", w INT") == [0, 2]
+    ledger.record_fields(Side.LEFT, ["w", "x"])
+    ran(ledger, 3, events=1)
+    ledger.record_fields(Side.LEFT, ["y"])
+    ran(ledger, 4, events=1, quarantined=1)
+    for known in (ledger, Ledger(str(tmp_path / "p"), UPSTREAM, SIDE_OF)):
+        assert again(known, ", w INT") == [0, 2, 3, 4]
+        assert again(known, ", y INT") == [0, 2, 4]
+        assert again(known, ", z INT, x INT") == [0, 2, 3, 4]
+        assert again(known, "", "id INT, v BIGINT") == [4]
+        assert again(known, "", "v INT") == []
+    ledger.record_fields(Side.LEFT, ["z"], always=True)
+    assert again(ledger, ", z INT") == [0, 1, 2, 3, 4]
+    ran(ledger, 2, events=1)
+    assert again(ledger, ", q INT") == [0]
