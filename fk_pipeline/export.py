@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -65,6 +66,16 @@ def _text(column: Column, kind: T.DataType) -> Column:
 def texts(rows: DataFrame) -> list[Column]:
     """The columns of a frame as they are written to files."""
     return [_text(F.col(quote(f.name)), f.dataType).alias(f.name) for f in rows.schema.fields]
+
+
+def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
+    """Rows for people and machines: binary values, as hashes are, in hexadecimal, all others as in a .jsonl file."""
+    columns = [
+        F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else column
+        for f, column in zip(rows.schema.fields, texts(rows), strict=True)
+    ]
+    lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
+    return [json.loads(row["row"]) for row in lines.collect()]
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:

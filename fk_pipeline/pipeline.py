@@ -18,6 +18,8 @@ from fk_pipeline.tables.lease import lease
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fk_pipeline.explain import Story
+    from fk_pipeline.impact import Impact
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
@@ -436,6 +438,34 @@ class Pipeline:
         stored = [table for name in TABLES if (table := self.runner.layout.table(name)) is not None]
         with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
+
+    def explain(self, key: str) -> Story:
+        """The story of one left key: see `fk_pipeline.explain`.
+
+        Args:
+            key: `17`, or `a=1,b=2` where it has several columns.
+        """
+        from fk_pipeline.explain import explain
+
+        self.refuse_unfinished()
+        return explain(self.runner, key)
+
+    def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
+        """What a change of the right side would touch: see `fk_pipeline.impact`. Changes nothing.
+
+        Args:
+            right_key: a right row, as `explain` takes a key; or
+            changes: a file as it would land.
+            limit: how many right keys are told.
+        """
+        from fk_pipeline.impact import of_changes, of_key
+
+        if (right_key is None) == (changes is None):
+            raise UsageError("impact needs a right key or a file of changes", fix="--right-key KEY, or --changes FILE")
+        self.refuse_unfinished()
+        if right_key is not None:
+            return of_key(self.runner, right_key)
+        return of_changes(self.runner, Path(str(changes)), limit)
 
     def changes(self, batch: int) -> DataFrame:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

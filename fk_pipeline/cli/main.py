@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fk_pipeline.cli import quarantine, servers
+from fk_pipeline.cli import explain, quarantine, servers
 from fk_pipeline.cli.options import Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
@@ -322,6 +322,7 @@ def demo(
         raise typer.Exit(1)
 
 
+explain.add_to(app)
 quarantine.add_to(app)
 servers.add_to(app)
 

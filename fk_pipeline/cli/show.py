@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.export import JSON_OPTIONS, texts
+from fk_pipeline.export import json_rows
 from fk_pipeline.feed import VERSION
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import message_of
-from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
 BATCH_COLUMNS = (s.BATCH, s.APPLIED_IN, "batch")
@@ -44,12 +41,7 @@ def rows_of(
     try:
         if where is not None:
             frame = frame.where(where)
-        columns = [
-            F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else text
-            for f, text in zip(frame.schema.fields, texts(frame), strict=True)
-        ]
-        lines = frame.limit(limit).select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
-        rows = [json.loads(row["row"]) for row in lines.collect()]
+        rows = json_rows(frame.limit(limit))
     except PySparkException as error:
         raise UsageError(f"--where: {message_of(error, pipeline.spec)}") from None
     return frame.columns, [[row.get(name) for name in frame.columns] for row in rows]

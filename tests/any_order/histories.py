@@ -14,6 +14,8 @@ from random import Random
 LEFT, RIGHT = "left", "right"
 SCHEMAS = {LEFT: "id INT, fk STRING, v STRING, unused STRING, seq BIGINT", RIGHT: "k STRING, name STRING, seq BIGINT"}
 KEYS = {LEFT: "id", RIGHT: "k"}
+MORE = {LEFT: "extra", RIGHT: "more"}
+"""By side a field that some rows have, which the schemas do not declare: a text."""
 
 Place = tuple[int, str]
 """A batch and a side."""
@@ -96,10 +98,12 @@ class Histories:
         if side == LEFT:
             key: Key = 2 * world + choose((0, 1))
             foreign_keys = (f"{world}a", f"{world}a", f"{world}b", f"{world}c", f"{world}never", None)
-            row = {"fk": choose(foreign_keys), "v": choose("xy"), "unused": choose("pq")}
+            row: dict[str, str | None] = {"fk": choose(foreign_keys), "v": choose("xy"), "unused": choose("pq")}
         else:
             key = f"{world}{choose('aabc')}"
             row = {"name": choose("NM")}
+        if self.random.random() < 0.4:
+            row[MORE[side]] = choose("ef")
         gone = self.random.random() < 0.22
         return Event(key, self._next(side, key, choose((0, 0, 0, 0, 3, 60))), None if gone else row)
 
@@ -130,14 +134,18 @@ class Histories:
             if key is not None and event.row is not None and order > truncated
         }
 
-    def join(self, landed: Mapping[Place, Content], inner: bool) -> dict[int, tuple[str | None, ...]]:
-        """left key -> (v, fk, name of the right row)"""
+    def join(
+        self, landed: Mapping[Place, Content], inner: bool, declared: Iterable[str] = ()
+    ) -> dict[int, tuple[str | None, ...]]:
+        """left key -> (v, fk, name of the right row, and of `MORE` the fields that are declared)"""
+        more = sorted(declared)
         right = self.table(landed, RIGHT)
         out = {}
         for key, row in self.table(landed, LEFT).items():
             match = right.get(row["fk"]) if row["fk"] is not None else None
             if match is not None or not inner:
-                out[int(key)] = (row["v"], row["fk"], match["name"] if match else None)
+                both = {**(match or {}), **row}
+                out[int(key)] = (row["v"], row["fk"], match["name"] if match else None, *map(both.get, more))
         return out
 
 

@@ -29,8 +29,9 @@ from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import UPSTREAM, BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.stages.fingerprints import columns_to_add
 from fk_pipeline.tables import faults
-from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, Place, story
+from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Place, story
 from tests.deaths import Killed
 
 BATCHES = range(7)
@@ -83,15 +84,8 @@ class AnyOrder(RuleBasedStateMachine):
     def begin(self, join: str, sequenced: bool, faulty: bool, seed: int) -> None:
         self.random, self.faulty = Random(seed), faulty
         self.histories = Histories(self.random, self.worlds, sequenced)
-        order = "    sequence_by: seq\n" if sequenced else ""
-        self.file = self.folder / "pipeline.yaml"
-        self.file.write_text(
-            f"name: any_order\njoin: {join}\n"
-            f'left:\n    path: landing/left\n    format: rows\n    schema: "{SCHEMAS[LEFT]}"\n    key: id\n'
-            f"    op_column: op\n    foreign_key: fk\n{order}"
-            f'right:\n    path: landing/right\n    format: rows\n    schema: "{SCHEMAS[RIGHT]}"\n    key: k\n'
-            f"    op_column: op\n{order}select: [id, v, fk, name]\n"
-        )
+        self.file, self.join, self.declared = self.folder / "pipeline.yaml", join, set[str]()
+        self._write_file()
         for side in (LEFT, RIGHT):
             (self.folder / "landing" / side).mkdir(parents=True)
         self.inner = join == "inner"
@@ -100,6 +94,21 @@ class AnyOrder(RuleBasedStateMachine):
         for batch in self.random.sample(BATCHES, 3):
             for side in (LEFT, RIGHT):
                 self._write("landed:", (batch, side), self.histories.content(side, 0.6))
+
+    def _write_file(self) -> None:
+        """The pipeline file, with the fields that are declared by now."""
+        order = "    sequence_by: seq\n" if self.histories.sequenced else ""
+        schemas = {
+            side: ", ".join([SCHEMAS[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)])
+            for side in (LEFT, RIGHT)
+        }
+        self.file.write_text(
+            f"name: any_order\njoin: {self.join}\n"
+            f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
+            f"    op_column: op\n    foreign_key: fk\n{order}"
+            f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
+            f"    op_column: op\n{order}select: [{', '.join(['id', 'v', 'fk', 'name', *sorted(self.declared)])}]\n"
+        )
 
     def teardown(self) -> None:
         try:
@@ -119,7 +128,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
         self._check()
-        expected = self.histories.join(self.landed, self.inner)
+        expected = self.histories.join(self.landed, self.inner, self.declared)
         self._compare(self._result(self.pipeline), expected)
         self._compare_hashes()
         report = self.pipeline.verify()
@@ -293,11 +302,31 @@ class AnyOrder(RuleBasedStateMachine):
         else:
             rebuild()
 
+    @rule(side=sides, after=st.integers(1, 12))
+    def a_field_is_declared_or_not_any_more(self, side: str, after: int) -> None:
+        """The schema gets a column, which the tables take over in place; or it loses it, which takes a rebuild."""
+        assume(not self.vanished and self.pipeline.ledger().open_rebuild is None)
+        field = MORE[side]
+        self.declared ^= {field}
+        self._write_file()
+        self.pipeline = self._open(self.file)
+        self.may_be_due = True
+        if field in self.declared:
+            self._say(f"{field} is declared")
+            self.totals["columns added"] += 1
+            if self.faulty:
+                self._until(after, True, self.pipeline.runner.add_columns)
+        else:
+            self._say(f"{field} is not declared any more; is rebuilt from changelog")
+            self.totals["columns taken out"] += 1
+            with self._explained():
+                self.pipeline.rebuild("changelog")
+
     @precondition(lambda self: self.may_be_due)
     @rule()
     def is_verified_on_the_way(self) -> None:
         """Whatever differs now, work that is due explains it."""
-        assume(self.pipeline.ledger().open_rebuild is None)
+        assume(not self._unfinished())
         self._say("is verified")
         self.pipeline.discover()
         report = self.pipeline.verify()
@@ -308,7 +337,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _check(self) -> None:
         """All checks are green, whatever is due: at full depth, and for a range of batches."""
-        if not self.checks or self.random.random() >= self.checks or self.pipeline.ledger().open_rebuild is not None:
+        if not self.checks or self.random.random() >= self.checks or self._unfinished():
             return
         first, last = sorted(self.random.choices(BATCHES, k=2))
         for stage in Stage:
@@ -318,6 +347,11 @@ class AnyOrder(RuleBasedStateMachine):
                 assert not red, f"{self._story()}\n{stage}, batches {batches}: legal states turn red: {red}"
                 self.totals["rows pending in checks"] += sum(f.pending for f in found.findings.values())
         self.totals["states checked"] += 1
+
+    def _unfinished(self) -> bool:
+        """The tables wait for a run to be what the pipeline file says; until then nobody looks at them."""
+        ledger = self.pipeline.ledger()
+        return ledger.open_rebuild is not None or bool(columns_to_add(self.pipeline.spec, ledger))
 
     def _something_to_do(self) -> None:
         place = self.random.choice(sorted(self.landed))
@@ -418,7 +452,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._write("rewritten:" if known else "landed:", place, content)
 
     def _result(self, pipeline: Pipeline) -> dict[int, tuple[str | None, ...]]:
-        rows = pipeline.table("resolved_join").select("id", "v", "fk", "name").collect()
+        rows = pipeline.table("resolved_join").select("id", "v", "fk", "name", *sorted(self.declared)).collect()
         found: dict[int, tuple[str | None, ...]] = {row[0]: tuple(row[1:]) for row in rows}
         assert len(found) == len(rows), f"{self._story()}\na left key has two rows"
         return found

@@ -19,8 +19,8 @@ from fk_pipeline.identity import Stage
 from fk_pipeline.tables.settings import settings, suiting
 
 COMMANDS = (
-    "plan", "run", "rebuild", "verify", "export", "show", "status", "quarantine", "remove-batch", "trace", "doctor",
-    "demo",
+    "plan", "run", "rebuild", "verify", "export", "show", "status", "explain", "impact", "quarantine", "remove-batch",
+    "trace", "doctor", "demo",
 )  # fmt: skip
 
 
@@ -83,6 +83,7 @@ def invoke(*args: Any) -> Any:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_verify_checks_every_table_and_writes_data_docs(rows_pipeline: Any, tmp_path: Path) -> None:
     made = rows_pipeline("left")
@@ -110,6 +111,7 @@ def test_verify_checks_every_table_and_writes_data_docs(rows_pipeline: Any, tmp_
     assert invoke("verify", made.file).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_run_that_checks_stops_at_the_first_red_check_until_it_is_waived(rows_pipeline: Any) -> None:
     made = rows_pipeline(

@@ -164,6 +164,7 @@ def test_a_component_is_its_pipeline_files(rows_pipeline: Any) -> None:
             assert defs.resolve_sensor_def("tested_new_batches")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_run_may_choose_its_strategy(rows_pipeline: Any, instance: DagsterInstance) -> None:
     made = rows_pipeline("left")

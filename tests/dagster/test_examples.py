@@ -26,6 +26,7 @@ def loaded(file: Path) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_an_asset_downstream_counts_what_each_batch_changed(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

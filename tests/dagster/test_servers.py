@@ -67,6 +67,7 @@ def family_of(pids: dict[str, int]) -> list[psutil.Process]:
     return [*leaders, *(child for one in leaders for child in one.children(recursive=True))]
 
 
+@pytest.mark.slow
 def test_what_runs_stays_and_what_died_is_started(start: Callable[..., dict[str, int]], tmp_path: Path) -> None:
     first = start()
     assert list(first) == ["spark", "webserver", "daemon"]
@@ -94,6 +95,7 @@ def test_a_server_that_ends_is_told_with_its_words_and_what_runs_can_be_ended(
     assert start()["spark"] == known["spark"].process.pid
 
 
+@pytest.mark.slow
 def test_a_port_of_somebody_else_and_other_pipelines_are_refused(
     start: Callable[..., dict[str, int]], tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_an_expectation_called_like_one_of_ours_is_refused(tmp_path: Path) -> No
         checks_of(make(tmp_path, None, more=more).spec)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_run_over_batches_checks_every_stage_before_the_next(made: Pipeline, instance: DagsterInstance) -> None:
     result = execute(made, instance, batches=(0, 2))

@@ -56,6 +56,7 @@ def test_tables_that_are_not_there_yet_break_nothing(tmp_path: Path, spark: Spar
     assert [one.rows for one in found.values()] == [0] * 5
 
 
+@pytest.mark.slow
 def test_half_a_batch_is_pending_and_excuses_no_other_key(own: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     land(own.spec.file.parent, {"left/3.jsonl": [left(3, "a", "w"), left(4, op="d"), left(30, "b")]})
     own.run("3", ["left_changelog"])
@@ -211,6 +212,7 @@ def test_shares_come_from_what_the_ledger_counted(own: Pipeline) -> None:
     assert violations(own, STORE, BatchRange.of(4)).findings["late_share_is_low"].value == 0
 
 
+@pytest.mark.slow
 def test_a_batch_that_changed_nothing_is_looked_at_without_inferring_a_schema(
     own: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +277,7 @@ def test_a_pair_in_the_quarantine_is_not_missing(tmp_path: Path, spark: SparkSes
     assert violations(pipeline, RESULT).rows == 7
 
 
+@pytest.mark.slow
 def test_the_checks_open_the_tables_between_two_looks_at_what_is_due(
     own: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +297,7 @@ def test_the_checks_open_the_tables_between_two_looks_at_what_is_due(
     assert red({RESULT: found}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stage", [LOG, pytest.param(RIGHT, marks=pytest.mark.slow), pytest.param(ANSWERS, marks=pytest.mark.slow)]
 )
@@ -314,6 +318,7 @@ def test_a_first_run_that_died_after_its_commit_is_pending(own: Pipeline, stage:
     assert red(scan(own)) == {}
 
 
+@pytest.mark.slow
 def test_a_batch_that_ran_before_a_table_was_there_is_looked_at_without_it(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = make(tmp_path, spark)
     for file in tmp_path.glob("*/*.jsonl"):

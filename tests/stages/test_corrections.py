@@ -99,6 +99,7 @@ def test_a_rebuild_from_the_landing_files_and_verify_know_the_corrections(correc
     assert made.result() == before
 
 
+@pytest.mark.slow
 def test_a_file_that_was_corrected_itself_is_read_as_it_is(corrected: tuple[Any, Path]) -> None:
     made, _ = corrected
     made.land(1, ["{dropped", BAD, (3, "a", "v")])

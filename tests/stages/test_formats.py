@@ -83,6 +83,7 @@ def test_a_snapshot_replaces_the_table_whenever_it_comes(
     assert its.result() == ["2 y2 None", "3 z None"]
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], Made]) -> None:
     its = made("format: csv, contents: snapshot", "format: rows")
     its.land("left", "0.csv.gz", gzip.compress(b"id,fk,v\n1,a,x\n2,b,y\n"))
@@ -111,6 +112,7 @@ def test_a_snapshot_whose_last_record_is_bad_changes_nothing(made: Callable[[str
         its.pipeline.run()
 
 
+@pytest.mark.slow
 def test_the_tail_of_a_file_that_breaks_off_is_one_quarantined_record(made: Callable[[str, str], Made]) -> None:
     its = made("format: rows", "format: rows")
     whole = gzip.compress("".join(json.dumps({"id": i, "fk": "a", "v": "x" * i}) + "\n" for i in range(300)).encode())
@@ -139,6 +141,7 @@ def commit(its: Made, *statements: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: delta")
     assert its.run() == {}

@@ -145,6 +145,7 @@ def test_what_fills_a_hole_may_be_corrected_and_withdrawn(made: Holed) -> None:
     assert made.settle() == {1: (None, "w", None)}
 
 
+@pytest.mark.slow
 def test_a_delete_ends_the_search_and_an_unrelated_batch_makes_nothing_due(made: Holed) -> None:
     made.land(0, [left(1, 10, v="v10")], [right("a", 11, "A")])
     made.land(1, [event(1, None, 20)])
@@ -157,6 +158,7 @@ def test_a_delete_ends_the_search_and_an_unrelated_batch_makes_nothing_due(made:
     assert made.settle() == {1: ("v25", "w", "A"), 2: ("v40", "w", "A")}
 
 
+@pytest.mark.slow
 def test_a_foreign_key_that_was_not_sent_is_that_of_the_older_version(made: Holed) -> None:
     made.land(0, [left(1, 10, "a", v="v")], [right("a", 11, "A"), right("b", 12, "B")])
     made.land(1, [left(1, 20, UNAVAILABLE, v="w")])
@@ -165,6 +167,7 @@ def test_a_foreign_key_that_was_not_sent_is_that_of_the_older_version(made: Hole
     assert made.settle() == {1: ("w", "w", "B")}
 
 
+@pytest.mark.slow
 def test_events_of_a_source_without_an_order_are_ordered_by_their_place(made: Holed) -> None:
     def flat(key: int, **values: str) -> str:
         return json.dumps({"id": key, "ref": "a", "v": UNAVAILABLE, "w": "w", "__op": "u", **values})
@@ -182,6 +185,7 @@ def test_events_of_a_source_without_an_order_are_ordered_by_their_place(made: Ho
     assert made.settle()[1] == ("v1", "w4", "A")
 
 
+@pytest.mark.slow
 def test_a_key_that_changed_twice_in_a_batch_is_found_when_its_first_one_comes_later(made: Holed) -> None:
     made.land(1, [event(1, None, 20), left(2, 20, old=1), event(2, None, 30), left(3, 30, old=2)])
     made.land(2, [left(3, 40, w="w40")], [right("a", 5, "A")])

@@ -109,6 +109,7 @@ def test_the_join_is_right_on_every_way(
     joined(made, left, right)
 
 
+@pytest.mark.slow
 def test_an_answer_to_both_sides_of_a_batch_is_given_once(rows_pipeline: Any) -> None:
     made = rows_pipeline("inner")
     made.land(0, [(1, "a", "v"), (2, "a", "v")], [("a", "A")])
@@ -191,6 +192,7 @@ def test_keys_with_dollars_are_not_taken_for_variables(rows_pipeline: Any, monke
     assert {(row["fk"], row["id"]) for row in rows} == {("a", 1), ("a${x}", 4), ("${env:HOME}", 3)}
 
 
+@pytest.mark.slow
 def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_for_the_old_ones(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:

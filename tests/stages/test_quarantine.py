@@ -59,6 +59,7 @@ def test_a_truncate_without_a_sequence_is_refused_loudly(rows_pipeline: Any) -> 
     assert made.pipeline.table("left_changelog").isEmpty()
 
 
+@pytest.mark.slow
 def test_a_row_on_which_the_foreign_key_fails_is_quarantined_and_the_others_go_on(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", foreign_key="cast(cast(fk AS INT) + 1 AS STRING)")
     made.land(0, [(1, "1", "v"), (2, "no number", "v"), (3, "2147483647", "v"), (4, None, "v")], [("2", "two")])
@@ -73,6 +74,7 @@ def test_a_row_on_which_the_foreign_key_fails_is_quarantined_and_the_others_go_o
     assert made.result() == {1: ("v", "two"), 4: ("w", "two")}
 
 
+@pytest.mark.slow
 def test_a_row_on_which_the_sequence_fails_is_quarantined(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", right_extra="  sequence_by: cast(note AS INT)\n")
     good, bad = '{"op": "u", "k": "a", "name": "A", "note": "7"}', '{"op": "u", "k": "b", "note": "x"}'

@@ -107,6 +107,7 @@ def test_the_change_feed_of_the_result_has_only_the_rows_that_differ(made: Any) 
     ]
 
 
+@pytest.mark.slow
 def test_an_inner_join_after_a_left_join_leaves_no_row_behind(made: Any) -> None:
     pipeline = edited(made, ("join: left", "join: inner"))
     with pytest.raises(StateError) as refused:
@@ -120,6 +121,7 @@ def test_an_inner_join_after_a_left_join_leaves_no_row_behind(made: Any) -> None
     assert pipeline.run() == []
 
 
+@pytest.mark.slow
 def test_an_edited_selection_and_foreign_key_are_computed_from_the_changelogs(made: Any) -> None:
     pipeline = edited(
         made,
@@ -172,6 +174,7 @@ def test_a_foreign_key_that_fails_on_a_stored_row_changes_nothing(made: Any) -> 
     assert made.result() == RESULT
 
 
+@pytest.mark.slow
 def test_an_unknown_state_version_is_refused_and_names_the_rebuild(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fk_pipeline.stages.fingerprints.STATE_VERSION", STATE_VERSION + 1)
     with pytest.raises(StateError) as refused:

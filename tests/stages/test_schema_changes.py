@@ -164,6 +164,7 @@ def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: C
     assert its.result("name", "seats") == ["1 A3 9", "2 None 7"]
 
 
+@pytest.mark.slow
 def test_a_source_that_changes_stops_the_batch_where_that_is_wanted(made: Callable[..., Made]) -> None:
     its = made(FILE + "schema_changes: fail\n")
     its.left(0, {"id": 1, "fk": "a", "v": "x", "unused": 1})
@@ -190,6 +191,7 @@ def test_a_source_that_changes_stops_the_batch_where_that_is_wanted(made: Callab
         its.pipeline.run()
 
 
+@pytest.mark.slow
 def test_rows_that_nobody_compared_are_read_again(made: Callable[..., Made]) -> None:
     its = made(FILE + "schema_changes: ignore\n")
     before_an_added_column(its)
@@ -204,6 +206,7 @@ def test_rows_that_nobody_compared_are_read_again(made: Callable[..., Made]) -> 
     assert its.result("v", "note") == ["1 x3 None", "2 y2 n2", "3 z None", "4 w None"]
 
 
+@pytest.mark.slow
 def test_a_wider_type_is_made_of_the_changelogs_and_lets_in_what_did_not_fit(made: Callable[..., Made]) -> None:
     its = made(FILE.replace("v STRING", "v INT, w DECIMAL(5,2)"))
     its.left(0, {"id": 1, "fk": "a", "v": 7, "w": 0.1}, {"id": 2, "fk": "a", "v": 3_000_000_000})
@@ -228,6 +231,7 @@ def test_a_wider_type_is_made_of_the_changelogs_and_lets_in_what_did_not_fit(mad
     assert its.pipeline.table("quarantine").count() == 0
 
 
+@pytest.mark.slow
 def test_a_column_that_goes_and_comes_back_has_its_values(made: Callable[..., Made]) -> None:
     its = made()
     its.left(0, {"id": 1, "fk": "a", "v": "x"})
@@ -248,6 +252,7 @@ def test_a_column_that_goes_and_comes_back_has_its_values(made: Callable[..., Ma
     assert its.result("v", "name") == ["1 x A", "2 y A"]
 
 
+@pytest.mark.slow
 def test_an_output_that_is_computed_needs_a_rebuild_of_the_changelogs(made: Callable[..., Made]) -> None:
     its = made(FILE + "select: [id, v]\n")
     before_an_added_column(its)
@@ -262,6 +267,7 @@ def test_an_output_that_is_computed_needs_a_rebuild_of_the_changelogs(made: Call
     assert its.result("v", "said") == ["1 x none", "2 y2 n2", "3 z none", "4 w none"]
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_while_it_adds_columns_can_be_started_again(
     made: Callable[..., Made],
 ) -> None:

@@ -80,6 +80,7 @@ def compare(cases: list[Case], session: SparkSession) -> int:
     return sum(len(case.events) for case in cases)
 
 
+@pytest.mark.slow
 def test_every_kind_of_left_change(spark: SparkSession) -> None:
     longest = {"inner": 3, "left": 4}  # an event is a batch; the longer ones are among `test_every_case`
     cases = [c for c in joins() if c.name.startswith("transition-") and len(c.events) <= longest[c.join]]

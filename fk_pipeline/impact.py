@@ -1,0 +1,149 @@
+"""What a change of the right side would touch, before it is made: the rows of the result that hear of it (fan-out)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.landing import is_of_format
+from fk_pipeline.cdc.reader import read_records
+from fk_pipeline.cdc.records import BAD
+from fk_pipeline.errors import UsageError
+from fk_pipeline.export import json_rows
+from fk_pipeline.identity import MAX_BATCH, BatchId, Side
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
+from fk_pipeline.stages.runner import Runner
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import LandedFile
+
+ADDED, CHANGED, REMOVED = "added", "changed", "removed"
+UNCHANGED, LATE = "nothing: no selected column differs", "nothing: it is older than what is there"
+TOUCHING = (ADDED, CHANGED, REMOVED)
+"""What a change does to a right row that its subscribers hear of."""
+
+
+@dataclass(frozen=True)
+class Impact:
+    """What a change would touch.
+
+    Attributes:
+        fan_out: left rows that refer to right rows which would be added, changed or removed.
+        right_rows: how many right rows, by what would be done to them.
+        quarantined: records of the file that cannot be used.
+        keys: the right keys with most left rows: `key`, `subscribers`, `effect`.
+    """
+
+    fan_out: int
+    right_rows: dict[str, int]
+    quarantined: int
+    keys: tuple[dict[str, Any], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+
+def of_key(runner: Runner, said: str) -> Impact:
+    """What a change of one right row would touch, whatever becomes of it.
+
+    Raises:
+        UsageError: it is no key of the right side.
+    """
+    side = runner.spec.right
+    key = parse_key(said, side, "--right-key")
+    rows = json_rows(
+        runner.warehouse.read(runner.layout.right_table)
+        .where(is_key(key, side))
+        .where(f"{s.HASH} IS NOT NULL")
+        .select(s.HASH)
+    )
+    store = _subscribers(runner).toDF(*[c.name for c in side.key_columns], "subscribers").where(is_key(key, side))
+    counted = json_rows(store.select("subscribers"))
+    fan_out = counted[0]["subscribers"] if counted else 0
+    effect = f"{CHANGED} or {REMOVED}" if rows else ADDED
+    return Impact(fan_out, {effect: 1}, 0, ({"key": shown(key), "subscribers": fan_out, "effect": effect},))
+
+
+def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
+    """What the changes in a file would touch if it landed as the next batch of the right side.
+
+    Args:
+        runner: of the pipeline.
+        file: written as the right side's format is.
+        limit: how many right keys are told.
+
+    Raises:
+        UsageError: there is no such file, or it is not of that format.
+    """
+    spec, side = runner.spec, runner.spec.right
+    if side.format == "delta" or not is_of_format(str(file), side):
+        raise UsageError(f"{file}: the right side's format is {side.format}", fix="write the changes as it does")
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file")
+    batch = min(max(runner.ledger.batches, default=-1) + 1, MAX_BATCH)
+    landed = LandedFile(str(file.absolute()), Side.RIGHT, BatchId(batch), file.stat().st_size, "", "")
+    read = read_records(runner.session, {batch: [landed]}, spec, Side.RIGHT, {}, {})
+    records = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
+    quarantined = records.where(F.col("kind") == BAD).count()
+    keys = [c.name for c in side.key_columns]
+    effects = _effects(changelog(records, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table), keys)
+    touched = effects.join(_subscribers(runner).toDF(*keys, "subscribers"), keys, "left").select(
+        *map(quote, keys), "effect", F.coalesce("subscribers", F.lit(0)).alias("subscribers")
+    )
+    touched = touched.persist()
+    try:
+        groups = touched.groupBy("effect").agg(F.count("*"), F.sum("subscribers")).collect()
+        most = touched.orderBy(F.col("effect").isin(*TOUCHING).desc(), F.col("subscribers").desc(), *map(quote, keys))
+        listed = json_rows(most.limit(limit))
+    finally:
+        touched.unpersist()
+    return Impact(
+        sum(row[2] for row in groups if row[0] in TOUCHING),
+        {row[0]: row[1] for row in sorted(groups)},
+        quarantined,
+        tuple(
+            {"key": shown({k: row[k] for k in keys}), "subscribers": row["subscribers"], "effect": row["effect"]}
+            for row in listed
+        ),
+    )
+
+
+def _subscribers(runner: Runner) -> DataFrame:
+    """Per foreign key the number of left rows that refer to it: those that are not deleted."""
+    fks = [quote(name) for name, _ in s.fk_columns(runner.spec)]
+    store = runner.warehouse.read(runner.layout.subscription_store).where(
+        f"{s.HASH} IS NOT NULL AND {fks[0]} IS NOT NULL"
+    )
+    return store.groupBy(*fks).agg(F.count("*").alias("subscribers"))
+
+
+def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
+    """What a batch would do to each right row: the key columns, and `effect`.
+
+    Args:
+        log: the changelog rows of the batch; that of a truncate has no key.
+        state: the right table.
+        keys: its key columns.
+    """
+    there = state.select(*map(quote, keys), F.struct(s.SEQUENCE, s.OWNER).alias("_at"), F.col(s.HASH).alias("_hash"))
+    first = F.col(quote(keys[0]))
+    order = F.struct(s.SEQUENCE, s.BATCH)
+    new = log.where(first.isNotNull()).select(*map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"))
+    effect = (
+        F.when(F.col("_at") > F.col("_new_at"), LATE)
+        .when(F.col("_hash").eqNullSafe(F.col("_new")), UNCHANGED)
+        .when(F.col("_hash").isNull(), ADDED)
+        .when(F.col("_new").isNull(), REMOVED)
+        .otherwise(CHANGED)
+    )
+    rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias("effect"))
+    truncate = log.where(first.isNull()).select(order.alias("_truncated"))
+    gone = there.join(new.select(*map(quote, keys)), keys, "left_anti").crossJoin(F.broadcast(truncate))
+    gone = gone.where("_hash IS NOT NULL AND _truncated > _at")
+    return rows.unionByName(gone.select(*map(quote, keys), F.lit(REMOVED).alias("effect")))

@@ -1,0 +1,50 @@
+"""Keys as people write them on the command line: `17`, or `a=1,b=2` where there are several columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.spec.model import SideSpec
+from fk_pipeline.spec.sql import quote, text
+
+
+def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
+    """The key columns of a side with their values as text.
+
+    Args:
+        said: the value of the only key column, or `a=1,b=2`.
+        side: whose key it is.
+        option: where it was said, for the message.
+
+    Raises:
+        UsageError: it has not the columns of the key.
+    """
+    names = {c.name.lower(): c.name for c in side.key_columns}
+    starts = re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)
+    found = [(names[start[1].lower()], start.start(), start.end()) for start in starts]
+    if len({name for name, *_ in found}) == len(found) == len(names) and found[0][1] == 0:
+        ends = [*(comma for _, comma, _ in found[1:]), len(said)]
+        return {name: said[begin:end] for (name, _, begin), end in zip(found, ends, strict=True)}
+    if len(names) == 1:
+        return {side.key_columns[0].name: said}
+    example = ",".join(f"{c.name}=..." for c in side.key_columns)
+    raise UsageError(f"{option}: {said!r} is no key of {len(names)} columns", fix=f"{option} {example}")
+
+
+def is_key(key: Mapping[str, str], side: SideSpec) -> str:
+    """SQL (BOOLEAN): a row has a key, given as text; false where a text does not fit the type of its column."""
+    kinds = {c.name: c.type for c in side.key_columns}
+    parts = [f"{quote(name)} = TRY_CAST({text(value)} AS {kinds[name]})" for name, value in key.items()]
+    return f"COALESCE({' AND '.join(parts)}, FALSE)"
+
+
+def shown(key: Mapping[str, Any] | None) -> str:
+    """A key in a few words: its value, or its columns with their values."""
+    if key is None:
+        return "-"
+    if len(key) == 1:
+        return str(next(iter(key.values())))
+    return ", ".join(f"{name}={value}" for name, value in key.items())

@@ -1,0 +1,147 @@
+"""`explain` and `impact`: why a row is as it is, and what a change of the right side would touch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fk_pipeline.cli.main import app
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.keys import is_key, parse_key, shown
+
+TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
+ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
+
+
+def test_a_key_is_said_in_one_text() -> None:
+    assert parse_key("a=1, B=x=y", TWO) == {"A": "1", "b": "x=y"}
+    assert parse_key("a=1,b=2", ONE) == {"k": "a=1,b=2"}
+    assert parse_key("k=a,1", ONE) == {"k": "a,1"}
+    assert parse_key("a=x,y,b=1,2", TWO) == {"A": "x,y", "b": "1,2"}
+    assert parse_key("k=a,k=b", ONE) == {"k": "k=a,k=b"}
+    assert parse_key("K=a", ONE) == {"k": "a"}
+    with pytest.raises(UsageError, match=r"--key: '1' is no key of 2 columns"):
+        parse_key("1", TWO)
+    assert is_key({"k": "it's"}, ONE) == "COALESCE(`k` = TRY_CAST('it\\'s' AS STRING), FALSE)"
+    assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1, b=x", "a", "-")
+
+
+@pytest.fixture(scope="module")
+def made(rows_pipeline: Callable[..., Any]) -> Any:
+    """An inner join: 1 changes its right row, 2 is deleted, 3 refers to nothing, 4 to a right row that is deleted."""
+    made = rows_pipeline("inner")
+    made.land(
+        0, [(1, "a", "v1"), (2, "a", "v2"), (3, None, "v3"), (4, "c", "v4")], [("a", "A"), ("b", "B"), ("c", "C")]
+    )
+    made.pipeline.run()
+    made.land(1, [(1, "b", "w1"), (2,), (5, "gone", "v5")], [("c",)])
+    made.pipeline.run()
+    return made
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("key", "there", "why"),
+    [
+        ("1", "in", "the left row of batch 1 refers to right row b of batch 0."),
+        ("2", "not in", "batch 1 deletes the left row, and nothing newer has come."),
+        ("3", "not in", "the left row of batch 0 refers to no right row, and an inner join leaves it out."),
+        ("4", "not in", "refers to right row c, which was deleted by batch 1: an inner join leaves the left row out."),
+        ("5", "not in", "refers to right row gone, which has never come: an inner join leaves the left row out."),
+        ("6", "not in", "no batch has brought this key."),
+    ],
+)
+def test_the_conclusion_says_why_a_row_is_there_or_not(made: Any, key: str, there: str, why: str) -> None:
+    story = made.pipeline.explain(key)
+    assert story.conclusion.startswith(f"The row is {there} the result: ")
+    assert story.conclusion.endswith(why)
+    assert (story.as_expected, story.due) == (True, {})
+
+
+@pytest.mark.spark
+def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
+    story = made.pipeline.explain("1")
+    assert [(v.batch, v.row and v.row["v"], v.refers_to, v.current) for v in story.left] == [
+        (0, "v1", {"k": "a"}, False),
+        (1, "w1", {"k": "b"}, True),
+    ]
+    assert [(v.key, v.row and v.row["name"]) for v in story.right] == [({"k": "a"}, "A"), ({"k": "b"}, "B")]
+    told = [(a.batch, a.cause, a.refers_to, a.verdict) for a in story.answers]
+    assert told == [(0, "left", {"k": "a"}, "joined"), (1, "left", {"k": "b"}, "joined")]
+    assert story.answers[-1].left_hash == story.left[-1].hash
+    assert story.answers[-1].right_hash == story.right[-1].hash
+    assert story.result == story.expected == {"id": 1, "v": "w1", "name": "B"}
+
+
+@pytest.mark.spark
+def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v1"), (2, None, "v2")], [("a", "A")])
+    made.pipeline.run()
+    made.land(1, [(1, "a", "w1")], [("a", "A1")])
+    made.pipeline.discover()
+    for stage in (Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES):
+        made.pipeline.runner.run(stage, BatchRange.of(1))
+    story = made.pipeline.explain("1")
+    assert story.conclusion.startswith("The row in the result is another one than the join has it, and work is due")
+    assert [a.verdict for a in story.answers if a.batch == 1] == [None]
+    assert story.due["resolved_join"] == [1]
+    made.pipeline.run()
+    assert [(a.cause, a.verdict) for a in made.pipeline.explain("1").answers if a.batch == 1] == [("left", "joined")]
+    result = f"{made.pipeline.spec.home}/resolved_join"
+    made.pipeline.session.sql(f"UPDATE delta.`{result}` SET name = 'wrong' WHERE id = 1")
+    made.pipeline.session.sql(f"DELETE FROM delta.`{result}` WHERE id = 2")
+    assert made.pipeline.explain("1").conclusion.startswith("WRONG: the row in the result is another one.")
+    assert made.pipeline.explain("2").conclusion.startswith("WRONG: the row is not in the result.")
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"])
+    assert shown.exit_code == 1
+    for part in ("Left row 1", "PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE", "name=wrong", "name=A1", "WRONG"):
+        assert part in shown.output
+    told = json.loads(CliRunner().invoke(app, ["explain", str(made.file), "--key", "1", "--format", "json"]).stdout)
+    assert (told["as_expected"], told["result"]["name"], told["expected"]["name"]) == (False, "wrong", "A1")
+    refused = CliRunner().invoke(app, ["explain", str(made.file), "--key", "x"])
+    assert isinstance(refused.exception, UsageError)
+    assert "'x' is no INT" in str(refused.exception)
+
+
+@pytest.mark.spark
+def test_the_impact_of_a_right_change_is_known_before_it_is_made(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left")
+    left = [(n, "abc"[n % 3], "v") for n in range(9)] + [(9, "new", "v"), (10, None, "v")]
+    made.land(0, left, [("a", "A"), ("b", "B"), ("c", "C")])
+    made.land(1, [(0,)])
+    made.pipeline.run()
+    one = made.pipeline.impact("a")
+    assert (one.fan_out, one.right_rows) == (2, {"changed or removed": 1})
+    assert made.pipeline.impact("new").keys == ({"key": "new", "subscribers": 1, "effect": "added"},)
+    assert made.pipeline.impact("never").fan_out == 0
+    file = made.folder / "7.jsonl"
+    lines = [{"op": "u", "k": "a", "name": "A"}, {"op": "u", "k": "b", "name": "B2"}, {"op": "d", "k": "c"}]
+    lines += [{"op": "u", "k": "new", "name": "N"}, {"op": "d", "k": "never"}, {"op": "u", "k": "nobody", "name": "X"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + "no json\n")
+    before = made.result()
+    found = made.pipeline.impact(changes=file)
+    assert found.fan_out == 3 + 3 + 1
+    assert found.right_rows == {"added": 2, "changed": 1, "removed": 1, "nothing: no selected column differs": 2}
+    assert found.quarantined == 1
+    assert [row["key"] for row in found.keys[:4]] == ["b", "c", "new", "nobody"]
+    assert made.result() == before
+    made.pipeline.run()  # nothing of it was recorded
+    assert made.result() == before
+    (made.folder / "landing" / "right" / "7.jsonl").write_text(file.read_text())
+    counts = {run.stage: run.counts for run in made.pipeline.run()}
+    assert sum(counts[Stage.RESPONSES][7].values()) == found.fan_out
+    shown = CliRunner().invoke(app, ["impact", str(made.file), "--changes", str(file)])
+    assert "0 rows of the result" in shown.output
+    file.write_text('{"op": "t"}\n{"op": "u", "k": "a", "name": "A"}\n')
+    emptied = made.pipeline.impact(changes=file)
+    assert emptied.right_rows == {"nothing: no selected column differs": 1, "removed": 3}
+    assert emptied.fan_out == 3 + 1  # b and new have subscribers, nobody has none
+    for args in ([], ["--right-key", "a", "--changes", str(file)], ["--changes", "none.jsonl"]):
+        assert isinstance(CliRunner().invoke(app, ["impact", str(made.file), *args]).exception, UsageError)
