@@ -259,8 +259,9 @@ class Rebuild:
         stored = Warehouse(self.session, self.spec.home)
         if stored.version(table.name) is not None:
             rows = self.session.read.format("delta").load(stored.path(table.name))  # its schema may be an older one
+            there = {name.lower() for name in rows.columns}
             columns = [
-                f"CAST({quote(name) if name in rows.columns else 'NULL'} AS {kind}) AS {quote(name)}"
+                f"CAST({quote(name) if name.lower() in there else 'NULL'} AS {kind}) AS {quote(name)}"
                 for name, kind in table.columns
             ]
             warehouse.append(anew(rows.selectExpr(*columns), self.spec, side), table, info)

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
+from urllib.parse import unquote
 
+import fsspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -36,6 +39,37 @@ def names_versions(path: str) -> bool:
 def is_whole(path: str) -> bool:
     """Whether a path stands for a whole table at one version."""
     return names_versions(path) and versions_of(path)[1] is None
+
+
+def are_kept(path: str) -> bool:
+    """Whether versions of a table, as a path names them, can still be read: their log and their files are there."""
+    location, first, last = versions_of(path)
+    try:
+        if first is None:
+            return all(_is_there(uri) for uri in DeltaTable(location, version=last).file_uris())
+        return all(
+            _is_there(f"{location}/{name}" if "://" not in name and not name.startswith("/") else name)
+            for version in range(first, last + 1)
+            for name in _files_of(f"{location}/_delta_log/{version:020d}.json")
+        )
+    except (DeltaError, OSError):
+        return False
+
+
+def _files_of(entry: str) -> list[str]:
+    """The files that the changes of a version are read from, given its entry in the log."""
+    with fsspec.open(entry, "rt", encoding="utf-8") as stream:
+        actions = [json.loads(line) for line in stream]
+    found = [action["cdc"] for action in actions if "cdc" in action]
+    if not found:
+        moved = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
+        found = [one for one in moved if one["dataChange"]]
+    return [unquote(one["path"]) for one in found]
+
+
+def _is_there(uri: str) -> bool:
+    fs, path = fsspec.core.url_to_fs(uri)
+    return bool(fs.exists(path))
 
 
 def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, OTHER_TABLE, SNAPSHOT, TRUNCATE
+from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.identity import Side
@@ -282,14 +283,15 @@ class ChangelogWork(StageTables):
         wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
         if not wanted:
             return
-        if self.spec.side(side).format == "delta":  # its versions are where they were, or Spark says what is gone
-            return
-        there = {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(side))}
+        delta = self.spec.side(side).format == "delta"
+        there = set() if delta else {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(side))}
         for path, batch in sorted(wanted.items()):
-            if path in there:
-                continue
             state = self.ledger.state(self.stage, batch)
-            if state.succeeded is None or state.uncertain or state.input != state.started_input:
+            was_read = state.succeeded is not None and not state.uncertain and state.input == state.started_input
+            # Versions of a table that were never read are read: Spark says what is gone.
+            if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
+                continue
+            if not was_read:
                 raise LandingError(
                     "the landing file is gone, and its batch was not read with it before",
                     where=path,
@@ -299,7 +301,8 @@ class ChangelogWork(StageTables):
             if batch not in self.vanished:
                 self.vanished.append(batch)
                 counts[batch] = dict(state.counts)
-                self.notes.append(f"batch {batch}: {path} is gone; the stored partition was kept")
+                what = f"versions {path} are not kept any more" if delta else f"{path} is gone"
+                self.notes.append(f"batch {batch}: {what}; the stored partition was kept")
 
     def _note_other_tables(self, counts: Counts, side: Side) -> None:
         """A name of a table that no line has is more likely a slip than meant."""

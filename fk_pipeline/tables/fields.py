@@ -36,8 +36,12 @@ class FieldLog:
         return self._looked.get(side)
 
     def since(self, side: Side, name: str) -> int | None:
-        """The entry from which on a batch that was read may have had a field; None if none that was looked at had."""
-        return self._since.get(side, {}).get(name)
+        """The entry from which on a batch that was read may have had a field; None if none that was looked at had.
+
+        Names of files with columns are matched without regard to case, so names are here.
+        """
+        entries = [entry for known, entry in self._since.get(side, {}).items() if known.lower() == name.lower()]
+        return min(entries, default=None)
 
     def new(self, side: Side, names: Iterable[str]) -> list[str]:
         """Those of some names that are not known."""

@@ -96,7 +96,8 @@ class Warehouse:
     def read(self, table: Table, version: int | None = None, where: Sequence[Condition] = ()) -> DataFrame:
         """The rows of a table at one fixed version (default: the current one); empty when it does not exist.
 
-        A stage reads each table at one version: a commit by another stage in the meantime is not seen.
+        A stage reads each table at one version: a commit by another stage in the meantime is not seen. A version from
+        before a column was added has it as null.
 
         Args:
             table: the table.
@@ -115,7 +116,7 @@ class Warehouse:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
-            return _meeting(where, frame).select(*[quote(n) for n in table.names])
+            return _with_all(_meeting(where, frame), frame.columns, table)
         if where:
             return self._plain(files, table, where)
         known = self._whole.get(path)
@@ -135,7 +136,7 @@ class Warehouse:
             places = {"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")}
             frame = frame.withColumns(places).join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
             frame = frame.drop("_fk_in", "_fk_at")
-        return frame if schema.names == table.names else frame.select(*[quote(n) for n in table.names])
+        return frame if schema.names == table.names else _with_all(frame, schema.names, table)
 
     def read_here(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
         """The rows of some batches, read in the driver; None where they lie in large files, or only Spark can tell.
@@ -339,6 +340,17 @@ class Warehouse:
 def _meeting(where: Sequence[Condition], frame: DataFrame) -> DataFrame:
     """The rows that meet all conditions."""
     return reduce(lambda rows, condition: rows.where(condition.sql()), where, frame)
+
+
+def _with_all(frame: DataFrame, stored: Sequence[str], table: Table) -> DataFrame:
+    """The columns of a table; those that a version from before they were added does not have are null."""
+    there = {name.lower() for name in stored}
+    return frame.selectExpr(
+        *[
+            quote(name) if name.lower() in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
+            for name, kind in table.columns
+        ]
+    )
 
 
 def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:

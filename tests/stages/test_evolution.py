@@ -121,7 +121,7 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
     ran(ledger, 4, events=1, quarantined=1)
     for known in (ledger, Ledger(str(tmp_path / "p"), UPSTREAM, SIDE_OF)):
         assert again(known, ", w INT") == [0, 2, 3, 4]
-        assert again(known, ", y INT") == [0, 2, 4]
+        assert again(known, ", Y INT") == [0, 2, 4]
         assert again(known, ", z INT, x INT") == [0, 2, 3, 4]
         assert again(known, "", "id INT, v BIGINT") == [4]
         assert again(known, "", "v INT") == []
