@@ -15,12 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.errors import UsageError
-from fk_pipeline.export import json_rows
+from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side, Stage
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.spec.sql import text
 from fk_pipeline.stages import resolved_join as verdicts
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
@@ -138,14 +136,8 @@ class _Explained:
     def __init__(self, runner: Runner, key: Mapping[str, str]) -> None:
         self.runner, self.spec = runner, runner.spec
         self.own = is_key(key, self.spec.left)
-        typed = runner.session.range(1).selectExpr(
-            *[f"TRY_CAST({text(key[c.name])} AS {c.type}) AS {c.quoted}" for c in self.spec.left.key_columns]
-        )
-        self.key = json_rows(typed)[0]
-        wrong = [name for name, value in self.key.items() if value is None]
-        if wrong:
-            kind = next(c.type for c in self.spec.left.key_columns if c.name == wrong[0])
-            raise UsageError(f"{key[wrong[0]]!r} is no {kind}", where=f"--key, column {wrong[0]}")
+        self.key = key_row(runner.session, key, self.spec.left)
+        self._in_state = is_key(key, self.spec.left, s.pk)
 
     def story(self) -> Story:
         rows = json_rows(self._of_key(s.RESOLVED_JOIN).select(*[quote(o.name) for o in self.spec.outputs]))
@@ -168,10 +160,7 @@ class _Explained:
 
     def _of_key(self, table: str) -> DataFrame:
         """The rows of a state table with the key."""
-        kinds = dict(s.pk_columns(self.spec))
-        names = [(s.pk(name), value) for name, value in self.key.items()]
-        parts = [f"{quote(name)} = CAST({text(str(value))} AS {kinds[name]})" for name, value in names]
-        return self._table(table).where(" AND ".join(parts))
+        return self._table(table).where(self._in_state)
 
     def _table(self, name: str) -> DataFrame:
         table = self.runner.layout.table(name)
@@ -243,8 +232,10 @@ class _Explained:
         asked = {tuple(row[n] for n in place): row for row in json_rows(self._of_key(s.RESPONSES))}
         out = []
         for at in sorted({*told, *asked}):
-            row = told.get(at) or asked[at]
-            verdict = row.get(s.VERDICT)
+            row = asked.get(at) or told[at]  # what was answered again is not resolved again yet
+            verdict = told.get(at, {}).get(s.VERDICT)
+            if any(told.get(at, row)[name] != row[name] for name in (s.LEFT_HASH, s.RIGHT_HASH)):
+                verdict = None
             out.append(
                 Answer(
                     batch=row[s.BATCH],
@@ -283,7 +274,8 @@ class _Explained:
                 ", and an inner join leaves it out." if self.spec.inner else "; a left join keeps it."
             )
         name = shown(left.refers_to)
-        mine = [v for v in self.right if v.current and (v.key is None or v.key == left.refers_to)]
+        known = any(v.key == left.refers_to for v in self.right)
+        mine = [v for v in self.right if v.current and known and (v.key is None or v.key == left.refers_to)]
         there = next((v for v in mine if not v.deleted), None)
         if there is not None:
             failing = next((a for a in self.answers[::-1] if a.verdict == verdicts.QUARANTINED), None)

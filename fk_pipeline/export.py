@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec.keys import typed
 from fk_pipeline.tables import schemas as s
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
@@ -76,6 +77,21 @@ def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
     ]
     lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
     return [json.loads(row["row"]) for row in lines.collect()]
+
+
+def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> dict[str, Any]:
+    """A key as rows show it, from its columns as text.
+
+    Raises:
+        UsageError: a text is no value of its column.
+    """
+    found = json_rows(
+        session.range(1).selectExpr(*[f"{typed(key[c.name], c)} AS {c.quoted}" for c in side.key_columns])
+    )
+    for column in side.key_columns:
+        if found[0][column.name] is None:
+            raise UsageError(f"{key[column.name]!r} is no {column.type}", where=f"key column {column.name}")
+    return found[0]
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:

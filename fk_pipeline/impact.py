@@ -13,7 +13,7 @@ from fk_pipeline.cdc.landing import is_of_format
 from fk_pipeline.cdc.reader import read_records
 from fk_pipeline.cdc.records import BAD
 from fk_pipeline.errors import UsageError
-from fk_pipeline.export import json_rows
+from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -22,6 +22,7 @@ from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import LandedFile
 
+_SUBSCRIBERS, _EFFECT = "_fk_subscribers", "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 UNCHANGED, LATE = "nothing: no selected column differs", "nothing: it is older than what is there"
 TOUCHING = (ADDED, CHANGED, REMOVED)
@@ -57,17 +58,18 @@ def of_key(runner: Runner, said: str) -> Impact:
     """
     side = runner.spec.right
     key = parse_key(said, side, "--right-key")
+    name = shown(key_row(runner.session, key, side))
     rows = json_rows(
         runner.warehouse.read(runner.layout.right_table)
         .where(is_key(key, side))
         .where(f"{s.HASH} IS NOT NULL")
         .select(s.HASH)
     )
-    store = _subscribers(runner).toDF(*[c.name for c in side.key_columns], "subscribers").where(is_key(key, side))
-    counted = json_rows(store.select("subscribers"))
-    fan_out = counted[0]["subscribers"] if counted else 0
+    store = _subscribers(runner).toDF(*[c.name for c in side.key_columns], _SUBSCRIBERS).where(is_key(key, side))
+    counted = json_rows(store.select(_SUBSCRIBERS))
+    fan_out = counted[0][_SUBSCRIBERS] if counted else 0
     effect = f"{CHANGED} or {REMOVED}" if rows else ADDED
-    return Impact(fan_out, {effect: 1}, 0, ({"key": shown(key), "subscribers": fan_out, "effect": effect},))
+    return Impact(fan_out, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
 def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
@@ -93,13 +95,13 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
     quarantined = records.where(F.col("kind") == BAD).count()
     keys = [c.name for c in side.key_columns]
     effects = _effects(changelog(records, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table), keys)
-    touched = effects.join(_subscribers(runner).toDF(*keys, "subscribers"), keys, "left").select(
-        *map(quote, keys), "effect", F.coalesce("subscribers", F.lit(0)).alias("subscribers")
+    touched = effects.join(_subscribers(runner).toDF(*keys, _SUBSCRIBERS), keys, "left").select(
+        *map(quote, keys), _EFFECT, F.coalesce(_SUBSCRIBERS, F.lit(0)).alias(_SUBSCRIBERS)
     )
     touched = touched.persist()
     try:
-        groups = touched.groupBy("effect").agg(F.count("*"), F.sum("subscribers")).collect()
-        most = touched.orderBy(F.col("effect").isin(*TOUCHING).desc(), F.col("subscribers").desc(), *map(quote, keys))
+        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(_SUBSCRIBERS)).collect()
+        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(_SUBSCRIBERS).desc(), *map(quote, keys))
         listed = json_rows(most.limit(limit))
     finally:
         touched.unpersist()
@@ -108,7 +110,7 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
         {row[0]: row[1] for row in sorted(groups)},
         quarantined,
         tuple(
-            {"key": shown({k: row[k] for k in keys}), "subscribers": row["subscribers"], "effect": row["effect"]}
+            {"key": shown({k: row[k] for k in keys}), "subscribers": row[_SUBSCRIBERS], "effect": row[_EFFECT]}
             for row in listed
         ),
     )
@@ -120,11 +122,11 @@ def _subscribers(runner: Runner) -> DataFrame:
     store = runner.warehouse.read(runner.layout.subscription_store).where(
         f"{s.HASH} IS NOT NULL AND {fks[0]} IS NOT NULL"
     )
-    return store.groupBy(*fks).agg(F.count("*").alias("subscribers"))
+    return store.groupBy(*fks).agg(F.count("*").alias(_SUBSCRIBERS))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
-    """What a batch would do to each right row: the key columns, and `effect`.
+    """What a batch would do to each right row: the key columns, and `_fk_effect`.
 
     Args:
         log: the changelog rows of the batch; that of a truncate has no key.
@@ -142,8 +144,8 @@ def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
         .when(F.col("_new").isNull(), REMOVED)
         .otherwise(CHANGED)
     )
-    rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias("effect"))
+    rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias(_EFFECT))
     truncate = log.where(first.isNull()).select(order.alias("_truncated"))
     gone = there.join(new.select(*map(quote, keys)), keys, "left_anti").crossJoin(F.broadcast(truncate))
     gone = gone.where("_hash IS NOT NULL AND _truncated > _at")
-    return rows.unionByName(gone.select(*map(quote, keys), F.lit(REMOVED).alias("effect")))
+    return rows.unionByName(gone.select(*map(quote, keys), F.lit(REMOVED).alias(_EFFECT)))

@@ -125,7 +125,7 @@ class Pipeline:
 
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
             found = discover(self.spec, self.ledger(), self.zone)
-            reopen(self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
+            reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
             return found
 
     def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:
@@ -446,9 +446,12 @@ class Pipeline:
             key: `17`, or `a=1,b=2` where it has several columns.
         """
         from fk_pipeline.explain import explain
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.tables.settings import GUARDED, settings
 
         self.refuse_unfinished()
-        return explain(self.runner, key)
+        with concealing(self.spec), settings(self.session, GUARDED):
+            return explain(self.runner, key)
 
     def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
         """What a change of the right side would touch: see `fk_pipeline.impact`. Changes nothing.
@@ -459,13 +462,16 @@ class Pipeline:
             limit: how many right keys are told.
         """
         from fk_pipeline.impact import of_changes, of_key
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.tables.settings import GUARDED, settings
 
         if (right_key is None) == (changes is None):
             raise UsageError("impact needs a right key or a file of changes", fix="--right-key KEY, or --changes FILE")
         self.refuse_unfinished()
-        if right_key is not None:
-            return of_key(self.runner, right_key)
-        return of_changes(self.runner, Path(str(changes)), limit)
+        with concealing(self.spec), settings(self.session, GUARDED):
+            if right_key is not None:
+                return of_key(self.runner, right_key)
+            return of_changes(self.runner, Path(str(changes)), limit)
 
     def changes(self, batch: int) -> DataFrame:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

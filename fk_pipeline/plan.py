@@ -63,7 +63,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
     elif ledger.open_rebuild is not None:
         fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
-    due = _due(ledger, found, to_read_again(ledger, adds))
+    due = _due(ledger, found, to_read_again(spec, ledger, adds))
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
     plans = []

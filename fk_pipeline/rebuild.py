@@ -104,7 +104,7 @@ class Rebuild:
             stale = stale_parts(self.spec, self.ledger)
             forget(self.ledger, edits(stale).items())
             if self.source is Source.CHANGELOG:
-                reopen(self.ledger, stale, uuid.uuid4().hex[:12])
+                reopen(self.spec, self.ledger, stale, uuid.uuid4().hex[:12])
             discard_shadow(self.spec)
             try:
                 done = self._build(stages, layout, progress)

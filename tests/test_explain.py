@@ -14,6 +14,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.tables import schemas as s
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
@@ -28,7 +29,8 @@ def test_a_key_is_said_in_one_text() -> None:
     assert parse_key("K=a", ONE) == {"k": "a"}
     with pytest.raises(UsageError, match=r"--key: '1' is no key of 2 columns"):
         parse_key("1", TWO)
-    assert is_key({"k": "it's"}, ONE) == "COALESCE(`k` = TRY_CAST('it\\'s' AS STRING), FALSE)"
+    assert is_key({"k": "it's"}, ONE) == "`k` = TRY_CAST('it\\'s' AS STRING)"
+    assert is_key({"A": "1", "b": "x"}, TWO, s.pk).startswith("`_fk_pk_A` = TRY_CAST('1' AS INT) AND `_fk_pk_b` = ")
     assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1, b=x", "a", "-")
 
 
@@ -143,5 +145,7 @@ def test_the_impact_of_a_right_change_is_known_before_it_is_made(rows_pipeline: 
     emptied = made.pipeline.impact(changes=file)
     assert emptied.right_rows == {"nothing: no selected column differs": 1, "removed": 3}
     assert emptied.fan_out == 3 + 1  # b and new have subscribers, nobody has none
+    with pytest.raises(UsageError, match="no such file"):
+        made.pipeline.impact(changes=made.folder / "none.jsonl")
     for args in ([], ["--right-key", "a", "--changes", str(file)], ["--changes", "none.jsonl"]):
         assert isinstance(CliRunner().invoke(app, ["impact", str(made.file), *args]).exception, UsageError)

@@ -115,6 +115,9 @@ def impact(
 def _print_impact(found: Impact) -> None:
     rows = [[row["key"], f"{row['subscribers']:,}", row["effect"]] for row in found.keys]
     print_table(["right key", "left rows that refer to it", "what it would do"], rows)
+    print_lines([f"{number:,} right row(s) {what}" for what, number in found.right_rows.items()])
+    if found.quarantined:
+        print_lines([f"{found.quarantined:,} record(s) of the file cannot be used"])
     print_lines([f"{found.fan_out:,} rows of the result would be written or taken out."])
 
 

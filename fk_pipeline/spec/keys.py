@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec.model import SideSpec
-from fk_pipeline.spec.sql import quote, text
+from fk_pipeline.spec.sql import Column, quote, text
 
 
 def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
@@ -34,11 +34,22 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
     raise UsageError(f"{option}: {said!r} is no key of {len(names)} columns", fix=f"{option} {example}")
 
 
-def is_key(key: Mapping[str, str], side: SideSpec) -> str:
-    """SQL (BOOLEAN): a row has a key, given as text; false where a text does not fit the type of its column."""
-    kinds = {c.name: c.type for c in side.key_columns}
-    parts = [f"{quote(name)} = TRY_CAST({text(value)} AS {kinds[name]})" for name, value in key.items()]
-    return f"COALESCE({' AND '.join(parts)}, FALSE)"
+def is_key(key: Mapping[str, str], side: SideSpec, column: Callable[[str], str] = str) -> str:
+    """SQL (BOOLEAN): a row has a key, given as text; null or false where a text does not fit the type of its column.
+
+    Args:
+        key: the key columns with their values.
+        side: whose key it is.
+        column: what a table calls a key column.
+    """
+    return " AND ".join(f"{quote(column(c.name))} = {typed(key[c.name], c)}" for c in side.key_columns)
+
+
+def typed(value: str, column: Column) -> str:
+    """SQL: a value of a key column, given as text as it is shown; null if it is none of its type."""
+    if column.type.upper() == "BINARY":
+        return f"TRY_TO_BINARY({text(value)}, 'hex')"
+    return f"TRY_CAST({text(value)} AS {column.type})"
 
 
 def shown(key: Mapping[str, Any] | None) -> str:

@@ -7,23 +7,23 @@ which batches may have it (`evolution.py`). A column that rows lack is told when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
 from fk_pipeline.errors import SchemaChangedError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDE_OF, Side, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import parse_columns, text
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.tables.fields import MOST_FIELDS
 from fk_pipeline.tables.ledger import Ledger
 
 DRIFT = "drift"
 """Column of records (ARRAY<STRING>): `+` and the name of a field that is new, `-` and that of a column that is not
-there; null where there is neither."""
+there, `?` where the fields of a row are not known; null where there is nothing to say."""
 
 NOT_COMPARED = "rows not compared with the schema"
 NEW_FIELDS = "rows with new fields"
@@ -32,7 +32,8 @@ LACKING = "rows without column "
 _MOST_FOUND = 100_000
 """Differences of batches that are looked at; with more, no names are kept."""
 
-_COMPARED = f"kind = '{EVENT}' AND NOT deleted AND fields IS NOT NULL"
+_ROW = f"kind = '{EVENT}' AND NOT deleted"
+_UNKNOWN = "?"
 
 
 class Watch:
@@ -56,7 +57,7 @@ class Watch:
     def learn(self, parsed: DataFrame) -> None:
         """Takes the fields of some row for known, before very many rows are looked at for the first time."""
         if self.first_look and self._may_compare(parsed):
-            row = parsed.where(_COMPARED).select("fields").first()
+            row = parsed.where(f"{_ROW} AND fields IS NOT NULL").select("fields").first()
             self._learned = {*row["fields"]} - {*self._declared} if row else set()
 
     def marked(self, parsed: DataFrame) -> DataFrame:
@@ -71,7 +72,8 @@ class Watch:
             values = _names(c.name for c in side.value_columns)
             found.append(f"TRANSFORM(ARRAY_EXCEPT({values}, fields), _name -> CONCAT('-', _name))")
         drift = f"GET(FILTER(ARRAY(CONCAT({', '.join(found)})), _found -> SIZE(_found) > 0), 0)"
-        return parsed.selectExpr(*kept, f"IF({_COMPARED}, {drift}, NULL) AS {DRIFT}")
+        found_out = f"IF(fields IS NULL, ARRAY('{_UNKNOWN}'), {drift})"
+        return parsed.selectExpr(*kept, f"IF({_ROW}, {found_out}, NULL) AS {DRIFT}")
 
     def _may_compare(self, parsed: DataFrame) -> bool:
         """The pipeline file wants it, and the format tells the fields."""
@@ -90,20 +92,23 @@ class Watch:
         Raises:
             SchemaChangedError: the pipeline file wants it.
         """
-        if not self._compares:
+        found = self._found(drifted)
+        if not self._compares or len(found) == _MOST_FOUND:
             self._not_compared(counts)
             return []
         new: dict[str, dict[int, int]] = {}
         notes = []
-        for batch, name, number in self._found(drifted):
-            if name.startswith("+"):
+        for batch, name, number in found:
+            if name == _UNKNOWN:
+                counts[batch][NOT_COMPARED] = number
+            elif name.startswith("+"):
                 new.setdefault(name[1:], {})[batch] = number
-                continue
-            counts[batch][f"{LACKING}{name[1:]}"] = number
-            had = _last_with(self.ledger, self.stage, name[1:], batch)
-            if had is not None:
-                rows = f"{number} {self.side} row(s) have"
-                notes.append(f"batch {batch}: {rows} no column {name[1:]}, which batch {had} had")
+            else:
+                counts[batch][f"{LACKING}{name[1:]}"] = number
+        lacking = {batch: _lacking(mine) for batch, mine in counts.items()}
+        for batch, column, had, number in _had_before(self.ledger, self.stage, self.side, lacking):
+            rows = f"{number} {self.side} row(s) have"
+            notes.append(f"batch {batch}: {rows} no column {column}, which batch {had} had")
         for name, batches in () if self.first_look else new.items():
             for batch, number in batches.items():
                 counts[batch][NEW_FIELDS] = max(number, counts[batch].get(NEW_FIELDS, 0))
@@ -135,8 +140,8 @@ class Watch:
             f"the source has changed: {notes[0]}{others}",
             where=f"pipeline {self.spec.name}",
             why="schema_changes is 'fail': nothing of the batch was applied",
-            fix=f"declare the field, or take the column out of {self.side}.schema; or run once with schema_changes: "
-            "evolve, which takes the rows as they are",
+            fix="run once with schema_changes: evolve, which takes the rows as they are, and columns that you add to "
+            f"{self.side}.schema in place",
         )
 
 
@@ -156,23 +161,47 @@ def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple
     Yields:
         The batch, the column, the newest older batch whose rows have it, and how many rows lack it.
     """
-    for batch in batches:
-        for name, number in ledger.state(stage, batch).counts.items():
-            column = name.removeprefix(LACKING)
-            if column != name and (had := _last_with(ledger, stage, column, batch)) is not None:
-                yield batch, column, had, number
+    lacking = {int(batch): _lacking(ledger.state(stage, batch).counts) for batch in batches}
+    yield from _had_before(ledger, stage, SIDE_OF[Stage(stage)], lacking)
 
 
-def _last_with(ledger: Ledger, stage: str, column: str, batch: int) -> int | None:
-    """The newest older batch whose rows all have a column; None also where nobody looked."""
-    for older in reversed([b for b in ledger.batches if b < batch]):
-        counts = ledger.state(stage, older).counts
-        if counts.get("rows", 0) > counts.get("tombstones", 0) + counts.get("truncates", 0):
-            if NOT_COMPARED in counts:
-                return None
-            if f"{LACKING}{column}" not in counts:
-                return int(older)
-    return None
+def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
+    """By column the rows of a batch that lack it."""
+    return {name.removeprefix(LACKING): number for name, number in counts.items() if name.startswith(LACKING)}
+
+
+def _had_before(
+    ledger: Ledger, stage: str, side: Side, lacking: Mapping[int, Mapping[str, int]]
+) -> Iterator[tuple[int, str, int, int]]:
+    """As `missed`; `lacking` has, by batch and column, how many rows lack it.
+
+    An older batch had a column if all its rows did, and it was read when the column was declared already.
+    """
+    declared = {name: _declared_since(ledger, side, name) for found in lacking.values() for name in found}
+    if not declared:
+        return
+    had: dict[str, int] = {}
+    for batch in sorted({*map(int, ledger.batches), *lacking}):
+        for name, number in lacking.get(batch, {}).items():
+            if name in had:
+                yield batch, name, had[name], number
+        state = ledger.state(stage, batch)
+        rows, compared = state.counts.get("rows", 0), NOT_COMPARED not in state.counts
+        if rows > state.counts.get("tombstones", 0) + state.counts.get("truncates", 0) and compared:
+            missing = _lacking(state.counts)
+            read = state.succeeded or 0
+            had |= {name: batch for name, since in declared.items() if read > since and name not in missing}
+
+
+def _declared_since(ledger: Ledger, side: Side, column: str) -> int:
+    """The entry of the ledger from which on the schema of a side has had a column without a break."""
+    since = 0
+    for row in reversed(ledger.entries.rows("fingerprints")):
+        if row["part"] == f"{side}.schema":
+            if column not in {c.name for c in parse_columns(row["value"])}:
+                return since or int(row["entry"])
+            since = int(row["entry"])
+    return since
 
 
 def _names(names: Iterable[str]) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.identity import SIDE_OF, Side, Stage
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, parse_expression
 from fk_pipeline.stages.drift import NOT_COMPARED
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.ledger import Ledger, StageState
 
 Stale = Mapping[str, tuple[str, str]]
 """By part of the pipeline file what the stored tables were made with, and what it says now."""
@@ -41,12 +41,14 @@ class SchemaEdit:
         removed: those that are gone.
         widened: those with a type that holds all values of the old one.
         retyped: those with another type that does not.
+        beyond_delta: new ones of a type that a table cannot be given without a feature that it has not.
     """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     widened: tuple[str, ...]
     retyped: tuple[str, ...]
+    beyond_delta: tuple[str, ...]
 
 
 def schema_edit(was: str, now: str) -> SchemaEdit:
@@ -58,6 +60,7 @@ def schema_edit(was: str, now: str) -> SchemaEdit:
         removed=tuple(name for name in old if name not in new),
         widened=tuple(name for name in other if _holds(new[name], old[name])),
         retyped=tuple(name for name in other if not _holds(new[name], old[name])),
+        beyond_delta=tuple(name for name in new if name not in old and "TIMESTAMP_NTZ" in new[name]),
     )
 
 
@@ -91,8 +94,6 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
     found = edits(stale)
     if spec.schema_changes != "evolve" or not found or any(_more_than_added(edit) for edit in found.values()):
         return False
-    if any(_by_place(spec, side) for side in found):
-        return False
     added = {(side, name) for side, edit in found.items() for name in edit.added}
     explained = {f"{side}.schema" for side in found} | {"select"}
     for side in found:
@@ -108,13 +109,7 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
 
 
 def _more_than_added(edit: SchemaEdit) -> bool:
-    return bool(edit.removed or edit.widened or edit.retyped)
-
-
-def _by_place(spec: PipelineSpec, side: Side) -> bool:
-    """The fields of a file have no names: with one more column, those of an older file are too few."""
-    said = spec.side(side)
-    return (said.format == "csv" and said.csv.header is False) or (said.format == "dms" and said.csv.header is not True)
+    return bool(edit.removed or edit.widened or edit.retyped or edit.beyond_delta)
 
 
 def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
@@ -122,40 +117,51 @@ def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
     return side, column.name
 
 
-def to_read_again(ledger: Ledger, stale: Stale) -> dict[Stage, dict[int, str]]:
-    """Per changelog stage the batches whose rows say more than was kept of them, and why they are due."""
+def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[Stage, dict[int, str]]:
+    """Per changelog stage the batches whose rows say more than was kept of them, and why they are due.
+
+    A run that died may have kept something of a batch that it never finished.
+    """
     found: dict[Stage, dict[int, str]] = {}
     for side, edit in edits(stale).items():
         stage = next(stage for stage in SIDE_OF if SIDE_OF[stage] is side)
         for batch in ledger.batches:
             state = ledger.state(stage, batch)
-            if state.succeeded is None or not ledger.files_of(batch, side):
+            if not state.attempts or not ledger.files_of(batch, side):
                 continue
-            had = [name for name in edit.added if _may_have(ledger, side, name, state.succeeded, state.counts)]
+            bad = edit.widened + edit.removed if state.counts.get("quarantined") or state.succeeded is None else ()
+            had = [name for name in edit.added if _may_have(spec, ledger, side, name, state)]
             if had:
                 why = f"column {' and '.join(had)} was added to the schema"
-            elif edit.widened and state.counts.get("quarantined"):
-                why = f"column {' and '.join(edit.widened)} has a wider type"
+            elif bad:
+                why = f"lines may be good since column {' and '.join(bad)} was edited"
             else:
                 continue
             found.setdefault(stage, {})[int(batch)] = why
     return found
 
 
-def _may_have(ledger: Ledger, side: Side, field: str, read: int, counts: Mapping[str, int]) -> bool:
-    """Whether rows of a batch may have a field that was not declared when they were read, at an entry."""
-    looked, since = ledger.fields.looked_since(side), ledger.fields.since(side, field)
-    if looked is None or read < looked or NOT_COMPARED in counts:
+def _may_have(spec: PipelineSpec, ledger: Ledger, side: Side, field: str, state: StageState) -> bool:
+    """Whether rows of a batch may have a field that was not declared when they were read."""
+    looked, since, read = ledger.fields.looked_since(side), ledger.fields.since(side, field), state.succeeded
+    if looked is None or read is None or read < looked or NOT_COMPARED in state.counts:
         return True
-    return since is not None and read > since
+    return (since is not None and read > since) or _is_never_told(spec.side(side), field)
 
 
-def reopen(ledger: Ledger, stale: Stale, run_id: str) -> None:
-    """Makes the batches due that are to be read again."""
-    for stage, reasons in to_read_again(ledger, stale).items():
+def _is_never_told(side: SideSpec, field: str) -> bool:
+    """Formats do not tell of fields that say what a row does, or that were added to it on the way."""
+    said = {str(side.op_column).lower(), "op", "_change_type", "_commit_version", "_commit_timestamp"}
+    return field.startswith("__") or field.lower() in said
+
+
+def reopen(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> None:
+    """Makes the batches due that are to be read again; also those that are due anyway: they are other rows by then."""
+    for stage, reasons in to_read_again(spec, ledger, stale).items():
         by_reason: dict[str, list[int]] = {}
         for batch, why in reasons.items():
-            if not ledger.is_due(stage, batch):
+            state = ledger.state(stage, batch)
+            if state.reopened <= state.started:
                 by_reason.setdefault(why, []).append(batch)
         for why, batches in by_reason.items():
             ledger.reopen(stage, batches, run_id, why)

@@ -17,7 +17,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.drift import DRIFT, Watch
+from fk_pipeline.stages.drift import DRIFT, NOT_COMPARED, Watch
 from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
@@ -68,11 +68,15 @@ class ChangelogWork(StageTables):
     def _changelog(self, side: Side) -> Counts:
         if not self.ledger.reads_landing:
             outcomes = (INSERTED, APPLIED, SILENT, LATE)
-            stored = {int(b): self.ledger.state(self.stage, b).counts for b in self.known}
-            return {
-                b: {"rows": 0} | {k: n for k, n in found.items() if k not in outcomes} for b, found in stored.items()
-            }
-        counts: Counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
+            looked = self.ledger.fields.looked_since(side)
+            counts: Counts = {}
+            for batch in map(int, self.known):
+                state = self.ledger.state(self.stage, batch)
+                counts[batch] = {"rows": 0} | {k: n for k, n in state.counts.items() if k not in outcomes}
+                if looked is None or (state.succeeded or 0) < looked:  # nobody looks at the rows now either
+                    counts[batch][NOT_COMPARED] = state.counts.get("events", 0)
+            return counts
+        counts = {int(b): {"read": 0, "rows": 0} for b in self.known}
         table = self.layout.changelog(side)
         self._keep_vanished(side, counts)
         files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in self.vanished}

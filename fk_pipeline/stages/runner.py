@@ -110,7 +110,7 @@ class Runner:
             info = CommitInfo(self.spec.name, "add columns", BatchRange(known[0], known[-1]), run_id, held)
             for table in self.layout.tables:
                 self.warehouse.add_columns(table, info)
-            reopen(self.ledger, stale, run_id)
+            reopen(self.spec, self.ledger, stale, run_id)
             self.ledger.record_fingerprints(fingerprints(self.spec))
 
     def run(self, stage: Stage, batches: BatchRange) -> StageRun:

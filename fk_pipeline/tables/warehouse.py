@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
@@ -180,7 +181,15 @@ class Warehouse:
         """Gives a stored table the columns that it lacks, in their places, null in all rows; nothing is rewritten."""
         if self.version(table.name) is None:
             return
-        stored = set(self.session.read.format("delta").load(self.path(table.name)).columns)
+        stored = dict(self.session.read.format("delta").load(self.path(table.name)).dtypes)
+        for name, kind in empty(self.session, table.columns).dtypes:
+            if stored.get(name, kind) != kind:
+                raise StateError(
+                    f"column {name} of {table.name} is there already, as {stored[name]}",
+                    where=self.path(table.name),
+                    why="an edit of the schema was begun before, and undone; nothing was changed",
+                    fix="fk-pipeline rebuild PIPELINE.yaml --from landing",
+                )
         places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
         added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
         if added:
@@ -202,6 +211,8 @@ class Warehouse:
         path = self.path(table.name)
         stored = None if "://" in path or table.partition_by else self.logs.table(path)
         if stored is None or any(OTHERWISE_STORED.search(kind) for _, kind in table.columns):
+            return False
+        if [f.name for f in stored.schema().fields] != table.names:  # columns were begun to be added
             return False
         protocol = stored.protocol()
         return protocol.min_writer_version <= 2 or set(protocol.writer_features or ()) <= WRITABLE

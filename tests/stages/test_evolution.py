@@ -10,7 +10,7 @@ import pytest
 from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage
 from fk_pipeline.pipeline import UPSTREAM
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.evolution import only_adds, schema_edit, to_read_again
+from fk_pipeline.stages.evolution import only_adds, reopen, schema_edit, to_read_again
 from fk_pipeline.stages.fingerprints import Source, cure, fingerprints
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
@@ -78,6 +78,8 @@ MORE = {"schema": "id INT, v INT, w INT, t TIMESTAMP"}
         ({"left": {"format": "csv", "csv": {"header": False}}}, {"left": MORE}, False),
         ({"left": {"format": "csv"}}, {"left": MORE}, True),
         ({"left": {"format": "dms"}}, {"left": MORE}, False),
+        ({"left": {"format": "dms", "csv": {"header": True}}}, {"left": MORE}, True),
+        ({}, {"left": {"schema": "id INT, v INT, t TIMESTAMP_NTZ"}}, False),
     ],
 )
 def test_only_an_edit_that_adds_columns_is_taken_over_in_place(
@@ -107,7 +109,11 @@ def ran(ledger: Ledger, batch: int, **counts: int) -> None:
 
 def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_path: Path) -> None:
     def again(ledger: Ledger, added: str, now: str = "id INT, v INT") -> list[int]:
-        return [*to_read_again(ledger, {"left.schema": ("id INT, v INT", now + added)}).get(Stage.LEFT_CHANGELOG, {})]
+        return [
+            *to_read_again(spec(), ledger, {"left.schema": ("id INT, v INT", now + added)}).get(
+                Stage.LEFT_CHANGELOG, {}
+            )
+        ]
 
     ran(ledger, 0, events=1)
     assert again(ledger, ", w INT") == [0]  # nobody looked
@@ -124,8 +130,33 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
         assert again(known, ", Y INT") == [0, 2, 4]
         assert again(known, ", z INT, x INT") == [0, 2, 3, 4]
         assert again(known, "", "id INT, v BIGINT") == [4]
-        assert again(known, "", "v INT") == []
+        assert again(known, "", "v INT") == [4]
+        assert again(known, ", __op STRING") == [0, 1, 2, 3, 4]
+    ledger.start(Stage.LEFT_CHANGELOG, [5], "killed")
+    assert again(ledger, ", q INT") == [0, 2, 5]
+    ran(ledger, 5, events=1)
     ledger.record_fields(Side.LEFT, ["z"], always=True)
-    assert again(ledger, ", z INT") == [0, 1, 2, 3, 4]
+    assert again(ledger, ", z INT") == [0, 1, 2, 3, 4, 5]
     ran(ledger, 2, events=1)
     assert again(ledger, ", q INT") == [0]
+
+
+def test_fields_without_names_are_in_the_order_of_the_schema() -> None:
+    by_place = {"format": "csv", "csv": {"header": False}, "schema": "id INT, v INT, w INT"}
+    changed = stale(spec(by_place), spec(by_place | {"schema": "id INT, w INT, v INT"}))
+    assert cure(changed).source is Source.LANDING
+    named = {"format": "csv", "schema": "id INT, v INT, w INT"}
+    changed = stale(spec(named), spec(named | {"schema": "id INT, w INT, v INT"}))
+    assert cure(changed).source is Source.CHANGELOG
+
+
+def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) -> None:
+    """A run of it that failed does not hide that its partition will have other rows with the same files."""
+    ran(ledger, 0, events=1)
+    ledger.start(Stage.LEFT_CHANGELOG, [0], "fails")
+    ledger.fail(1.0, "why")
+    changed = {"left.schema": ("id INT, v INT", "id INT, v INT, w INT")}
+    for _ in range(2):
+        reopen(spec(), ledger, changed, "r")
+    assert len([row for row in ledger.entries.rows("runs") if row["event"] == "reopened"]) == 1
+    assert ledger.start(Stage.LEFT_CHANGELOG, [0], "again") == {0: 1}
