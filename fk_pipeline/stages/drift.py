@@ -22,8 +22,8 @@ from fk_pipeline.tables.fields import MOST_FIELDS
 from fk_pipeline.tables.ledger import Ledger
 
 DRIFT = "drift"
-"""Column of records (ARRAY<STRING>): `+` and the name of a field that is new, `-` and that of a column that is not
-there, `?` where the fields of a row are not known; null where there is nothing to say."""
+"""Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
+null where the fields of a row are not known. Null where there is nothing to say."""
 
 NOT_COMPARED = "rows not compared with the schema"
 NEW_FIELDS = "rows with new fields"
@@ -33,6 +33,7 @@ _MOST_FOUND = 100_000
 """Differences of batches that are looked at; with more, no names are kept."""
 
 _ROW = f"kind = '{EVENT}' AND NOT deleted"
+_NO_DRIFT = f"CAST(NULL AS STRUCT<new: ARRAY<STRING>, lacking: ARRAY<STRING>>) AS {DRIFT}"
 _UNKNOWN = "?"
 
 
@@ -64,16 +65,14 @@ class Watch:
         """Records as a format returns them, with `DRIFT` in place of `fields`."""
         kept, self._compares = [name for name in parsed.columns if name != "fields"], self._may_compare(parsed)
         if not self._compares:
-            return parsed.selectExpr(*kept, f"CAST(NULL AS ARRAY<STRING>) AS {DRIFT}")
-        known = _names([*self._declared, *sorted(self._known | self._learned)])
-        found = [f"TRANSFORM(ARRAY_EXCEPT(fields, {known}), _name -> CONCAT('+', _name))"]
+            return parsed.selectExpr(*kept, _NO_DRIFT)
         side = self.spec.side(self.side)
-        if compares(self.spec, side):
-            values = _names(c.name for c in side.value_columns)
-            found.append(f"TRANSFORM(ARRAY_EXCEPT({values}, fields), _name -> CONCAT('-', _name))")
-        drift = f"GET(FILTER(ARRAY(CONCAT({', '.join(found)})), _found -> SIZE(_found) > 0), 0)"
-        found_out = f"IF(fields IS NULL, ARRAY('{_UNKNOWN}'), {drift})"
-        return parsed.selectExpr(*kept, f"IF({_ROW}, {found_out}, NULL) AS {DRIFT}")
+        values = [c.name for c in side.value_columns] if compares(self.spec, side) else []
+        new = f"ARRAY_EXCEPT(fields, {_names([*self._declared, *sorted(self._known | self._learned)])})"
+        lacking = f"ARRAY_EXCEPT({_names(values)}, fields)"
+        # Without lambdas, which would keep Spark from compiling the whole projection.
+        nothing = f"NOT ({_ROW}) OR (SIZE({new}) = 0 AND SIZE({lacking}) = 0)"
+        return parsed.selectExpr(*kept, f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking)) AS {DRIFT}")
 
     def _may_compare(self, parsed: DataFrame) -> bool:
         """The pipeline file wants it, and the format tells the fields."""
@@ -123,10 +122,13 @@ class Watch:
 
     @staticmethod
     def _found(drifted: DataFrame | None) -> list[tuple[int, str, int]]:
-        """Batch, name with its sign, and number of records."""
+        """Batch, name and number of records: `+` a new field, `-` a column that is not there, `?` not known."""
         if drifted is None:
             return []
-        each = drifted.selectExpr("batch", f"EXPLODE({DRIFT}) AS name").groupBy("batch", "name").count()
+        new = f"IF({DRIFT}.new IS NULL, ARRAY('{_UNKNOWN}'), TRANSFORM({DRIFT}.new, _name -> CONCAT('+', _name)))"
+        lacking = f"TRANSFORM(COALESCE({DRIFT}.lacking, {_names([])}), _name -> CONCAT('-', _name))"
+        names = drifted.selectExpr("batch", f"EXPLODE(CONCAT({new}, {lacking})) AS name")
+        each = names.groupBy("batch", "name").count()
         return [(row[0], row[1], row[2]) for row in each.orderBy("batch", "name").limit(_MOST_FOUND).collect()]
 
     @staticmethod
