@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-ui test-all fuzz fuzz-formats bench lint format lock clean
+.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench lint format lock clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -38,10 +38,13 @@ down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
 test: $(STAMP) ## every test that is not slow
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not docs"
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(BIN)/pytest -m "not spark and not slow"
+
+test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
+	$(BIN)/pytest tests/docs
 
 test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser
 	$(BIN)/pytest -m servers $(TESTS)

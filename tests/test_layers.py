@@ -38,6 +38,7 @@ LAYERS: dict[str, int] = {
     "resources": 8,
     "expectations": 9,
     "assets": 10,
+    "fk_pipeline.scaffold": 8,
     "fk_pipeline.demo": 10,
     "fk_pipeline.servers": 10,
     "fk_pipeline.cli": 11,

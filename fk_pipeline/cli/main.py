@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fk_pipeline.cli import explain, quarantine, servers
+from fk_pipeline.cli import explain, init, quarantine, servers
 from fk_pipeline.cli.options import Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
@@ -38,6 +38,9 @@ def app_main() -> None:
         say(f"{type(error).__name__}: {error}")
         sys.stdout.flush()
         sys.exit(error.exit_code)
+
+
+init.add_to(app)
 
 
 @app.command(epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join")

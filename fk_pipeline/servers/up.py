@@ -60,6 +60,16 @@ def instance_of(home: Path) -> Iterator[DagsterInstance]:
         yield instance
 
 
+def _configure(home: Path, beside: Path) -> None:
+    """Gives a home its settings: those beside the pipeline file, else those that it has, else ours."""
+    config = home / "dagster.yaml"
+    if beside.exists():
+        if not config.exists() or not config.samefile(beside):
+            config.write_bytes(beside.read_bytes())
+    elif not config.exists():
+        config.write_bytes((files(__package__) / "dagster.yaml").read_bytes())
+
+
 def up(
     pipelines: Sequence[Path],
     home: Path,
@@ -92,9 +102,7 @@ def up(
             fix="fk-pipeline up PIPELINE.yaml ..., or set FK_PIPELINES; 'fk-pipeline demo' makes one to begin with",
         )
     home.mkdir(parents=True, exist_ok=True)
-    config = home / "dagster.yaml"
-    if not config.exists():
-        config.write_bytes((files(__package__) / "dagster.yaml").read_bytes())
+    _configure(home, specs[0].file.parent / "dagster.yaml")
     with instance_of(home) as instance:
         for one in recover(instance):
             told(sentence(one))

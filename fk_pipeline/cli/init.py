@@ -1,0 +1,76 @@
+"""The command `init`: a new pipeline folder, from samples of the user's own data where there are any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fk_pipeline.cli.options import Debug, Format
+from fk_pipeline.console import OutputFormat, print_json, print_lines
+
+if TYPE_CHECKING:
+    from fk_pipeline.scaffold.write import Made
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="the folder; its name is that of the pipeline")],
+    from_sample: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="a change file or folder, or a Delta table, of the left side; named again: of the right side",
+        ),
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="read the folders of the samples, instead of landing folders in DIR")
+    ] = False,
+    format_: Format = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""
+    from fk_pipeline.scaffold.write import make_folder
+
+    made = make_folder(directory, from_sample or [], in_place=in_place)
+    if format_ is OutputFormat.JSON:
+        print_json(_as_json(made))
+    else:
+        _print(directory, made)
+
+
+def _as_json(made: Made) -> dict[str, Any]:
+    return {
+        "pipeline": str(made.spec.file),
+        "files": [str(one) for one in made.written],
+        "found": list(made.said),
+        "guessed": list(made.doubts),
+    }
+
+
+def _print(directory: Path, made: Made) -> None:
+    file = made.spec.file
+    print_lines([str(one) for one in made.written])
+    if made.said:
+        print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
+    if made.doubts:
+        print_lines(["", f"Guessed, and marked so in {file}:", *(f"  {one}" for one in made.doubts)])
+    spec, samples = made.spec, made.samples
+    landing = [str(directory / side.path) for side in (spec.left, spec.right)]
+    if samples and not Path(spec.left.path).is_absolute() and spec.left.path.startswith("landing/"):
+        sources = [str(one.path / "*" if one.path.is_dir() else one.path) for one in samples]
+        steps = [f"  cp {source} {target}/" for source, target in zip(sources, landing, strict=True)]
+    elif samples:
+        steps = []
+    else:
+        steps = [f"  edit {file}; then land change files in {landing[0]} and {landing[1]}"]
+    print_lines(["", "Next:", *dict.fromkeys(steps)])
+    print_lines([f"  fk-pipeline {command} {file}" for command in ("plan", "run", "verify", "up")])
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    example = (
+        "Example: fk-pipeline init shop --from-sample orders/00000001.jsonl --from-sample customers/00000001.jsonl"
+    )
+    app.command(epilog=example)(init)

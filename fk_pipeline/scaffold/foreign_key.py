@@ -1,0 +1,102 @@
+"""Which columns of the left sample refer to the key of the right one: by their names, and by values that both have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fk_pipeline.scaffold.sample import Sample, SampleColumn, singular
+
+ENOUGH = 2.0
+"""A column with a lower score is no more than a place for the user's own answer."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the foreign key should be.
+
+    Attributes:
+        expressions: one per column of the right key, of its type.
+        evidence: what speaks for it, one per expression.
+        others: columns that it could also be.
+        score: how much speaks for it.
+    """
+
+    expressions: tuple[str, ...]
+    evidence: tuple[str, ...]
+    others: tuple[str, ...]
+    score: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether enough speaks for it."""
+        return self.score >= ENOUGH
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    column: SampleColumn
+    score: float
+    evidence: str
+
+
+def propose(left: Sample, right: Sample) -> Proposal:
+    """The best column for every column of the right key."""
+    chosen: list[tuple[_Candidate, SampleColumn]] = []
+    others: list[str] = []
+    for name in right.key:
+        ranked = sorted(
+            (_candidate(left, one, right, right.column(name)) for one in left.columns if _fits(one)),
+            key=lambda one: -one.score,
+        )
+        free = [one for one in ranked if one.column not in [taken.column for taken, _ in chosen]] or ranked
+        chosen.append((free[0], right.column(name)))
+        others += [one.column.name for one in free[1:3] if one.score >= ENOUGH]
+    return Proposal(
+        tuple(_cast(one.column, key) for one, key in chosen),
+        tuple(one.evidence for one, _ in chosen),
+        tuple(others),
+        min(one.score for one, _ in chosen),
+    )
+
+
+def _fits(column: SampleColumn) -> bool:
+    return column.inferred.type.split("<")[0] not in ("ARRAY", "MAP", "STRUCT", "DOUBLE", "FLOAT", "BOOLEAN", "BINARY")
+
+
+def _candidate(left: Sample, column: SampleColumn, right: Sample, key: SampleColumn) -> _Candidate:
+    named = _named(column.name.strip("`").lower(), key.name.strip("`").lower(), right.table)
+    is_own = left.key == (column.name,)
+    if is_own and named < _NAMED_AFTER_TABLE:
+        named = 0.0
+    common = len(column.values & key.values)
+    share = common / len(column.values) if column.values else 0.0
+    telling = 4.0 if column.inferred.type == "STRING" and len(column.values) > 2 else 2.0
+    evidence = (
+        [f"{common:,} of {len(column.values):,} values are keys of {right.table} in the sample"] if common else []
+    )
+    if named:
+        evidence.insert(0, "its name")
+    return _Candidate(column, named + telling * share - (2.0 if is_own else 0.0), "; ".join(evidence) or "nothing")
+
+
+_NAMED_AFTER_TABLE = 4.0
+
+
+def _named(column: str, key: str, table: str) -> float:
+    """How much the name of a column sounds like a reference to a key."""
+    base = singular(table)
+    if column in {f"{base}_{key}", f"{base}{key}", f"{table.lower()}_{key}", base, f"{base}_id", f"{base}id"}:
+        return _NAMED_AFTER_TABLE
+    if column == key:
+        return 1.0 if key in ("id", "key", "code", "name", "type", "year") else 3.0
+    if len(key) > 2 and column.endswith(key):
+        return 2.0
+    return 1.5 if base in column else 0.0
+
+
+def _cast(column: SampleColumn, key: SampleColumn) -> str:
+    """The column, as the type of the key."""
+    if column.inferred.type == key.inferred.type:
+        return column.name
+    word = "TRY_CAST" if column.inferred.type == "STRING" else "CAST"
+    return f"{word}({column.name} AS {key.inferred.type})"

@@ -1,0 +1,456 @@
+"""A sample of one side: which format it is of, its columns, its key, and how its files are named. Starts no Spark.
+
+At most `MOST_RECORDS` records are read. What the data themselves say (a schema, the key of a record) is taken as it
+is; everything else is a guess, and says what it rests on.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import MAX_BATCH
+from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
+from fk_pipeline.scaffold.types import Inferred, of_arrow, of_connect, of_values
+from fk_pipeline.spec.model import CsvSpec
+from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
+
+MOST_RECORDS = 50_000
+UNAVAILABLE = "__debezium_unavailable_value"
+_OPERATIONS = re.compile(r"_*(op|operation|change_?type|_change_type|action)", re.IGNORECASE)
+_WORDS = frozenset(
+    "c i r u d t insert inserted update updated delete deleted upsert create read truncate I U D".lower().split()
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATE_IN_NAME = re.compile(r"\d{4}[-_.]\d{2}[-_.]\d{2}")
+
+
+@dataclass(frozen=True)
+class SampleColumn:
+    """A column of the sample: `name` as the pipeline file writes it, its type, and its values as texts."""
+
+    name: str
+    inferred: Inferred
+    values: frozenset[str]
+    nulls: int
+
+    @property
+    def ddl(self) -> str:
+        """`name TYPE`."""
+        return f"{self.name} {self.inferred.type}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sample says about a side.
+
+    Attributes:
+        path: file or folder, as it was named.
+        folder: where files like these lie, or the Delta table itself.
+        format: as the pipeline file names it.
+        shape: how to call its records in a sentence.
+        table: the name of the table, from the records, else of the file or its folder.
+        columns: in the order of the source.
+        key: names of the key columns.
+        key_doubt: what the key was guessed from; empty where the source says it.
+        records: how many were read.
+        types_from: where the types come from, for a sentence.
+        options: what else the pipeline file must say about the side, as YAML values.
+        notes: what the user should know.
+    """
+
+    path: Path
+    folder: Path
+    format: str
+    shape: str
+    table: str
+    columns: tuple[SampleColumn, ...]
+    key: tuple[str, ...]
+    key_doubt: str
+    records: int
+    types_from: str
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def column(self, name: str) -> SampleColumn:
+        """The column of that name."""
+        return next(one for one in self.columns if one.name == name)
+
+
+def read_sample(path: Path) -> list[Sample]:
+    """What a file or folder says: one sample per table that its records name.
+
+    Raises:
+        UsageError: there is nothing to read, or it is of a kind that no format reads.
+    """
+    if (path / "_delta_log").is_dir():
+        return [_of_delta(path)]
+    files = _files(path)
+    ending = next(
+        e for e in (*JSON_LINES, *ENDINGS["csv"], *ENDINGS["parquet"]) if files[0].name.removesuffix(".gz").endswith(e)
+    )
+    alike = [file for file in files if file.name.removesuffix(".gz").endswith(ending)]
+    if ending in ENDINGS["parquet"]:
+        found = [_of_parquet(path, alike)]
+    elif ending in ENDINGS["csv"]:
+        found = [_of_csv(path, alike)]
+    else:
+        found = _of_lines(path, alike)
+    options = _batches(alike) if found[0].format != "dms" else {}
+    return [replace(one, options=one.options | options) for one in found]
+
+
+def _files(path: Path) -> list[Path]:
+    endings = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in ("", ".gz")) + ENDINGS["parquet"]
+    if path.is_file():
+        if not path.name.endswith(endings):
+            raise UsageError(
+                f"{path} ends in nothing that is read", fix=f"a sample ends in one of {', '.join(endings)}"
+            )
+        return [path]
+    if not path.is_dir():
+        raise UsageError(f"there is no sample {path}", fix="name a file as it lands, or a folder of them")
+    found = sorted(one for one in path.iterdir() if one.name.endswith(endings) and one.name[0] not in "._")
+    if not found:
+        raise UsageError(f"{path} has no file to read", fix=f"a sample ends in one of {', '.join(endings)}")
+    return found
+
+
+def _batches(files: Sequence[Path]) -> dict[str, str]:
+    """`batch_by`, where the last number in the names would be no number of a batch."""
+    names = [file.name for file in files]
+    numbers = [re.findall(r"\d+", name.split(".")[0]) for name in names]
+    last = [int(one[-1]) for one in numbers if one]
+    repeated = len(names) > 1 and len(set(last)) == 1
+    if last and (max(last) > MAX_BATCH or repeated or any(map(_DATE_IN_NAME.search, names))):
+        return {"batch_by": "arrival"}
+    return {}
+
+
+def _open(file: Path) -> IO[bytes]:
+    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
+
+
+def _table_of(file: Path) -> str:
+    """From the name of a file, else of its folder: `orders` of `orders-17.jsonl`, and of `orders/00000017.jsonl`."""
+    words = re.findall(r"[A-Za-z][A-Za-z_]*[A-Za-z]", file.name.split(".")[0])
+    part_of_a_table = {"part", "batch", "load", "data", "snappy", "changes", "cdc"}
+    named = next((word for word in words if word.lower() not in part_of_a_table), None)
+    return named or file.absolute().parent.name
+
+
+def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
+    """One sample per table."""
+    tables: dict[str, list[Line]] = {}
+    formats: set[str] = set()
+    read = 0
+    for file in files:
+        for where, value in _values(file):
+            if read == MOST_RECORDS:
+                break
+            read += 1
+            line = line_of(value, where)
+            if line is not None:
+                formats.add(line.format)
+                tables.setdefault(line.table or _table_of(file), []).append(line)
+    if not tables:
+        raise UsageError(f"no row in the first {read:,} lines of {path}", fix="take a sample with inserts or updates")
+    if len(formats) > 1:
+        raise UsageError(f"{path} has lines of several formats: {', '.join(sorted(formats))}", fix="sample one of them")
+    several = len(tables) > 1
+    return [_of_table(path, files[0].parent, table, lines, several=several) for table, lines in tables.items()]
+
+
+def _values(file: Path) -> Iterator[tuple[str, Any]]:
+    """The JSON values of a file, each with its place; a last line that is cut off is left out."""
+    with _open(file) as stream:
+        for number, raw in enumerate(stream, 1):
+            text = raw.strip(b" \t\r\n\xef\xbb\xbf")
+            if not text:
+                continue
+            where = f"{file}:{number}"
+            try:
+                yield where, json.loads(text, parse_float=Decimal)
+            except ValueError as error:
+                if not raw.endswith(b"\n") and number > 1:
+                    return
+                fix = "one JSON value per line: jq -c . writes them so" if text[:1] in (b"{", b"[") else ""
+                raise UsageError(f"a line is no JSON: {error}", where=where, fix=fix) from None
+
+
+def _of_table(path: Path, folder: Path, table: str, lines: Sequence[Line], *, several: bool) -> Sample:
+    first = lines[0]
+    names = list(dict.fromkeys(itertools.chain.from_iterable(line.row for line in lines)))
+    newest = next((line.fields for line in reversed(lines) if line.fields), ())
+    described = {one["field"]: one for one in newest}
+    rows = [_without_holes(line.row) for line in lines] if first.format == DEBEZIUM else [line.row for line in lines]
+    options: dict[str, Any] = {}
+    if first.format == ROWS and (op := _operation(names, rows)):
+        options["op_column"] = op
+        names.remove(op)
+        rows = [row for row in rows if str(row.get(op))[:1].lower() not in ("d", "t")]
+    if several:
+        options["table"] = table
+    types = {
+        name: of_connect(described[name])
+        if name in described
+        else of_values(name, _present(rows, name), is_text=False, is_debezium=first.format == DEBEZIUM)
+        for name in names
+    }
+    new = [row for line, row in zip(lines, rows, strict=False) if line.is_new]
+    told = next((line.key for line in lines if line.key), None)
+    return _sample(
+        path,
+        folder,
+        first.format,
+        first.shape,
+        table,
+        types,
+        rows,
+        told,
+        new if first.format != ROWS else rows,
+        records=len(lines),
+        types_from="the schema that the records carry" if described else f"{len(lines):,} records",
+        options=options,
+    )
+
+
+def _without_holes(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value == UNAVAILABLE else value for name, value in row.items()}
+
+
+def _present(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+    return [value for row in rows if (value := row.get(name)) is not None]
+
+
+def _operation(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str | None:
+    """The column of plain rows that says what a row does."""
+    for name in names:
+        words = {str(row[name]).lower() for row in rows if row.get(name) is not None}
+        if _OPERATIONS.fullmatch(name) and words and words <= _WORDS:
+            return name
+    return None
+
+
+def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
+    """Comma-separated values, with a first row that names the columns or without one; also as DMS writes them."""
+    first = files[0]
+    with _open(first) as stream:
+        start = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
+    delimiter = max(",;\t|", key=start.split("\n", 1)[0].count)
+    options: dict[str, Any] = {} if delimiter == "," else {"delimiter": delimiter}
+    records = list(itertools.islice(_csv_records(files, delimiter), MOST_RECORDS))
+    if not records:
+        raise UsageError(f"{path} has no row", fix="take a sample with rows")
+    head, dms = records[0], {one[0] for one in records if one} <= {"I", "U", "D"} and len(records[0]) > 1
+    if dms:
+        names, rest = [f"column_{i}" for i in range(1, len(head))], [one[1:] for one in records]
+    elif all(_PLAIN.fullmatch(cell.strip()) for cell in head) and len(set(head)) == len(head):
+        names, rest = list(head), [one for one in records[1:] if one != head]
+    else:
+        names, rest = [f"column_{i}" for i in range(1, len(head) + 1)], records
+        options["header"] = False
+    rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=False)) for one in rest]
+    notes = ["the file does not name its columns: give them their names in `schema`"] if names[0] == "column_1" else []
+    side: dict[str, Any] = {"csv": CsvSpec(**options).model_dump(exclude_defaults=True)} if options else {}
+    if not dms and (op := _operation(names, rows)):
+        side["op_column"] = op
+        names.remove(op)
+    types = {name: of_values(name, _present(rows, name), is_text=True, is_debezium=False) for name in names}
+    return _sample(
+        path,
+        first.parent,
+        "dms" if dms else "csv",
+        "CSV of AWS DMS" if dms else "CSV",
+        _table_of(first),
+        types,
+        rows,
+        None,
+        rows,
+        records=len(rows),
+        types_from=f"{len(rows):,} rows",
+        options=side,
+        notes=notes,
+    )
+
+
+def _csv_records(files: Iterable[Path], delimiter: str) -> Iterator[list[str]]:
+    for file in files:
+        with _open(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as text:
+            yield from (one for one in csv.reader(text, delimiter=delimiter) if one)
+
+
+def _of_parquet(path: Path, files: Sequence[Path]) -> Sample:
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(files[0])
+        batches = pq.ParquetFile(files[0]).iter_batches(MOST_RECORDS)
+        rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{files[0]} is no Parquet: {error}") from None
+    types = {one.name: of_arrow(one.type) for one in schema}
+    dms = next(iter(types), "") == "Op" and {row["Op"] for row in rows} <= {"I", "U", "D", None}
+    options: dict[str, Any] = {}
+    if dms:
+        del types["Op"]
+    elif op := _operation(list(types), rows):
+        options["op_column"] = op
+        del types[op]
+    return _sample(
+        path,
+        files[0].parent,
+        "dms" if dms else "parquet",
+        "Parquet of AWS DMS" if dms else "Parquet",
+        _table_of(files[0]),
+        types,
+        rows,
+        None,
+        rows,
+        records=len(rows),
+        types_from="the file",
+        options=options,
+    )
+
+
+def _of_delta(path: Path) -> Sample:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(path))
+    schema = pa.schema(table.schema().to_arrow())
+    rows = _rows_of_delta(table)
+    types = {one.name: of_arrow(one.type) for one in schema if not one.name.startswith("_fk_")}
+    has_feed = str(table.metadata().configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
+    notes = [] if has_feed else ["the table has no change feed (delta.enableChangeDataFeed): each look reads it whole"]
+    return _sample(
+        path,
+        path,
+        "delta",
+        "a Delta table",
+        path.name,
+        types,
+        rows,
+        None,
+        rows,
+        records=len(rows),
+        types_from="the table",
+        notes=notes,
+    )
+
+
+def _rows_of_delta(table: Any) -> list[dict[str, Any]]:
+    """Some rows; none where the table has what only Spark reads."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        found: list[dict[str, Any]] = table.to_pyarrow_dataset().head(MOST_RECORDS).to_pylist()
+    except (DeltaError, OSError, ValueError):
+        return []
+    return found
+
+
+def _sample(
+    path: Path,
+    folder: Path,
+    format_: str,
+    shape: str,
+    table: str,
+    types: dict[str, Inferred],
+    rows: Sequence[dict[str, Any]],
+    told_key: tuple[str, ...] | None,
+    new: Sequence[dict[str, Any]],
+    *,
+    records: int,
+    types_from: str,
+    options: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> Sample:
+    """The sample, without columns that no table can have.
+
+    Args:
+        new: the rows whose key was not there before: their keys are all different.
+        told_key: the key columns as the source names them; None: guessed.
+    """
+    said = list(notes)
+    columns: list[SampleColumn] = []
+    written: dict[str, str] = {}
+    for name, inferred in types.items():
+        as_written = name if _PLAIN.fullmatch(name) else quote(name)
+        try:
+            parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
+        except SqlTextError:
+            as_written = quote(name)
+            try:
+                parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
+            except SqlTextError as error:
+                said.append(f"left out: {error}")
+                continue
+        present = _present(rows, name)
+        values = frozenset(map(_text, present)) if "<" not in inferred.type else frozenset()
+        columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
+        written[name] = as_written
+    if not columns:
+        raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
+    key, doubt = ([], "") if told_key is None else ([written[one] for one in told_key if one in written], "")
+    if not key:
+        key, doubt = _guessed_key(
+            table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new]
+        )
+    return Sample(
+        path,
+        folder,
+        format_,
+        shape,
+        table,
+        tuple(columns),
+        tuple(key),
+        doubt,
+        records,
+        types_from,
+        options or {},
+        tuple(said),
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
+
+
+def singular(table: str) -> str:
+    """`order` of `orders`, as far as names of tables follow a rule."""
+    name = table.lower()
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("xes", "x"), ("s", "")):
+        if name.endswith(ending) and not name.endswith("ss"):
+            return name.removesuffix(ending) + instead
+    return name
+
+
+def _guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[str, Any]]) -> tuple[list[str], str]:
+    """The first of: a column named as a key is, any column, a pair of columns, without nulls and repetitions."""
+    base = singular(table)
+    like = [*_KEY_LIKE, *(f"{base}{joint}{one}" for one in _KEY_LIKE for joint in ("_", ""))]
+    fit = [one for one in columns if "<" not in one.inferred.type]
+    whole = [one.name for one in fit if new and all(row.get(one.name) is not None for row in new)]
+    whole.sort(key=lambda name: like.index(name.lower()) if name.lower() in like else len(like))
+    pairs = itertools.combinations(whole[:6], 2)
+    for names in [*((one,) for one in whole), *pairs]:
+        if len({tuple(_text(row[name]) for name in names) for row in new}) == len(new):
+            return list(names), f"no value comes twice in {len(new):,} rows"
+    return [
+        fit[0].name if fit else columns[0].name
+    ], "nothing in the sample tells; name the columns that are never equal"

@@ -1,0 +1,165 @@
+"""One JSON line of a sample: which format it is of, and what it says about table, key, row and types."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fk_pipeline.errors import UsageError
+
+DEBEZIUM, MAXWELL, ROWS = "debezium", "maxwell", "rows"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that holds a row.
+
+    Attributes:
+        format: as the pipeline file names it.
+        shape: how to call it in a sentence.
+        row: the row, by column.
+        table: as the line names it.
+        is_new: the row was read or inserted, so its key was not there before.
+        key: the names of the key columns, where the line tells them.
+        fields: the row's fields as Kafka Connect describes them, where the line carries its schema.
+    """
+
+    format: str
+    shape: str
+    row: dict[str, Any]
+    table: str | None = None
+    is_new: bool = True
+    key: tuple[str, ...] | None = None
+    fields: tuple[dict[str, Any], ...] | None = None
+
+
+def line_of(value: Any, where: str) -> Line | None:
+    """What a line is; None where it holds no row (a delete, a tombstone line, a marker).
+
+    Raises:
+        UsageError: it is of a kind that no format reads.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise UsageError(
+            "a line is not a JSON object", where=where, fix="one JSON object per line: jq -c '.[]' takes a list apart"
+        )
+    if "value" in value and ("key" in value or "topic" in value):
+        key, _ = _unwrapped(_parsed(value.get("key")))
+        inner, schema = _unwrapped(_parsed(value["value"]))
+        topic = value.get("topic")
+        table = topic.rsplit(".", 1)[-1] if isinstance(topic, str) else None
+        found = _of_debezium(inner, schema, "exported records", where)
+        if inner is not None and not _is_change(inner) and not _is_marker(inner):
+            raise _not_told(where)
+        names = tuple(key) if isinstance(key, dict) else None
+        return None if found is None else _with(found, table or found.table, names)
+    inner, schema = _unwrapped(value)
+    if inner is None or _is_marker(inner):
+        return None
+    if _is_change(inner):
+        return _of_debezium(inner, schema, "change events", where)
+    if schema is not None:
+        raise _not_told(where)
+    if isinstance(inner.get("type"), str) and "database" in inner and "table" in inner:
+        return _of_maxwell(inner)
+    return Line(ROWS, "plain rows", inner)
+
+
+def _not_told(where: str) -> UsageError:
+    return UsageError(
+        "a row that does not say what happened to it: neither an envelope with op, nor __op or __deleted",
+        where=where,
+        fix="flattened rows need transforms.unwrap.add.fields=op,source.sequence; see the page of the format debezium",
+    )
+
+
+def _with(line: Line, table: str | None, key: tuple[str, ...] | None) -> Line:
+    return Line(line.format, line.shape, line.row, table, line.is_new, key, line.fields)
+
+
+def _parsed(value: Any) -> Any:
+    """Some exports write key and value as texts."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _unwrapped(value: Any) -> tuple[Any, dict[str, Any] | None]:
+    """What is in `{"schema", "payload"}`, and the schema."""
+    if isinstance(value, dict) and set(value) == {"schema", "payload"}:
+        return value["payload"], value["schema"]
+    return value, None
+
+
+def _is_marker(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return True
+    return value.get("op") in ("m", "t") or value.get("status") in ("BEGIN", "END")
+
+
+def _is_change(value: Any) -> bool:
+    """An envelope, or a flattened row that says what happened to it."""
+    return isinstance(value, dict) and bool(
+        ("op" in value and {"before", "after"} & set(value)) or {"__op", "__deleted"} & set(value)
+    )
+
+
+def _of_debezium(value: Any, schema: dict[str, Any] | None, of: str, where: str) -> Line | None:
+    """An envelope or a flattened row; None where it is neither, or has no row."""
+    if not isinstance(value, dict):
+        return None
+    carries = " with their schema" if schema else ""
+    if "op" in value and ("after" in value or "before" in value):
+        row, source = value.get("after"), value.get("source") or {}
+        if isinstance(row, str):
+            raise UsageError("the row is a document in a text, as of MongoDB; no format reads that", where=where)
+        if row is None:
+            return None
+        return Line(
+            DEBEZIUM,
+            f"{of}{carries}",
+            row,
+            source.get("table"),
+            value["op"] in ("r", "c"),
+            fields=_fields(schema, "after"),
+        )
+    if "__op" not in value and "__deleted" not in value:
+        return None
+    if str(value.get("__deleted")).lower() == "true" or value.get("__op") == "d":
+        return None
+    row = {name: one for name, one in value.items() if not name.startswith("__")}
+    fields = tuple(one for one in _fields(schema) or () if not str(one.get("field")).startswith("__")) or None
+    return Line(
+        DEBEZIUM,
+        f"{of} of flattened rows{carries}",
+        row,
+        value.get("__source_table"),
+        value.get("__op") in ("r", "c"),
+        fields=fields,
+    )
+
+
+def _fields(schema: dict[str, Any] | None, within: str | None = None) -> tuple[dict[str, Any], ...] | None:
+    """The fields of a row in a schema of Kafka Connect."""
+    if schema is None:
+        return None
+    fields = schema.get("fields") or []
+    if within is not None:
+        fields = next((one.get("fields") or [] for one in fields if one.get("field") == within), [])
+    return tuple(fields) or None
+
+
+def _of_maxwell(value: dict[str, Any]) -> Line | None:
+    row, kind = value.get("data"), value["type"]
+    if kind not in ("insert", "bootstrap-insert", "update") or not isinstance(row, dict):
+        return None
+    key = value.get("primary_key_columns")
+    return Line(
+        MAXWELL, "rows of Maxwell", row, value["table"], kind != "update", tuple(key) if isinstance(key, list) else None
+    )

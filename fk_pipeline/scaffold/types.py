@@ -1,0 +1,226 @@
+"""Which Spark type a column should have: from the schema that came with the data, else from the values.
+
+What a format makes of a value is in `docs/reference/formats.md`; a type here is one that reads every value of the
+sample without loss.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from fk_pipeline.spec.model import LogicalType
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """The type of a column.
+
+    Attributes:
+        type: Spark's, in DDL.
+        logical: how the source writes its values, where their text does not tell.
+        doubt: what about it is a guess; empty where the source says it.
+    """
+
+    type: str
+    logical: LogicalType | None = None
+    doubt: str = ""
+
+
+_PRIMITIVE = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "bytes": "BINARY",
+}
+_NAMED = {
+    "io.debezium.time.Date": Inferred("DATE"),
+    "io.debezium.time.IsoDate": Inferred("DATE"),
+    "org.apache.kafka.connect.data.Date": Inferred("DATE"),
+    "io.debezium.time.Timestamp": Inferred("TIMESTAMP", "epoch_millis"),
+    "org.apache.kafka.connect.data.Timestamp": Inferred("TIMESTAMP", "epoch_millis"),
+    "io.debezium.time.MicroTimestamp": Inferred("TIMESTAMP", "epoch_micros"),
+    "io.debezium.time.NanoTimestamp": Inferred("TIMESTAMP", "epoch_nanos"),
+    "io.debezium.time.ZonedTimestamp": Inferred("TIMESTAMP"),
+    "io.debezium.time.IsoTimestamp": Inferred("TIMESTAMP"),
+    "io.debezium.data.geometry.Point": Inferred("STRUCT<x: DOUBLE, y: DOUBLE>"),
+    "io.debezium.data.VariableScaleDecimal": Inferred(
+        "DECIMAL(38,9)", doubt="the source's numbers have no scale of their own; values are rounded to this one"
+    ),
+}
+"""Logical types of Kafka Connect and of Debezium, by the `name` of a field's schema."""
+
+_WIDEST = 38
+
+
+def of_connect(field: dict[str, Any]) -> Inferred:
+    """The type of a field as a schema of Kafka Connect describes it (`type`, `name`, `parameters`)."""
+    kind, name, parameters = field.get("type"), field.get("name"), field.get("parameters") or {}
+    if name in _NAMED:
+        return _NAMED[name]
+    if name == "org.apache.kafka.connect.data.Decimal":
+        scale = int(parameters.get("scale", 0))
+        precision = int(parameters.get("connect.decimal.precision", _WIDEST))
+        fits = 0 <= scale <= _WIDEST and precision <= _WIDEST
+        doubt = "" if fits else f"the source has DECIMAL({precision},{scale}), Spark at most {_WIDEST} digits"
+        scale = min(max(scale, 0), _WIDEST)
+        return Inferred(f"DECIMAL({min(precision, _WIDEST)},{scale})", "decimal_bytes", doubt)
+    if kind == "array":
+        items = of_connect(field.get("items") or {})
+        if items.logical is None and items.type != "STRING":
+            return Inferred(f"ARRAY<{items.type}>")
+        return Inferred("ARRAY<STRING>" if items.type == "STRING" else "STRING")
+    if kind == "map" and (field.get("values") or {}).get("type") == "string":
+        return Inferred("MAP<STRING, STRING>")
+    return Inferred(_PRIMITIVE.get(str(kind), "STRING"))
+
+
+def of_arrow(kind: Any) -> Inferred:
+    """The type of a column of a Parquet file or Delta table, from its Arrow type."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    if is_a.is_decimal(kind):
+        return Inferred(f"DECIMAL({kind.precision},{kind.scale})")
+    if is_a.is_timestamp(kind):
+        doubt = "Spark does not read timestamps in nanoseconds" if kind.unit == "ns" else ""
+        return Inferred("TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ", doubt=doubt)
+    if is_a.is_list(kind) or is_a.is_large_list(kind):
+        return Inferred(f"ARRAY<{of_arrow(kind.value_type).type}>")
+    if is_a.is_map(kind):
+        return Inferred(f"MAP<{of_arrow(kind.key_type).type}, {of_arrow(kind.item_type).type}>")
+    if is_a.is_struct(kind):
+        fields = ", ".join(f"`{kind.field(i).name}`: {of_arrow(kind.field(i).type).type}" for i in range(len(kind)))
+        return Inferred(f"STRUCT<{fields}>")
+    if is_a.is_dictionary(kind):
+        return of_arrow(kind.value_type)
+    tests = (
+        (is_a.is_boolean, "BOOLEAN"),
+        (is_a.is_int8, "TINYINT"),
+        (is_a.is_int16, "SMALLINT"),
+        (is_a.is_uint8, "SMALLINT"),
+        (is_a.is_int32, "INT"),
+        (is_a.is_uint16, "INT"),
+        (is_a.is_int64, "BIGINT"),
+        (is_a.is_uint32, "BIGINT"),
+        (is_a.is_uint64, "DECIMAL(20,0)"),
+        (is_a.is_float32, "FLOAT"),
+        (is_a.is_floating, "DOUBLE"),
+        (is_a.is_date, "DATE"),
+        (is_a.is_binary, "BINARY"),
+        (is_a.is_large_binary, "BINARY"),
+    )
+    return Inferred(next((name for test, name in tests if test(kind)), "STRING"))
+
+
+_LONG = 1 << 63
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?")
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+_FRACTION = re.compile(r"-?(0|[1-9]\d*)\.(\d+)")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_NAMES_A_TIME = re.compile(r"(_at|_on|_ts|time|timestamp|date|created|updated|modified)$", re.IGNORECASE)
+_NAMES_A_DATE = re.compile(r"(date|birthday|_on|_day)$", re.IGNORECASE)
+_EPOCHS: tuple[tuple[LogicalType, int], ...] = (
+    ("epoch_seconds", 1),
+    ("epoch_millis", 10**3),
+    ("epoch_micros", 10**6),
+    ("epoch_nanos", 10**9),
+)
+_YEARS = (dt.datetime(1990, 1, 1, tzinfo=dt.UTC), dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+_DAYS = range(1, 60_000)
+_NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
+_MOST_EXACT = 6
+"""Digits after the point of a number that somebody may have written as an exact amount."""
+
+
+def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: bool) -> Inferred:
+    """The type that reads all values of a column without loss.
+
+    Args:
+        name: of the column; numbers are taken for times only where it says so as well.
+        values: JSON values with fractions as `Decimal`, without nulls; of a CSV file texts.
+        is_text: they are texts because their file has nothing else, as CSV.
+        is_debezium: dates and times may be numbers, and exact numbers bytes.
+    """
+    if not values:
+        return Inferred("STRING", doubt="only nulls in the sample")
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return Inferred("BOOLEAN")
+    if kinds == {int}:
+        return _of_integers(name, values, is_debezium=is_debezium)
+    if kinds <= {int, Decimal, float}:
+        return Inferred("DOUBLE", doubt="DECIMAL(p,s) if it is an exact amount")
+    texts = [value for value in values if isinstance(value, str)]
+    if kinds <= {int, Decimal, float, str} and len(texts) < len(values) and set(texts) <= _NOT_FINITE:
+        return Inferred("DOUBLE")
+    if kinds == {dict} and all(set(value) == {"scale", "value"} for value in values):
+        return Inferred(f"DECIMAL(38,{max(value['scale'] for value in values)})", doubt="the most digits in the sample")
+    if kinds & {dict, list}:
+        return Inferred("STRING", doubt="holds JSON: a STRUCT, ARRAY or MAP takes it apart")
+    if kinds == {str}:
+        return _of_texts(values, is_text=is_text, is_debezium=is_debezium)
+    return Inferred("STRING", doubt="values of several types")
+
+
+def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Inferred:
+    if not all(-_LONG <= value < _LONG for value in values):
+        return Inferred("DECIMAL(38,0)")
+    if _NAMES_A_TIME.search(name):
+        for how, per_second in _EPOCHS:
+            first, last = (moment.timestamp() * per_second for moment in _YEARS)
+            if all(first <= value < last for value in values):
+                return Inferred(
+                    "TIMESTAMP", how, doubt=f"numbers that look like {how.removeprefix('epoch_')} since 1970"
+                )
+        if is_debezium and _NAMES_A_DATE.search(name) and all(value in _DAYS for value in values):
+            return Inferred("DATE", doubt="numbers that look like days since 1970")
+    return Inferred("BIGINT")
+
+
+def _of_texts(values: Sequence[str], *, is_text: bool, is_debezium: bool) -> Inferred:
+    def all_are(pattern: re.Pattern[str]) -> bool:
+        return all(pattern.fullmatch(value) for value in values)
+
+    if all_are(_DATE):
+        return Inferred("DATE")
+    if all_are(_TIMESTAMP):
+        return Inferred("TIMESTAMP")
+    if is_text:
+        if {value.lower() for value in values} <= {"true", "false"}:
+            return Inferred("BOOLEAN")
+        if all_are(_INTEGER):
+            return Inferred("BIGINT" if all(-_LONG <= int(value) < _LONG for value in values) else "DECIMAL(38,0)")
+        scales = {len(found[2]) if (found := _FRACTION.fullmatch(value)) else None for value in values}
+        if len(scales) == 1 and (scale := scales.pop()) is not None and scale <= _MOST_EXACT:
+            return Inferred(f"DECIMAL(18,{scale})", doubt=f"every value has {scale} digits after the point")
+        if all_are(_NUMBER):
+            return Inferred("DOUBLE", doubt="DECIMAL(p,s) if it is an exact amount")
+    elif is_debezium and _look_like_bytes(values):
+        return Inferred(
+            "STRING",
+            doubt="looks like bytes in Base64: of a numeric, declare DECIMAL(p,s) and logical type decimal_bytes",
+        )
+    return Inferred("STRING")
+
+
+def _look_like_bytes(values: Sequence[str]) -> bool:
+    """Short Base64, with the padding that ordinary words do not have."""
+    if not any(value.endswith("=") for value in values):
+        return False
+    try:
+        return all(0 < len(base64.b64decode(value, validate=True)) <= 16 for value in values)
+    except (binascii.Error, ValueError):
+        return False
