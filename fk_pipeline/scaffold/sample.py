@@ -450,7 +450,8 @@ def _guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict
     pairs = itertools.combinations(whole[:6], 2)
     for names in [*((one,) for one in whole), *pairs]:
         if len({tuple(_text(row[name]) for name in names) for row in new}) == len(new):
-            return list(names), f"no value comes twice in {len(new):,} rows"
+            few = "the sample has one row" if len(new) == 1 else f"no value comes twice in {len(new):,} rows"
+            return list(names), few
     return [
         fit[0].name if fit else columns[0].name
     ], "nothing in the sample tells; name the columns that are never equal"

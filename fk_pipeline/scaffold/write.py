@@ -173,7 +173,7 @@ def _yaml(value: Any) -> str:
         return "{" + ", ".join(f"{_yaml(k)}: {_yaml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_yaml, value)) + "]"
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./ -]*[\w/]|[A-Za-z]", value):
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./ ()-]*[\w/)]|[A-Za-z]", value):
         plain = value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
         return value if plain and not value.endswith(" ") else json.dumps(value)
     return json.dumps(value)
