@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fk_pipeline.scaffold.sample import Sample, SampleColumn, singular
 
-ENOUGH = 2.0
+ENOUGH = 1.5
 """A column with a lower score is no more than a place for the user's own answer."""
 
 

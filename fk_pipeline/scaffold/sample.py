@@ -130,7 +130,7 @@ def _files(path: Path) -> list[Path]:
 def _batches(files: Sequence[Path]) -> dict[str, str]:
     """`batch_by`, where the last number in the names would be no number of a batch."""
     names = [file.name for file in files]
-    numbers = [re.findall(r"\d+", name.split(".")[0]) for name in names]
+    numbers = [re.findall(r"\d+", name.removesuffix(".gz").rsplit(".", 1)[0]) for name in names]
     last = [int(one[-1]) for one in numbers if one]
     repeated = len(names) > 1 and len(set(last)) == 1
     if last and (max(last) > MAX_BATCH or repeated or any(map(_DATE_IN_NAME.search, names))):

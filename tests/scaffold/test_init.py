@@ -206,6 +206,7 @@ def test_a_decimal_wider_than_sparks_is_told() -> None:
     [
         (["00000001.jsonl", "00000002.jsonl"], None),
         (["orders.jsonl"], None),
+        (["server1.shop.orders+0+0000000000.json", "server1.shop.orders+0+0000000500.json"], None),
         (["orders-2024-05-01.jsonl"], "arrival"),
         (["o+0+20240501101500.jsonl"], "arrival"),
         (["part-00000-1.jsonl", "part-00001-1.jsonl"], "arrival"),
