@@ -1,4 +1,4 @@
-"""The Dagster assets of a pipeline, one per stage, with their partitions, job and sensor."""
+"""The Dagster assets of fk-pipeline: one per stage of a pipeline, with their partitions, jobs and sensor."""
 
 from __future__ import annotations
 

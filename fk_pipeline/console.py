@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from fk_pipeline.pipeline import Pass
     from fk_pipeline.stages.runner import StageRun
     from fk_pipeline.verify.report import VerifyReport
@@ -24,7 +27,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-out = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -41,13 +44,35 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table for people; None is shown as NULL."""
+    """A table for people; None is shown as NULL. On a terminal with lines, as wide as that; else one line per row."""
+    cells = [["NULL" if value is None else str(value) for value in row] for row in rows]
+    if not out.is_terminal:
+        print_lines(plain_table(columns, cells, title))
+        return
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for name in columns:
         table.add_column(name)
-    for row in rows:
-        table.add_row(*["NULL" if v is None else str(v) for v in row])
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> list[str]:
+    """The lines of a table in plain characters, for pipes and files; only line breaks in a cell break a row.
+
+    >>> plain_table(["stage", "batches"], [["responses", "3"], ["resolved_join", "3, 4"]])
+    ['stage         | batches', 'responses     | 3', 'resolved_join | 3, 4']
+    """
+    lines = [[cell.split("\n") for cell in row] for row in (columns, *rows)]
+    widths = [max(len(line) for row in lines for line in row[i]) for i in range(len(columns))]
+    shown = [
+        " | ".join(line.ljust(width) for line, width in zip(parts, widths, strict=True)).rstrip()
+        for row in lines
+        for parts in zip_longest(*row, fillvalue="")
+    ]
+    return [*title.split("\n"), *shown] if title else shown
 
 
 def print_due(due: Mapping[str, Sequence[int]]) -> None:
@@ -80,20 +105,28 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Shows what runs while it runs (on a terminal), and a line for what is done."""
+    """Shows which pass of how many runs (on a terminal, as a bar below the lines), and a line for each that is done.
+
+    A context, at whose end, error or not, the bar goes.
+    """
 
     def __init__(self) -> None:
-        self._status: Any = None
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def __call__(self, work: Pass, result: StageRun | None) -> None:
         if result is None:
             if err.is_terminal:
-                self._status = err.status(f"{work.stage}  batch {work.batches}")
-                self._status.start()
+                self._show(work)
             return
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
         totals: dict[str, int] = {}
         for counts in result.counts.values():
             for name, number in counts.items():
@@ -102,3 +135,17 @@ class Progress:
         say(f"{work.stage:<18} batch {work.batches!s:<9} {result.seconds:6.1f} s  {shown or 'nothing to do'}")
         for note in result.notes:
             say(f"  note: {note}")
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=work.number)
+
+    def _show(self, work: Pass) -> None:
+        if self._bar is None or self._task is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=err, transient=True)
+            self._task = self._bar.add_task("")
+            self._bar.start()
+        what = f"{work.stage}  batch {work.batches}"
+        self._bar.update(self._task, description=what, completed=work.number - 1, total=work.of)

@@ -6,6 +6,10 @@ demo's, in the folder `fk-pipeline-demo` of the working directory, where `fk-pip
 
 from __future__ import annotations
 
+from fk_pipeline.environment.own_packages import require_own_packages
+
+require_own_packages()
+
 import sys
 import types
 import warnings

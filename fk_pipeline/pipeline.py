@@ -40,10 +40,19 @@ ROUNDS = 10
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of a stage over a range of batches."""
+    """One pass of a stage over a range of batches.
+
+    Attributes:
+        stage: the stage.
+        batches: the range.
+        number: which pass of the run it is, from 1.
+        of: how many the run makes, as far as is known when the pass begins; never less than `number`.
+    """
 
     stage: Stage
     batches: BatchRange
+    number: int
+    of: int
 
 
 def load(file: str | Path) -> Pipeline:
@@ -238,9 +247,9 @@ class Pipeline:
         chosen = None if stages is None else self._stages(stages)
         self.discover()
 
-        def report(stage: Stage, batches: BatchRange, result: StageRun | None) -> None:
+        def report(stage: Stage, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
             if progress is not None:
-                progress(Pass(stage, batches), result)
+                progress(Pass(stage, batches, number, of), result)
 
         with concealing(self.spec):
             return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
@@ -319,13 +328,20 @@ class Pipeline:
             self._waive(chosen, ranges, waive)
         size = self.spec.settings.max_batches_per_pass
         if ranges is not None:
-            for wanted in ranges:
-                for part in cut(wanted, self.ledger().batches, size):
-                    done += [self._pass(Pass(stage, part), progress) for stage in chosen]
-            return done
+            parts = [part for wanted in ranges for part in cut(wanted, self.ledger().batches, size)]
+            works = [(stage, part) for part in parts for stage in chosen]
+            return [self._pass(Pass(*work, i, len(works)), progress) for i, work in enumerate(works, start=1)]
+        from fk_pipeline.plan import expected_passes
+
+        expected = expected_passes(self.spec, self.ledger(), chosen)
+
+        def run_pass(stage: Stage, part: BatchRange) -> None:
+            number = len(done) + 1
+            done.append(self._pass(Pass(stage, part, number, max(number, expected)), progress))
+
         refused: list[FailedCheck] = []
         for stage in chosen:
-            refusing = self._run_due(stage, size, lambda work: done.append(self._pass(work, progress)))
+            refusing = self._run_due(stage, size, run_pass)
             refused += [one for one in refusing if one not in refused]
         if refused:
             from fk_pipeline.stages.runner import check_failed
@@ -353,7 +369,7 @@ class Pipeline:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
 
-    def _run_due(self, stage: Stage, size: int, run: Callable[[Pass], None]) -> list[FailedCheck]:
+    def _run_due(self, stage: Stage, size: int, run: Callable[[Stage, BatchRange], None]) -> list[FailedCheck]:
         """Runs a stage until none of its batches is due but those that failed checks; these checks."""
         refusing: list[FailedCheck] = []
         for _ in range(ROUNDS):
@@ -362,7 +378,7 @@ class Pipeline:
             if not allowed:
                 break
             for part in passes(allowed, ledger.batches, size):
-                run(Pass(stage, part))
+                run(stage, part)
         return refusing
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:

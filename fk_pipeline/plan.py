@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,8 +80,20 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
     return Plan(stale, fix, found, tuple(plans))
 
 
-def _due(ledger: Ledger, found: Discovery, again: Mapping[Stage, Mapping[int, str]]) -> dict[Stage, dict[BatchId, str]]:
-    """Per stage, in running order, the batches that will be due when it comes to it, and why."""
+def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[Stage]) -> int:
+    """How many passes of these stages a run makes over what was discovered, unless a check stops it."""
+    due = _due(ledger, Discovery(), {}, tuple(stages))
+    size = spec.settings.max_batches_per_pass
+    return sum(len(passes(ledger.not_refused(stage, list(why))[0], ledger.batches, size)) for stage, why in due.items())
+
+
+def _due(
+    ledger: Ledger,
+    found: Discovery,
+    again: Mapping[Stage, Mapping[int, str]],
+    stages: Collection[Stage] = tuple(Stage),
+) -> dict[Stage, dict[BatchId, str]]:
+    """Per stage, in running order, the batches that will be due when it comes to it, and why; for others of none."""
     removed = ledger.removed
     fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.unlisted()]
     news = {(f.batch, f.side): "it has new files" for f in fresh}
@@ -100,7 +112,7 @@ def _due(ledger: Ledger, found: Discovery, again: Mapping[Stage, Mapping[int, st
                 reason = f"{' and '.join(upstream)} will have run"
             if reason is not None:
                 why[BatchId(batch)] = reason
-        due[stage] = why
+        due[stage] = why if stage in stages else {}
     return due
 
 

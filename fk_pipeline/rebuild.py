@@ -43,7 +43,7 @@ from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 from fk_pipeline.verify.rejoin import TABLES, verify
 
-Progress = Callable[[Stage, BatchRange, StageRun | None], None]
+Progress = Callable[[Stage, BatchRange, int, int, StageRun | None], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 
@@ -222,15 +222,17 @@ class Rebuild:
         tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
         warehouse = Warehouse(self.session, self.spec.home, tables)
         runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
+        ranges = {stage: self._passes(stage, from_log) for stage in stages}
+        number, of = 0, sum(map(len, ranges.values()))
         done = []
         for stage in stages:
             started = time.monotonic()
             if from_log and stage in SIDE_OF:
                 self._write_log(warehouse, layout, SIDE_OF[stage])
-            if not (from_log and stage is Stage.LEFT_CHANGELOG):
-                for part in self._passes(stage, from_log):
-                    progress(stage, part, None)
-                    progress(stage, part, runner.run(stage, part))
+            for part in ranges[stage]:
+                number += 1
+                progress(stage, part, number, of, None)
+                progress(stage, part, number, of, runner.run(stage, part))
             done.append(self._built(stage, warehouse, layout, time.monotonic() - started))
         self._prove(warehouse, layout, copy)
         return done
@@ -247,6 +249,8 @@ class Rebuild:
     def _passes(self, stage: Stage, from_log: bool) -> list[BatchRange]:
         """Ranges of all batches; of a log that is read again, those that may be in it."""
         known = self.ledger.batches
+        if from_log and stage is Stage.LEFT_CHANGELOG:  # it is written whole
+            return []
         chosen = known
         if from_log and stage in SIDE_OF:
             chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts]

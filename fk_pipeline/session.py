@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fk_pipeline.environment.jars import jar_paths
+from fk_pipeline.environment.jars import bring
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
 
@@ -41,8 +41,10 @@ LOCAL = {
 def session_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
 
+    The Delta JARs are fetched if they are missing, unless the settings bring others.
+
     Raises:
-        EnvironmentNotFit: a local session is wanted and the Delta JARs are missing.
+        EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
     """
     settings = settings or Settings()
     master = environment.get("SPARK_MASTER", "local[*]")
@@ -57,10 +59,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     conf |= settings.spark
     brings_jars = any(k in conf for k in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
     if not brings_jars:
-        try:
-            jars = [str(jar) for jar in jar_paths()]
-        except RuntimeError as error:
-            raise EnvironmentNotFit(str(error)) from None
+        jars = [str(jar) for jar in bring()]
         if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:

@@ -1,4 +1,4 @@
-"""Dagster resources: the Spark session and the landing zone."""
+"""The Dagster resources of fk-pipeline: the Spark session and the landing zone."""
 
 from resources.landing import LandingZoneResource
 from resources.spark import FkSparkResource

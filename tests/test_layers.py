@@ -15,7 +15,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.errors": 0,
     "fk_pipeline.failures": 0,
     "fk_pipeline.identity": 0,
-    "fk_pipeline.environment": 0,
+    "fk_pipeline.environment": 1,
     "fk_pipeline.spec": 1,
     "fk_pipeline.protocol": 2,
     "fk_pipeline.tables": 3,

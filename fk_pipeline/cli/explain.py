@@ -10,7 +10,6 @@ import typer
 from fk_pipeline.cli.options import Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table
 from fk_pipeline.errors import UsageError
-from fk_pipeline.spec.keys import shown
 
 if TYPE_CHECKING:
     from fk_pipeline.explain import Answer, Story, Version
@@ -39,6 +38,8 @@ def explain(
 
 
 def _print(story: Story) -> None:
+    from fk_pipeline.spec.keys import shown
+
     print_lines([f"Left row {shown(story.key)}", ""])
     batches = sorted({*(v.batch for v in (*story.left, *story.right)), *(a.batch for a in story.answers)})
     rows = [
@@ -65,6 +66,8 @@ def _print(story: Story) -> None:
 
 
 def _version(version: Version) -> str:
+    from fk_pipeline.spec.keys import shown
+
     mark = "* " if version.current else "  "
     if version.key is None:
         return f"{mark}truncate"
@@ -75,6 +78,8 @@ def _version(version: Version) -> str:
 
 
 def _asked(answer: Answer) -> str:
+    from fk_pipeline.spec.keys import shown
+
     asked = answer.instruction or "the right row changed"
     left, right = _hash(answer.left_hash), _hash(answer.right_hash)
     return f"{asked}\n  {left} and {shown(answer.refers_to)} {right}"

@@ -12,15 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fk_pipeline.cli import explain, init, quarantine, servers
+from fk_pipeline import __version__
+from fk_pipeline.cli import completion, explain, init, quarantine, servers
 from fk_pipeline.cli.options import Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
+from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Keeps a foreign-key join of two changing tables up to date on Spark and Delta.",
@@ -40,6 +41,21 @@ def app_main() -> None:
         sys.exit(error.exit_code)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fk-pipeline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="show the version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What is said before a command."""
+
+
 init.add_to(app)
 
 
@@ -50,7 +66,10 @@ def run(
         str | None,
         typer.Option(help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"),
     ] = None,
-    stages: Annotated[str | None, typer.Option(help="only these, comma-separated; default: all five")] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option(help="only these, comma-separated; default: all five", autocompletion=completion.stages),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
     ] = False,
@@ -61,17 +80,20 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Discovers batches and runs the stages."""
+    if check:
+        require_own_packages()
     from fk_pipeline.pipeline import load
 
     wanted = stages.split(",") if stages else None
-    loaded, progress = load(pipeline), Progress()
+    loaded, shown = load(pipeline), Progress()
     if check:
         from fk_pipeline.cli.verify import Checking
 
-        progress = Checking(loaded)
+        shown = Checking(loaded)
     refused: CheckFailedError | None = None
     try:
-        done = loaded.run(batches, wanted, progress, waive)
+        with shown as progress:
+            done = loaded.run(batches, wanted, progress, waive)
     except CheckFailedError as error:
         done, refused = list(error.done), error
     if format_ is OutputFormat.JSON:
@@ -122,6 +144,7 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
+    require_own_packages()
     from expectations.validation import preload
     from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
     from fk_pipeline.pipeline import load
@@ -160,7 +183,12 @@ def export(
 @app.command(epilog="Example: fk-pipeline show pipeline.yaml verdicts --batch 7 --where \"_fk_verdict = 'joined'\"")
 def show(
     pipeline: PipelineFile,
-    table: Annotated[str, typer.Argument(help="resolved_join, verdicts, quarantine, runs ..., or changes")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="resolved_join, verdicts, quarantine, runs ..., or changes", autocompletion=completion.tables
+        ),
+    ],
     batch: Annotated[int | None, typer.Option(help="only rows of this batch")] = None,
     where: Annotated[str | None, typer.Option(help="a SQL condition")] = None,
     limit: Annotated[int, typer.Option(min=1, help="at most this many rows")] = 20,
@@ -216,9 +244,15 @@ def remove_batch(
 @app.command(epilog="Example: fk-pipeline rebuild pipeline.yaml --from landing")
 def rebuild(
     pipeline: PipelineFile,
-    source: Annotated[str, typer.Option("--from", help="what to read: changelog or landing")] = "changelog",
+    source: Annotated[
+        str, typer.Option("--from", help="what to read: changelog or landing", autocompletion=completion.sources)
+    ] = "changelog",
     stages: Annotated[
-        str | None, typer.Option(help="only these and all after them; default: state and result, or what is needed")
+        str | None,
+        typer.Option(
+            help="only these and all after them; default: state and result, or what is needed",
+            autocompletion=completion.stages,
+        ),
     ] = None,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
@@ -226,7 +260,8 @@ def rebuild(
     """Makes state and result anew and swaps them in at once: to repair them, or after an edit of the pipeline file."""
     from fk_pipeline.pipeline import load
 
-    done = load(pipeline).rebuild(source, stages.split(",") if stages else None, Progress())
+    with Progress() as progress:
+        done = load(pipeline).rebuild(source, stages.split(",") if stages else None, progress)
     if format_ is OutputFormat.JSON:
         print_json([{"stage": d.stage.value, "rows": d.rows, "seconds": d.seconds} for d in done])
     else:
@@ -252,7 +287,12 @@ def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: 
 
 @app.command(epilog="Example: fk-pipeline doctor")
 def doctor(
-    pipeline: Annotated[Path | None, typer.Argument(metavar="[PIPELINE.yaml]", help="also check its warehouse")] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PIPELINE.yaml]", help="also check its warehouse", autocompletion=completion.pipeline_files
+        ),
+    ] = None,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -287,7 +327,7 @@ class RuleSet(StrEnum):
     ENGINE = "engine"
 
 
-@app.command(epilog="Example: fk-pipeline trace cases/steps-inner.json --engine spark")
+@app.command(epilog="Example: fk-pipeline trace case.json --engine spark")
 def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
     engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,

@@ -1,4 +1,4 @@
-"""Options that all commands have."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from fk_pipeline.cli import completion
 from fk_pipeline.console import OutputFormat
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file")]
+PipelineFile = Annotated[
+    Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file", autocompletion=completion.pipeline_files)
+]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
 Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fk_pipeline.cli import completion
 from fk_pipeline.cli.options import Debug, Format
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
+from fk_pipeline.environment.own_packages import require_own_packages
 
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster here")
@@ -17,7 +19,12 @@ Home = Annotated[
 
 def up(
     pipelines: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PIPELINE.yaml]...", help="files or folders; default: FK_PIPELINES")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PIPELINE.yaml]...",
+            help="files or folders; default: FK_PIPELINES",
+            autocompletion=completion.pipeline_files,
+        ),
     ] = None,
     home: Home = None,
     port: Annotated[int, typer.Option(help="of the webserver, on 127.0.0.1")] = 3000,
@@ -27,6 +34,7 @@ def up(
     debug: Debug = False,
 ) -> None:
     """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
+    require_own_packages()
     from fk_pipeline.servers.up import Ports, home_of
     from fk_pipeline.servers.up import up as start
     from fk_pipeline.spec.load import named_pipelines
@@ -40,6 +48,7 @@ def up(
 
 def down(home: Home = None, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Ends what 'up' has started, active runs included: they are tried again after the next 'up'."""
+    require_own_packages()
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.up import down as stop
     from fk_pipeline.servers.up import home_of, sentence
@@ -60,6 +69,7 @@ def recover(
     debug: Debug = False,
 ) -> None:
     """Fails the runs whose worker died with the machine, each proved to be dead, so that Dagster tries them again."""
+    require_own_packages()
     from fk_pipeline.environment.process import Life
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.recover import recover as fail_dead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,13 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
     started = time.monotonic()
     file = files.prepare(folder)
     pipeline = load(file)
-    progress = Progress()
     *backlog, last = files.batches()
 
     say(f"A change stream of PostgreSQL lands in {folder / 'landing'}: a snapshot, batch {backlog[0]}, and the changes")
     say(f"of batches {backlog[1]} to {backlog[-1]}. A range of batches is one pass of each stage:")
-    seconds: dict[str, float] = {"backlog": _run(pipeline, backlog, folder, progress)}
+    seconds: dict[str, float] = {"backlog": _run(pipeline, backlog, folder)}
     say(f"\nThen one more batch arrives, {last}: only what it touches is recomputed.")
-    seconds["last batch"] = _run(pipeline, [last], folder, progress)
+    seconds["last batch"] = _run(pipeline, [last], folder)
 
     touched, rows = pipeline.changed_rows(last)
     verdicts = pipeline.ledger().state(Stage.RESOLVED_JOIN, last).counts
@@ -54,11 +54,12 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
     return result
 
 
-def _run(pipeline: Pipeline, batches: list[int], folder: Path, progress: Progress) -> float:
+def _run(pipeline: Pipeline, batches: list[int], folder: Path) -> float:
     for batch in batches:
         files.land(folder, batch)
     started = time.monotonic()
-    pipeline.run(progress=progress)
+    with Progress() as progress:
+        pipeline.run(progress=progress)
     return time.monotonic() - started
 
 
@@ -72,12 +73,13 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
     print(f"\nBatch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
     print_verification(report)
+    shown = shlex.quote(str(file))
     print(f"""
 Try next:
-  fk-pipeline status {file}
-  fk-pipeline show {file} verdicts --batch {last["batch"]}
-  fk-pipeline export {file} --to joined.csv
-  fk-pipeline run {file} --batches 2..4
+  fk-pipeline status {shown}
+  fk-pipeline show {shown} verdicts --batch {last["batch"]}
+  fk-pipeline export {shown} --to joined.csv
+  fk-pipeline run {shown} --batches 2..4
       any batch again, in any order: the result stays right
-  FK_PIPELINES={file} dagster dev -m fk_pipeline.definitions
+  FK_PIPELINES={shown} dagster dev -m fk_pipeline.definitions
       the same five stages as assets, at http://127.0.0.1:3000""")

@@ -4,8 +4,9 @@ Nothing heavy is imported and no Spark is started, so that the checks also work,
 The tested versions are the pins of this package's own metadata: there is no second list.
 """
 
+import base64
+import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fk_pipeline.environment import jars
+from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 PINNED_PACKAGES = ("dagster", "dagster-pyspark", "pyspark", "delta-spark", "great-expectations", "deltalake")
-GENERIC_NAMES = ("assets", "resources", "expectations")
 _GIB = 1024**3
 _LEAST_DISK = 1 * _GIB
 _LEAST_MEMORY = 3 * _GIB  # a JVM with a heap of 1 GiB, its Python, and Dagster
@@ -49,7 +50,7 @@ def check_environment(pipeline_folder: Path | None = None, warehouse: Path | str
         check_java(),
         check_jars(),
         *(check_version(package) for package in PINNED_PACKAGES),
-        *(check_own_package(name, folder) for name in GENERIC_NAMES),
+        *(check_own_package(name, folder) for name in NAMES),
         check_dagster_home(),
         check_writable(store),
         check_disk(store),
@@ -68,7 +69,7 @@ def remote_session() -> str | None:
 def check_python() -> Check:
     """This interpreter, 3.11 or newer."""
     ok = sys.version_info[:2] >= OLDEST_PYTHON
-    fix = "Install Python 3.11 or newer and run `make setup PYTHON=python3.11`."
+    fix = "Install Python 3.11 or newer, and fk-pipeline into an environment of it."
     return Check("Python", ok, ".".join(map(str, sys.version_info[:3])), "3.11 or newer", "" if ok else fix)
 
 
@@ -94,15 +95,25 @@ def check_java() -> Check:
 
 
 def check_jars() -> Check:
-    """The Delta JARs, by their SHA-256."""
+    """The Delta JARs, by their SHA-256; that they are missing is no fault where the first session can fetch them."""
     wanted = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
     if remote_session():
         return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=wanted)
-    wrong = jars.wrong_jars()
+    folder, wrong = jars.jar_folder(), jars.wrong_jars()
     if not wrong:
-        return Check("Delta JARs", ok=True, found=str(jars.jar_folder()), wanted=wanted)
+        return Check("Delta JARs", ok=True, found=str(folder), wanted=wanted)
+    try:
+        jars.jar_paths()
+    except jars.JarsMissing:
+        existing = _nearest_existing(folder)
+        if existing.is_dir() and _can_write(existing):
+            found = f"not there yet: the first session fetches them from {jars.base_address()} into {folder}"
+            return Check("Delta JARs", ok=True, found=found, wanted=wanted)
+        found = f"{', '.join(wrong)}, and {existing} cannot be written"
+        fix = f"Set FK_JARS_DIR to a folder of yours, or let somebody who may write there run `{jars.FETCH_COMMAND}`."
+        return Check("Delta JARs", ok=False, found=found, wanted=wanted, fix=fix)
     fix = f"Run `{jars.FETCH_COMMAND}`, or set spark.jars.packages under settings.spark in the pipeline file."
-    return Check("Delta JARs", ok=False, found=f"in {jars.jar_folder()}: {', '.join(wrong)}", wanted=wanted, fix=fix)
+    return Check("Delta JARs", ok=False, found=f"in {folder}: {', '.join(wrong)}", wanted=wanted, fix=fix)
 
 
 def tested_versions() -> dict[str, str]:
@@ -119,39 +130,56 @@ def check_version(package: str) -> Check:
     """An installed distribution against the tested version."""
     wanted = tested_versions().get(package)
     if wanted is None:
-        fix = "Run `make setup`, or `pip install` fk-pipeline into this environment."
+        fix = "Run `pip install fk-pipeline`, or in a checkout `make setup`."
         return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted="its pins", fix=fix)
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         found = "not installed"
     ok = found == wanted
-    return Check(package, ok, found, wanted, "" if ok else f"Run `make setup`, or `pip install '{package}=={wanted}'`.")
+    return Check(package, ok, found, wanted, "" if ok else f"Run `pip install '{package}=={wanted}'`.")
 
 
 def check_own_package(name: str, folder: Path) -> Check:
-    """That `import name` finds our package and no other one of the same generic name.
+    """That `import name` finds our package as it was installed, and no other one of the same generic name.
 
     Another can come first in site-packages, or in the folder that Dagster is started from, which it puts in front of
-    the import path.
+    the import path; or its files are in the place of ours.
     """
-    ours = Path(__file__).resolve().parents[2] / name / "__init__.py"
-    candidates = [folder / f"{name}.py", folder / name / "__init__.py"]
+    ours = ROOT / name
+    what, wanted = f"package {name}", str(ours)
+    for path in (folder / f"{name}.py", folder / name / "__init__.py"):
+        if path.exists() and path.resolve() != ours / "__init__.py":
+            fix = f"Rename {path}: it hides fk-pipeline's own `{name}` from a Dagster that is started in this folder."
+            return Check(what, ok=False, found=str(path), wanted=wanted, fix=fix)
+    wrong = fault(name)
+    if wrong is not None:
+        fix = f"{wrong.fix[0].upper()}{wrong.fix[1:]}."
+        return Check(what, ok=False, found=wrong.found, wanted=wanted, fix=fix)
+    changed = _changed_files(name)
+    if changed:
+        fix = f"Give fk-pipeline an environment of its own if another package brought them, else {REINSTALL}."
+        found = f"{len(changed)} file(s) are not those that were installed, the first: {changed[0]}"
+        return Check(what, ok=False, found=found, wanted=wanted, fix=fix)
+    return Check(what, ok=True, found=wanted, wanted=wanted)
+
+
+def _changed_files(package: str) -> list[Path]:
+    """Files of a package of ours that are gone, or are not what the wheel had; of an editable installation none."""
     try:
-        spec = importlib.util.find_spec(name)
-    except ValueError:  # a module in sys.modules that was made by hand
-        spec = None
-    if spec is not None:
-        candidates.append(Path(spec.origin or next(iter(spec.submodule_search_locations or []), name)))
-    intruders = [path for path in candidates if path.exists() and path.resolve() != ours]
-    wanted = str(ours.parent)
-    if intruders:
-        fix = f"Rename {intruders[0]} or uninstall the package that brought it: it hides fk-pipeline's own `{name}`."
-        return Check(f"package {name}", ok=False, found=str(intruders[0]), wanted=wanted, fix=fix)
-    if spec is None:
-        fix = "Run `make setup`, or `pip install` fk-pipeline anew."
-        return Check(f"package {name}", ok=False, found="not found", wanted=wanted, fix=fix)
-    return Check(f"package {name}", ok=True, found=wanted, wanted=wanted)
+        installed = importlib.metadata.files("fk-pipeline") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    changed = []
+    for file in installed:
+        path = Path(str(file.locate()))
+        if file.hash is None or file.parts[0] != package or path.resolve().parent.parent != ROOT:
+            continue
+        content = path.read_bytes() if path.is_file() else b""
+        digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest()).rstrip(b"=").decode()
+        if digest != file.hash.value:
+            changed.append(path)
+    return changed
 
 
 def check_dagster_home() -> Check:

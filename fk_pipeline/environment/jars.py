@@ -1,14 +1,15 @@
 """The two Delta JARs that Spark needs: where they lie, and how they get there.
 
-`make setup` brings them once, by `python -m fk_pipeline.environment.jars`; afterwards no session touches the network.
-They come from Maven Central, from a mirror (`--base-url` or FK_MAVEN_BASE_URL) or from a folder (`--from-dir`, also
-one laid out as a Maven repository), and are used only if their SHA-256 is the one below. urllib's own settings hold:
-HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE. A user name and password may stand in the base URL.
+The first session brings them (`bring`), or whoever prepares the environment does, by
+`python -m fk_pipeline.environment.jars`; once they are there, no session touches the network. They come from Maven
+Central, from a mirror (`--base-url` or FK_MAVEN_BASE_URL) or from a folder (`--from-dir`, also one laid out as a Maven
+repository), and are used only if their SHA-256 is the one below. urllib's own settings hold: HTTPS_PROXY, NO_PROXY,
+SSL_CERT_FILE. A user name and password may stand in the base URL.
 
 Whoever prefers Spark's own Ivy settings (`spark.jars.packages`, `spark.jars.ivySettings`) sets them in the pipeline
 file under `settings.spark`: with `spark.jars.packages` set, a session does not use these JARs.
 
-Only the standard library is imported: this file runs before anything else is installed.
+Besides the standard library only the error types are imported: this file runs before anything else is installed.
 """
 
 import argparse
@@ -22,11 +23,13 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from fk_pipeline.errors import EnvironmentNotFit
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 FETCH_COMMAND = "python -m fk_pipeline.environment.jars"
@@ -65,8 +68,16 @@ DELTA_JARS = (
 )
 
 
-class JarsMissing(RuntimeError):
-    """A JAR is not there, could not be brought, or is not the right one; the message carries the fix."""
+NEEDED = "Spark reads and writes the tables with the two Delta JARs"
+WAYS = (
+    "behind a mirror of Maven Central set FK_MAVEN_BASE_URL to its address (file:///folder too); "
+    f"without a network bring the two JARs yourself and run '{FETCH_COMMAND} --from-dir DIR', "
+    "or set FK_JARS_DIR to the folder that has them"
+)
+
+
+class JarsMissing(EnvironmentNotFit):
+    """A JAR is not there, could not be brought, or is not the right one."""
 
 
 def jar_folder() -> Path:
@@ -75,19 +86,51 @@ def jar_folder() -> Path:
     return Path(override) if override else Path(sys.prefix) / "share" / "fk-pipeline" / "jars"
 
 
+def base_address(base_url: str | None = None) -> str:
+    """The repository that the JARs come from, without user name and password."""
+    return _split(_base(base_url))[0]
+
+
+def _base(base_url: str | None) -> str:
+    return (base_url or os.environ.get("FK_MAVEN_BASE_URL") or MAVEN_CENTRAL).rstrip("/")
+
+
 def jar_paths() -> tuple[Path, ...]:
-    """The existing JARs, in the order of `DELTA_JARS`; `JarsMissing` if one is not there.
+    """The existing JARs, in the order of `DELTA_JARS`.
 
     The content is not read: a JAR enters the folder by `fetch`, which checks it. `wrong_jars` checks it again.
+
+    Raises:
+        JarsMissing: one is not there.
     """
     paths = tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise JarsMissing(
-            f"{' and '.join(missing)} not found in {jar_folder()}: run `make setup` or `{FETCH_COMMAND}`, "
-            "or point FK_JARS_DIR to the folder that has them."
+            f"{' and '.join(missing)} not found in {jar_folder()}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
         )
     return paths
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
+    """The JARs for a session: those that are there, without a look at the network, else fetched now.
+
+    Two processes may do it at once: each writes a file of its own, and the last one to rename it wins.
+
+    Args:
+        told: hears what is fetched, before it is; by default it goes to stderr.
+
+    Raises:
+        JarsMissing: they could not be fetched, or not be written.
+    """
+    with suppress(JarsMissing):
+        return jar_paths()
+    fetch(told=told)
+    return jar_paths()
 
 
 def wrong_jars(folder: Path | None = None) -> list[str]:
@@ -107,41 +150,52 @@ def verify(folder: Path | None = None) -> None:
     """Raises `JarsMissing` unless every JAR is there with its SHA-256."""
     wrong = wrong_jars(folder)
     if wrong:
-        raise JarsMissing(f"In {folder or jar_folder()} {' and '.join(wrong)}: run `{FETCH_COMMAND}`.")
+        raise JarsMissing(f"in {folder or jar_folder()} {' and '.join(wrong)}", why=NEEDED, fix=f"run {FETCH_COMMAND}")
 
 
-def fetch(base_url: str | None = None, from_dir: Path | None = None, target: Path | None = None) -> list[Path]:
+def fetch(
+    base_url: str | None = None,
+    from_dir: Path | None = None,
+    target: Path | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
     """Brings the JARs that are missing or damaged into `target`, and returns those that it brought.
 
     From `from_dir` if given, else from `base_url`, FK_MAVEN_BASE_URL or Maven Central. Each is checked under a
     temporary name and then renamed into place, so that a half-written or wrong one is never used.
+
+    Raises:
+        JarsMissing: one could not be had, or not be written.
     """
     target = target or jar_folder()
-    base_url = base_url or os.environ.get("FK_MAVEN_BASE_URL") or MAVEN_CENTRAL
     return [
-        _bring(jar, base_url, from_dir, target)
+        _bring(jar, _base(base_url), from_dir, target, told)
         for jar in DELTA_JARS
         if not (target / jar.file_name).is_file() or _sha256(target / jar.file_name) != jar.sha256
     ]
 
 
-def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path) -> Path:
+def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: Callable[[str], None]) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{jar.file_name}.", dir=target)
     except OSError as error:
         raise JarsMissing(
-            f"{target} cannot be written ({error.strerror}): set FK_JARS_DIR to a folder of yours and run this again."
+            f"{target} cannot be written ({error.strerror}), and {jar.file_name} is not there",
+            why=NEEDED,
+            fix="set FK_JARS_DIR to a folder of yours, and the next session fetches them into it; or let somebody who "
+            f"may write {target} run {FETCH_COMMAND}",
         ) from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as out:
-            origin = _download(jar, base_url, out) if from_dir is None else _copy(jar, from_dir, out)
+            origin = _download(jar, base_url, target, out, told) if from_dir is None else _copy(jar, from_dir, out)
         found = _sha256(temporary)
         if found != jar.sha256:
             raise JarsMissing(
-                f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...) and was "
-                "not used: look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir."
+                f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...)",
+                why=f"it was not used. {NEEDED}",
+                fix="look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir",
             )
         temporary.chmod(0o644)
         return temporary.replace(target / jar.file_name)
@@ -156,36 +210,46 @@ def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:
             with path.open("rb") as source:
                 shutil.copyfileobj(source, out)
             return str(path)
-    raise JarsMissing(f"{folder} has no {jar.file_name}: put it there from any Maven repository ({jar.coordinates}).")
+    raise JarsMissing(
+        f"{folder} has no {jar.file_name}", why=NEEDED, fix=f"put {jar.coordinates} of any Maven repository there"
+    )
 
 
-def _download(jar: Jar, base_url: str, out: IO[bytes]) -> str:
-    request, address = _request(f"{base_url.rstrip('/')}/{jar.repository_path}")
+def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Callable[[str], None]) -> str:
+    request, address = _request(f"{base_url}/{jar.repository_path}")
+    told(f"fetching {address} into {target} (once; sessions need no network afterwards)")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
             shutil.copyfileobj(response, out)
     except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors; a malformed URL is a ValueError
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it holds the connection
-        raise JarsMissing(f"{address} could not be loaded ({_reason(error)}): {_way_out(error)}.") from error
+        raise JarsMissing(
+            f"{address} could not be loaded: {_reason(error)}", why=NEEDED, fix=_way_out(error)
+        ) from error
     return address
 
 
 def _request(url: str) -> tuple[urllib.request.Request, str]:
     """The request, and its URL without user name and password, to be shown."""
-    parts = urllib.parse.urlsplit(url)
-    login, _, host = parts.netloc.rpartition("@")
-    address = urllib.parse.urlunsplit(parts._replace(netloc=host))
+    address, login = _split(url)
     try:
         request = urllib.request.Request(address)
     except ValueError as error:
         raise JarsMissing(
-            f"'{address}' is no URL: give --base-url or FK_MAVEN_BASE_URL as https://host/path or file:///folder."
+            f"{address!r} is no URL", fix="give FK_MAVEN_BASE_URL or --base-url as https://host/path or file:///folder"
         ) from error
     if login:  # not sent on to the host of a redirect
         token = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request, address
+
+
+def _split(url: str) -> tuple[str, str]:
+    """A URL without user name and password, and these."""
+    parts = urllib.parse.urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    return urllib.parse.urlunsplit(parts._replace(netloc=host)), login
 
 
 def _reason(error: Exception) -> str:
@@ -196,11 +260,8 @@ def _reason(error: Exception) -> str:
 
 def _way_out(error: Exception) -> str:
     if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
-        return "set SSL_CERT_FILE to the file with your network's certificates"
-    return (
-        "behind a mirror set FK_MAVEN_BASE_URL to its address; offline bring the two JARs yourself and use "
-        f"`{FETCH_COMMAND} --from-dir DIR`"
-    )
+        return f"set SSL_CERT_FILE to the file with your network's certificates; or {WAYS}"
+    return WAYS
 
 
 def _sha256(path: Path) -> str:
@@ -219,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.verify:
             verify()
         else:
-            for path in fetch(options.base_url, options.from_dir):
+            for path in fetch(options.base_url, options.from_dir, told=_tell):
                 print(f"fetched {path}")
     except JarsMissing as error:
         print(error, file=sys.stderr)

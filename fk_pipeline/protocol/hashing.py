@@ -20,11 +20,13 @@ sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING
 
 from fk_pipeline.spec.sql import quote, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import types as T
 
 HASH_VERSION = 3
 """Stored with the state; another version is refused, because its hashes cannot be compared with ours."""
@@ -79,6 +81,8 @@ def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
 
 def _text(value: str, kind: T.DataType, depth: int) -> str:
     """SQL (STRING): the text of a value that is not null."""
+    from pyspark.sql import types as T
+
     if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
         return value
     if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType | T.BooleanType):

@@ -7,6 +7,10 @@ multiprocessing), and each run begins as a copy of it. What the pipelines are is
 
 from __future__ import annotations
 
+from fk_pipeline.environment.own_packages import require_own_packages
+
+require_own_packages()
+
 import multiprocessing
 import os
 import signal

@@ -18,8 +18,9 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
 from fk_pipeline.servers.spark import PORT
+from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import pipeline_files
+from fk_pipeline.spec.load import merged, pipeline_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +132,7 @@ def up(
 
     tool = [sys.executable, "-m"]
     if spark and not remote:
+        session_conf(merged(specs))  # what it lacks is fetched, or told, here: the server would tell it to its log
         command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
         remote = start(SPARK, command, _listens, f"sc://{HOST}:{ports.spark}")
     if remote:

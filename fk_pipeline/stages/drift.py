@@ -18,14 +18,13 @@ from fk_pipeline.identity import SIDE_OF, Side, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, text
 from fk_pipeline.stages.access import Counts
-from fk_pipeline.tables.fields import MOST_FIELDS
+from fk_pipeline.tables.fields import MOST_FIELDS, NOT_COMPARED
 from fk_pipeline.tables.ledger import Ledger
 
 DRIFT = "drift"
 """Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
 null where the fields of a row are not known. Null where there is nothing to say."""
 
-NOT_COMPARED = "rows not compared with the schema"
 NEW_FIELDS = "rows with new fields"
 LACKING = "rows without column "
 

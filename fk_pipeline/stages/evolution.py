@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fk_pipeline.identity import SIDE_OF, Side, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, parse_expression
-from fk_pipeline.stages.drift import NOT_COMPARED
+from fk_pipeline.tables.fields import NOT_COMPARED
 from fk_pipeline.tables.ledger import Ledger, StageState
 
 Stale = Mapping[str, tuple[str, str]]

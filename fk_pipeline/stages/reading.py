@@ -17,11 +17,12 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
-from fk_pipeline.stages.drift import DRIFT, NOT_COMPARED, Watch
+from fk_pipeline.stages.drift import DRIFT, Watch
 from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.fields import NOT_COMPARED
 from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.settings import SMALL_BYTES
 

@@ -10,6 +10,9 @@ from fk_pipeline.identity import Side
 MOST_FIELDS = 1000
 """Names that are kept of a side; a source with more has names that are values."""
 
+NOT_COMPARED = "rows not compared with the schema"
+"""The count of a changelog's run over records of which nobody knows the fields."""
+
 
 class FieldLog:
     """What the ledger knows of undeclared fields, and from which entry on a batch may have one."""

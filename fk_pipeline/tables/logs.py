@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from fk_pipeline.tables.skipping import Condition
@@ -179,6 +178,8 @@ def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
     protocol = table.protocol()
     if protocol.min_reader_version < 3 or "deletionVectors" not in (protocol.reader_features or ()):
         return {}
+    import pyarrow.compute as pc  # half as long to load as the rest of pyarrow, and most tables do without
+
     found = {}
     for batch in table.deletion_vectors():
         kept = pa.record_batch(batch)

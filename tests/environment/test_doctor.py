@@ -1,11 +1,12 @@
 """`fk-pipeline doctor`: every failed line names what was found and carries its fix."""
 
+import dataclasses
+import hashlib
 import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 import fk_pipeline
 from fk_pipeline.environment import doctor, jars
 from fk_pipeline.environment.doctor import Check, check_environment
+from fk_pipeline.environment.own_packages import NAMES
 
 ROOT = Path(fk_pipeline.__file__).parents[1]
 
@@ -64,7 +66,7 @@ def test_checking_imports_nothing_heavy():
 
 def test_an_old_python_is_found(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
-    assert_failed(doctor.check_python(), "3.10.12", "make setup PYTHON=")
+    assert_failed(doctor.check_python(), "3.10.12", "Install Python 3.11 or newer")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,35 @@ def test_a_cluster_still_needs_java_and_jars_for_the_driver_here(tmp_path, monke
     monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_MASTER", "spark://cluster.example:7077")
     assert not doctor.check_java().ok
-    assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar is missing", jars.FETCH_COMMAND)
+    assert "the first session fetches them" in doctor.check_jars().found
+
+
+def test_jars_that_the_first_session_will_fetch_are_no_fault_and_say_from_where_to_where(tmp_path, monkeypatch):
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("FK_MAVEN_BASE_URL", "https://me:secret@maven.example.com/repository/")
+    check = doctor.check_jars()
+    assert check.ok
+    told = f"the first session fetches them from https://maven.example.com/repository into {tmp_path / 'new'}"
+    assert told in check.found
+
+
+def test_missing_jars_that_no_session_could_write_are_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path / "new"))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert_failed(doctor.check_jars(), f"{tmp_path} cannot be written", "Set FK_JARS_DIR to a folder of yours")
+
+
+def test_the_jars_that_are_there_are_told_with_their_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
+    contents = [b"one", b"two"]
+    specs = tuple(
+        dataclasses.replace(jar, sha256=hashlib.sha256(content).hexdigest())
+        for jar, content in zip(jars.DELTA_JARS, contents, strict=True)
+    )
+    monkeypatch.setattr(jars, "DELTA_JARS", specs)
+    for jar, content in zip(specs, contents, strict=True):
+        (tmp_path / jar.file_name).write_bytes(content)
+    assert (doctor.check_jars().ok, doctor.check_jars().found) == (True, str(tmp_path))
 
 
 def test_a_damaged_jar_is_found(tmp_path, monkeypatch):
@@ -142,7 +172,7 @@ def test_a_package_that_is_not_installed_is_found(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert_failed(doctor.check_version("delta-spark"), "not installed", "make setup")
+    assert_failed(doctor.check_version("delta-spark"), "not installed", "pip install 'delta-spark==")
 
 
 def test_without_our_own_metadata_the_pins_are_unknown(monkeypatch):
@@ -153,7 +183,7 @@ def test_without_our_own_metadata_the_pins_are_unknown(monkeypatch):
     assert_failed(doctor.check_version("dagster"), "fk-pipeline itself is not installed", "make setup")
 
 
-@pytest.mark.parametrize("name", doctor.GENERIC_NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_our_own_packages_with_generic_names_are_recognised(name, tmp_path):
     check = doctor.check_own_package(name, tmp_path)
     assert check == Check(f"package {name}", ok=True, found=str(ROOT / name), wanted=str(ROOT / name))
@@ -161,15 +191,6 @@ def test_our_own_packages_with_generic_names_are_recognised(name, tmp_path):
 
 def test_the_checkout_itself_may_be_the_folder_dagster_starts_from():
     assert doctor.check_own_package("assets", ROOT).ok
-
-
-def test_a_foreign_assets_package_is_named(tmp_path, monkeypatch):
-    intruder = tmp_path / "site-packages" / "assets" / "__init__.py"
-    intruder.parent.mkdir(parents=True)
-    intruder.touch()
-    monkeypatch.delitem(sys.modules, "assets", raising=False)
-    monkeypatch.syspath_prepend(intruder.parents[1])
-    assert_failed(doctor.check_own_package("assets", tmp_path), str(intruder), f"Rename {intruder} or uninstall")
 
 
 @pytest.mark.parametrize("path", ["resources.py", "resources/__init__.py"])
@@ -184,16 +205,23 @@ def test_a_data_folder_of_the_same_name_beside_the_pipeline_file_does_no_harm(tm
     assert doctor.check_own_package("assets", tmp_path).ok
 
 
-def test_a_namespace_package_in_our_place_is_named(tmp_path, monkeypatch):
-    spec = ModuleSpec("expectations", None, is_package=True)
-    spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
-    assert_failed(doctor.check_own_package("expectations", tmp_path / "pipeline"), str(tmp_path), "Rename")
+def test_a_foreign_package_that_an_import_finds_is_named(tmp_path, monkeypatch):
+    intruder = tmp_path / "site-packages" / "assets" / "__init__.py"
+    intruder.parent.mkdir(parents=True)
+    intruder.touch()
+    monkeypatch.delitem(sys.modules, "assets", raising=False)
+    monkeypatch.syspath_prepend(intruder.parents[1])
+    assert_failed(doctor.check_own_package("assets", tmp_path), str(intruder), "Give fk-pipeline an environment of its")
 
 
-def test_a_package_of_ours_that_is_gone_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert_failed(doctor.check_own_package("assets", tmp_path), "not found", "make setup")
+def test_files_of_ours_that_another_package_has_overwritten_are_named(tmp_path, monkeypatch):
+    """As pip leaves them: the record of what was installed has another hash than the file."""
+    recorded = importlib.metadata.PackagePath("assets/jobs.py")
+    recorded.dist = SimpleNamespace(locate_file=lambda path: ROOT / path)
+    recorded.hash = importlib.metadata.FileHash("sha256=AAAA")
+    monkeypatch.setattr(importlib.metadata, "files", lambda _: [recorded])
+    assert_failed(doctor.check_own_package("assets", tmp_path), f"the first: {ROOT / 'assets/jobs.py'}", "anew")
+    assert doctor.check_own_package("resources", tmp_path).ok
 
 
 def test_an_unset_dagster_home_is_allowed_with_a_note():
