@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench lint format lock clean
+.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -74,6 +74,10 @@ lock: ## requirements.lock anew from pyproject.toml (needs uv and the network; U
 	@: $(or $(UV),$(error lock needs uv: see https://docs.astral.sh/uv))
 	"$(UV)" pip compile --quiet --universal --python-version 3.11 --extra dev --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links $(UPGRADE) --output-file requirements.lock pyproject.toml
+
+dist: $(STAMP) ## wheel and sdist in dist/, both from this tree; needs no network
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
 
 clean: ## caches and build products; .venv stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

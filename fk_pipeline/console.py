@@ -27,6 +27,9 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) != "\n"}
+"""Values are other people's: what would move a terminal's cursor or change its colours is shown as it is written."""
+
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -45,7 +48,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """A table for people; None is shown as NULL. On a terminal with lines, as wide as that; else one line per row."""
-    cells = [["NULL" if value is None else str(value) for value in row] for row in rows]
+    cells = [["NULL" if value is None else str(value).translate(_CONTROL) for value in row] for row in rows]
     if not out.is_terminal:
         print_lines(plain_table(columns, cells, title))
         return

@@ -128,5 +128,11 @@ def _print_impact(found: Impact) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    app.command(epilog="Example: fk-pipeline explain pipeline.yaml --key 1107")(explain)
-    app.command(epilog="Example: fk-pipeline impact pipeline.yaml --right-key N14228")(impact)
+    app.command(
+        epilog="Example: fk-pipeline explain pipeline.yaml --key 1107",
+        short_help="The story of one left key: why its row is as it is.",
+    )(explain)
+    app.command(
+        epilog="Example: fk-pipeline impact pipeline.yaml --right-key N14228",
+        short_help="How many rows a change of the right side would touch.",
+    )(impact)

@@ -118,7 +118,9 @@ def _run_as_json(result: Any) -> dict[str, Any]:
     }
 
 
-@app.command(epilog="Example: fk-pipeline plan pipeline.yaml")
+@app.command(
+    epilog="Example: fk-pipeline plan pipeline.yaml", short_help="What a run would do, and why; does nothing itself."
+)
 def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
     from fk_pipeline.cli.plan import as_json, print_plan
@@ -132,7 +134,10 @@ def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Deb
         print_plan(made)
 
 
-@app.command(epilog="Example: fk-pipeline verify pipeline.yaml --docs report --format json")
+@app.command(
+    epilog="Example: fk-pipeline verify pipeline.yaml --docs report --format json",
+    short_help="Proves the result row by row and checks every table.",
+)
 def verify(
     pipeline: PipelineFile,
     docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
@@ -206,7 +211,9 @@ def show(
         print_table(columns, rows)
 
 
-@app.command(epilog="Example: fk-pipeline status pipeline.yaml")
+@app.command(
+    epilog="Example: fk-pipeline status pipeline.yaml", short_help="Per batch and stage what is done, due or failed."
+)
 def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
     from fk_pipeline.cli.status import print_status, status_of
@@ -219,7 +226,11 @@ def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: D
         print_status(found)
 
 
-@app.command("remove-batch", epilog="Example: fk-pipeline remove-batch pipeline.yaml 7")
+@app.command(
+    "remove-batch",
+    epilog="Example: fk-pipeline remove-batch pipeline.yaml 7",
+    short_help="Withdraws a batch; the next run takes it out.",
+)
 def remove_batch(
     pipeline: PipelineFile,
     batch: Annotated[int, typer.Argument(metavar="N", min=0, max=MAX_BATCH, help="the batch")],
@@ -241,7 +252,10 @@ def remove_batch(
         print_due(due)
 
 
-@app.command(epilog="Example: fk-pipeline rebuild pipeline.yaml --from landing")
+@app.command(
+    epilog="Example: fk-pipeline rebuild pipeline.yaml --from landing",
+    short_help="Makes state and result anew, swaps them in at once.",
+)
 def rebuild(
     pipeline: PipelineFile,
     source: Annotated[
@@ -269,7 +283,7 @@ def rebuild(
         print_table(["stage", "table", "rows", "seconds of the stage"], tables)
 
 
-@app.command(epilog="Example: fk-pipeline compact pipeline.yaml")
+@app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Packs small files and removes old ones.")
 def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Packs small files into larger ones and removes those that no version within the retention needs."""
     from fk_pipeline.pipeline import load
@@ -285,7 +299,7 @@ def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: 
         print_table(["table", "files", "after", "bytes", "after", "on disk", "after"], sizes)
 
 
-@app.command(epilog="Example: fk-pipeline doctor")
+@app.command(epilog="Example: fk-pipeline doctor", short_help="Checks this machine; every failed line carries its fix.")
 def doctor(
     pipeline: Annotated[
         Path | None,
@@ -327,7 +341,9 @@ class RuleSet(StrEnum):
     ENGINE = "engine"
 
 
-@app.command(epilog="Example: fk-pipeline trace case.json --engine spark")
+@app.command(
+    epilog="Example: fk-pipeline trace case.json --engine spark", short_help="Runs recorded cases event by event."
+)
 def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
     engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
@@ -349,7 +365,7 @@ def trace(
             print_workflow(case, computed)
 
 
-@app.command(epilog="Example: fk-pipeline demo my-demo")
+@app.command(epilog="Example: fk-pipeline demo my-demo", short_help="Real flights joined to real planes, end to end.")
 def demo(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="a folder of yours")] = Path("fk-pipeline-demo"),
     format_: Format = OutputFormat.TEXT,

@@ -112,4 +112,7 @@ def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command(epilog="Example: fk-pipeline quarantine pipeline.yaml --export bad.jsonl")(quarantine)
+    app.command(
+        epilog="Example: fk-pipeline quarantine pipeline.yaml --export bad.jsonl",
+        short_help="Lists, exports and replays bad records.",
+    )(quarantine)

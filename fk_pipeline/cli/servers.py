@@ -88,6 +88,10 @@ def recover(
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
-    app.command(epilog="Example: fk-pipeline up pipelines/ --port 3000")(up)
-    app.command(epilog="Example: fk-pipeline down")(down)
-    app.command(epilog="Example: fk-pipeline recover")(recover)
+    app.command(
+        epilog="Example: fk-pipeline up pipelines/ --port 3000", short_help="Starts Dagster's servers and a warm Spark."
+    )(up)
+    app.command(epilog="Example: fk-pipeline down", short_help="Ends what 'up' has started.")(down)
+    app.command(
+        epilog="Example: fk-pipeline recover", short_help="Fails runs that died with the machine: they are retried."
+    )(recover)
