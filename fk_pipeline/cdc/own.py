@@ -30,6 +30,7 @@ def own_format(name: str) -> Any:
     lacking = [part for part in NEEDED if not hasattr(made, part)]
     if lacking:
         raise PipelineFileError(
-            f"format {name!r} has no {', '.join(lacking)}", fix="see docs/reference/formats.md for what a format has"
+            f"format {name!r} has no {', '.join(lacking)}",
+            fix="let it inherit from fk_pipeline.cdc.rows.Rows, or have all that fk_pipeline.cdc.records.Format says",
         )
     return made
