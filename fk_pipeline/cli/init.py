@@ -73,4 +73,4 @@ def add_to(app: typer.Typer) -> None:
     example = (
         "Example: fk-pipeline init shop --from-sample orders/00000001.jsonl --from-sample customers/00000001.jsonl"
     )
-    app.command(epilog=example)(init)
+    app.command(epilog=example, short_help="A new pipeline folder, from samples of your own data.")(init)
