@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.landing import LandingZone, is_of_format, look
+from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
@@ -188,6 +189,8 @@ class Rebuild:
                 f"format {format_} there",
             )
         gone = [f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed]
+        versions = [f for f in listed if self.spec.side(f.side).format == "delta"]
+        gone += [f for f in versions if not are_kept(self.spec.location(f.path))]
         if gone:
             raise StateError(
                 f"{len(gone)} landing file(s) are gone, the first: {gone[0].path}",

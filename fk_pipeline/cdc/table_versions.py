@@ -96,7 +96,8 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
     name, now = str(table.metadata().id), table.version()
     ends = {path: versions_of(path)[2] for path in known if names_versions(path)}
     last = max((end for path, end in ends.items() if path not in withdrawn), default=None)
-    if any(known[path] != name for path in ends) or (last is not None and last > now):
+    newest = max(ends, key=lambda path: ends[path], default=None)
+    if newest is not None and not _goes_on(table, ends[newest], known[newest]):
         raise LandingError(
             f"it is another table than before, or one that was restored: now {name} at version {now}",
             where=location,
@@ -105,11 +106,21 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
         )
     if last == now or f"{location}@..{now}" in ends:
         return None
-    follows = last is not None and last == max(ends.values())
+    follows = newest is not None and last == ends[newest] and known[newest] == name
     if last is not None and follows and _feeds(table) and _feeds_at(location, last + 1):
         return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
     return f"{location}@..{now}", size, name
+
+
+def _goes_on(table: DeltaTable, version: int, name: str) -> bool:
+    """The log of a table is still the one that a version with an id was in: `CREATE OR REPLACE` gives it another id."""
+    if str(table.metadata().id) == name:
+        return version <= table.version()
+    try:
+        return version < table.version() and str(DeltaTable(table.table_uri, version=version).metadata().id) == name
+    except DeltaError:
+        return False
 
 
 def _written(table: DeltaTable, commits: int) -> int:

@@ -13,6 +13,7 @@ from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, OTHER_TABLE, SNAPSHOT, 
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
+from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
@@ -92,6 +93,9 @@ class ChangelogWork(StageTables):
             forget(self._readable)
         try:
             self._bring(files, side, counts)
+        except Exception as error:
+            self._refuse_gone_versions(files, side, error)
+            raise
         finally:
             if self.careful:
                 forget(self._readable)
@@ -308,6 +312,24 @@ class ChangelogWork(StageTables):
                 counts[batch] = dict(state.counts)
                 what = f"versions {path} are not kept any more" if delta else f"{path} is gone"
                 self.notes.append(f"batch {batch}: {what}; the stored partition was kept")
+
+    def _refuse_gone_versions(self, files: Mapping[int, Sequence[LandedFile]], side: Side, error: Exception) -> None:
+        """Says of an error that it comes from versions of a table that are not there any more, if it does."""
+        if self.spec.side(side).format != "delta" or not is_from_spark(error):
+            return
+        gone = [f for group in files.values() for f in group if not are_kept(self.spec.location(f.path))]
+        if not gone:
+            return
+        batch = gone[0].batch
+        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+        besides = [f.path for f in self.ledger.files_of(batch, other) if self.spec.side(other).format != "delta"]
+        again = f". Land {', '.join(besides)} under another name: it is withdrawn with the batch" if besides else ""
+        raise LandingError(
+            f"versions {gone[0].path} are not kept any more, and were not read before",
+            where=f"pipeline {self.spec.name}, batch {batch}",
+            why="which changes they were is not known; the batches stay due, and nothing was changed",
+            fix=f"fk-pipeline remove-batch {self.spec.file} {batch}; the next run takes the whole table{again}",
+        ) from error
 
     def _note_other_tables(self, counts: Counts, side: Side) -> None:
         """A name of a table that no line has is more likely a slip than meant."""

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fk_pipeline.errors import LandingError, PipelineFileError, StageError
+from fk_pipeline.errors import LandingError, PipelineFileError, StateError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 
@@ -241,10 +241,58 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     its.pipeline.discover()
     for file in (its.folder / "left").glob("*.parquet"):
         file.unlink()
-    with pytest.raises(StageError):
+    its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n')
+    its.pipeline.discover()
+    with pytest.raises(LandingError) as refused:
         its.pipeline.run()
+    told = str(refused.value)
+    assert "pipeline made, batch 0: versions left@..1 are not kept any more, and were not read before" in told
+    assert f"Fix: fk-pipeline remove-batch {its.pipeline.spec.file} 0; the next run takes the whole table" in told
+    assert told.endswith("Land right/0.jsonl under another name: it is withdrawn with the batch")
     assert its.pipeline.ledger().due("left_changelog") == [0]
     its.pipeline.remove_batch(0)
     commit(its, "DELETE FROM LEFT", "INSERT INTO LEFT VALUES (2, 'a', 'y')")
+    its.land("right", "1.jsonl", '{"k": "a", "name": "A"}\n')
     its.run()
+    assert its.result() == ["2 y A"]
+
+
+@pytest.mark.slow
+def test_a_delta_table_that_was_replaced_in_place_is_taken_whole(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: rows")
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    commit(
+        its,
+        f"CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta {feed}",
+        "INSERT INTO LEFT VALUES (1, 'a', 'x')",
+    )
+    its.run()
+    replaced = "SELECT 2 AS id, 'a' AS fk, 'y' AS v, 7 AS w"
+    commit(its, f"CREATE OR REPLACE TABLE LEFT USING delta {feed} AS {replaced}")
+    counts = its.run()
+    assert counts["left_changelog"][1] == {
+        "read": 1,
+        "events": 1,
+        "rows": 2,
+        "truncates": 1,
+        "snapshots": 1,
+        "rows with new fields": 1,
+    }
     assert its.result() == ["2 y None"]
+    commit(its, "UPDATE LEFT SET v = 'z'")
+    counts = its.run()
+    assert "truncates" not in counts["left_changelog"][2]
+    assert its.result() == ["2 z None"]
+
+
+@pytest.mark.slow
+def test_a_rebuild_from_versions_that_are_gone_is_refused(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: rows")
+    commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
+    its.run()
+    for file in (its.folder / "left").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(StateError, match=r"1 landing file\(s\) are gone, the first: left@\.\.1"):
+        its.pipeline.rebuild("landing")
+    its.pipeline.rebuild()
+    assert its.result() == ["1 x None"]
