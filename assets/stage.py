@@ -3,7 +3,16 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from datetime import timedelta
 
-from dagster import AssetExecutionContext, AssetsDefinition, BackfillPolicy, Config, FreshnessPolicy, asset
+from dagster import (
+    AllPartitionMapping,
+    AssetDep,
+    AssetExecutionContext,
+    AssetsDefinition,
+    BackfillPolicy,
+    Config,
+    FreshnessPolicy,
+    asset,
+)
 from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
@@ -14,7 +23,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.schemas import Table
 from resources import FkSparkResource, LandingZoneResource
-from resources.names import asset_key, pool_of
+from resources.names import asset_key, pool_of, result_read_by
 
 
 class StageConfig(Config):
@@ -42,7 +51,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
 
     @asset(
         key=asset_key(spec, stage),
-        deps=[asset_key(spec, upstream) for upstream in UPSTREAM[stage]],
+        deps=_deps(spec, stage),
         partitions_def=batch_partitions(spec),
         backfill_policy=BackfillPolicy.single_run(),
         group_name=spec.name,
@@ -70,6 +79,16 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
                 context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)
 
     return materialise
+
+
+def _deps(spec: PipelineSpec, stage: Stage) -> list[AssetDep]:
+    """The stages upstream; and the result of another pipeline where it is a side of this one.
+
+    What a look finds of that table is any versions of it, and a batch here: its partitions are not those there.
+    """
+    deps = [AssetDep(asset_key(spec, upstream)) for upstream in UPSTREAM[stage]]
+    result = result_read_by(spec, stage)
+    return deps if result is None else [*deps, AssetDep(result, partition_mapping=AllPartitionMapping())]
 
 
 def _freshness(spec: PipelineSpec) -> FreshnessPolicy | None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 from dagster import AssetKey
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import SIDE_OF, Stage
 from fk_pipeline.spec import PipelineSpec
+
+_RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/{Stage.RESOLVED_JOIN}/?")
 
 
 def asset_key(spec: PipelineSpec, stage: Stage) -> AssetKey:
     """The key of a stage's asset: pipeline, stage."""
     return AssetKey([spec.name, stage.value])
+
+
+def result_read_by(spec: PipelineSpec, stage: Stage) -> AssetKey | None:
+    """The asset of another pipeline whose result a stage reads as a Delta table: `<warehouse>/<name>/resolved_join`."""
+    side = spec.side(SIDE_OF[stage]) if stage in SIDE_OF else None
+    found = _RESULT.fullmatch(side.path) if side is not None and side.format == "delta" else None
+    if found is None or found[1] == spec.name:
+        return None
+    return AssetKey([found[1], Stage.RESOLVED_JOIN.value])
 
 
 def partitions_name(spec: PipelineSpec) -> str:
