@@ -15,8 +15,9 @@ _LAZY = {
     "changes": "fk_pipeline.pipeline",
     "definitions": "fk_pipeline.definitions",
     "FkJoinComponent": "fk_pipeline.component",
+    "StageFunctions": "fk_pipeline.functions",
 }
-__all__ = ["FkJoinComponent", "Pipeline", "__version__", "changes", "definitions", "load"]
+__all__ = ["FkJoinComponent", "Pipeline", "StageFunctions", "__version__", "changes", "definitions", "load"]
 
 
 def __getattr__(name: str) -> Any:

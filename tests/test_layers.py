@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.export": 5,
     "fk_pipeline.explain": 6,
     "fk_pipeline.feed": 6,
+    "fk_pipeline.functions": 6,
     "fk_pipeline.impact": 6,
     "fk_pipeline.upkeep": 6,
     "fk_pipeline.session": 5,

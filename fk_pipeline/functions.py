@@ -1,0 +1,187 @@
+"""The five stages as functions on DataFrames, for storage and orchestration of your own.
+
+`Pipeline` reads landing files, commits Delta tables and keeps a ledger around the same functions. Here all that is the
+caller's: DataFrames go in, DataFrames come out, and nothing is read or written. `docs/reference/python.md` says what
+the caller has to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
+from fk_pipeline.errors import UsageError
+from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.session import SEMANTICS
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages import resolved_join as resolver
+from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
+from fk_pipeline.stages.layout import layout_of
+from fk_pipeline.stages.responses import responses
+from fk_pipeline.stages.right_table import right_table
+from fk_pipeline.stages.subscription_store import subscription_store
+from fk_pipeline.stages.versions import LATE, OUTCOME
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.warehouse import empty
+
+
+class StageFunctions:
+    """The stages of one join. `path`, `warehouse` and `settings` of its pipeline file do not count here.
+
+    Args:
+        spec: the pipeline: `fk_pipeline.load(file).spec`.
+        session: a Spark session, which is set to UTC and ANSI mode; it needs no Delta.
+
+    Raises:
+        UsageError: a side has a format whose order is not that of arrival.
+        PipelineFileError: Spark refuses an expression.
+    """
+
+    def __init__(self, spec: PipelineSpec, session: SparkSession) -> None:
+        for side in Side:
+            if format_of(spec.side(side)).sequence_type != ARRIVAL_TYPE:
+                raise UsageError(
+                    f"{side}.format is {spec.side(side).format}: its order is in the files, and there are none here",
+                    where=str(spec.file),
+                    fix=f"{side}.format: rows, with sequence_by where the order of arrival is not the right one",
+                )
+        for name, value in SEMANTICS.items():
+            session.conf.set(name, value)
+        self.spec, self.session = spec, session
+        self._layout = layout_of(session, spec)
+
+    def empty(self, table: str) -> DataFrame:
+        """A table of `docs/reference/tables.md` without rows: what a stage starts with."""
+        known = self._layout.table(table)
+        if known is None:
+            raise UsageError(f"there is no table {table!r}")
+        return empty(self.session, known.columns)
+
+    def changelog(
+        self, side: Side | str, rows: DataFrame, batch: int, *, deleted: str = "FALSE", generation: int = 0
+    ) -> DataFrame:
+        """The rows of a batch in the changelog of a side.
+
+        Args:
+            side: `left` or `right`.
+            rows: the declared columns, by name; others are left out. One row per key, or `sequence_by` says which of
+                several counts. A key that is null, or an expression of the pipeline file that fails on a row, fails the
+                query.
+            batch: its number.
+            deleted: SQL condition over `rows`: the row is gone, and only its key counts.
+            generation: how often the batch was replaced by other rows before.
+        """
+        side = Side(side)
+        declared, keys = self.spec.side(side), {c.name for c in self.spec.side(side).key_columns}
+        values = {c.name: f"CAST({c.quoted} AS {c.type})" for c in declared.columns}
+        for name in keys:
+            values[name] = f"COALESCE({values[name]}, RAISE_ERROR('a {side} row has no {name}, which is its key'))"
+        row = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
+        records = rows.selectExpr(
+            f"{int(batch)} AS batch", f"COALESCE({deleted}, FALSE) AS deleted", f"STRUCT({row}) AS row"
+        ).selectExpr(
+            *["batch", "deleted", "row", "'' AS file", "0 AS file_number", "0L AS block"],
+            "MONOTONICALLY_INCREASING_ID() AS position",
+            f"'{EVENT}' AS kind",
+            "CAST(NULL AS STRING) AS reason",
+            "CAST(NULL AS STRING) AS value",
+            "IF(deleted, 'd', 'u') AS op",
+            f"{ARRIVAL} AS sequence",
+        )
+        known = evaluate(records, self.spec, side)
+        known = known.withColumn("kind", F.expr(f"IF(kind = '{BAD}', RAISE_ERROR('a {side} row: ' || reason), kind)"))
+        log = changelog(mark_last(known, self.spec, side), self.spec, side, {int(batch): generation})
+        return log.select(*map(quote, self._layout.changelog(side).names))
+
+    def right_table(
+        self,
+        right_changelog: DataFrame,
+        state: DataFrame,
+        batches: int | BatchRange,
+        generations: Mapping[int, int] | None = None,
+    ) -> DataFrame:
+        """The rows of the right table that the batches change; `put` them in place.
+
+        Args:
+            right_changelog: every batch of it.
+            state: the right table.
+            batches: one or a range.
+            generations: per batch that was ever replaced, its generation.
+        """
+        rows = right_table(right_changelog, state, self.spec, _range(batches), generations or {})
+        return self._changed(rows, self._layout.right_table)
+
+    def subscription_store(
+        self,
+        left_changelog: DataFrame,
+        state: DataFrame,
+        batches: int | BatchRange,
+        generations: Mapping[int, int] | None = None,
+    ) -> DataFrame:
+        """The rows of the subscription store that the batches change; `put` them in place.
+
+        Args:
+            left_changelog: every batch of it.
+            state: the subscription store.
+            batches: one or a range.
+            generations: per batch that was ever replaced, its generation.
+        """
+        rows = subscription_store(left_changelog, state, self.spec, _range(batches), generations or {})
+        return self._changed(rows, self._layout.subscription_store)
+
+    def responses(self, subscription_store: DataFrame, right_table: DataFrame, batches: int | BatchRange) -> DataFrame:
+        """The answers that are due to the batches, all of them: they replace those of an earlier run."""
+        rows = responses(subscription_store, right_table, self.spec, _range(batches))
+        return rows.select(*map(quote, self._layout.responses.names))
+
+    def verdicts(
+        self,
+        responses: DataFrame,
+        subscription_store: DataFrame,
+        right_table: DataFrame,
+        left_changelog: DataFrame,
+        result: DataFrame,
+    ) -> DataFrame:
+        """What becomes of each answer: the rows of `verdicts`, and `left` and `right`, the rows that it is about."""
+        return resolver.decide(
+            responses, subscription_store, right_table, left_changelog, result, self.spec, carry=True
+        )
+
+    def resolved_join(self, verdicts: DataFrame) -> DataFrame:
+        """The rows of the result that verdicts change; `put` them in place.
+
+        Args:
+            verdicts: what the method of this name returns.
+
+        Returns:
+            The columns of `resolved_join`, and `_fk_deleted`: the row leaves the result.
+        """
+        return resolver.changes(resolver.writing(verdicts, self.spec), self.spec)
+
+    def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
+        """A table with changed rows in place of those with their keys: what a MERGE would make of it.
+
+        Args:
+            table: `right_table`, `subscription_store` or `resolved_join`.
+            stored: its rows.
+            changed: what the method of this name returns.
+        """
+        known = self._layout.table(table)
+        if known is None or not known.keys:
+            raise UsageError(f"rows are not put in place in {table!r}", fix="add a batch to a log, or replace it there")
+        rows = changed.where(f"NOT {s.DELETED}") if s.DELETED in changed.columns else changed
+        names = [*map(quote, known.names)]
+        stays = stored.join(changed.select(*map(quote, known.keys)), list(known.keys), "left_anti")
+        return stays.select(*names).unionByName(rows.select(*names))
+
+    def _changed(self, rows: DataFrame, table: Table) -> DataFrame:
+        return rows.where(F.col(OUTCOME) != LATE).select(*map(quote, table.names))
+
+
+def _range(batches: int | BatchRange) -> BatchRange:
+    return batches if isinstance(batches, BatchRange) else BatchRange.of(batches)
