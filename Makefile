@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench lint format lock dist clean
+.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -23,7 +23,7 @@ PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## the environment in .venv, Delta JARs included; nothing after it needs the network
 	@$(BIN)/python -m fk_pipeline.environment.jars $(if $(JARS_FROM),--from-dir "$(JARS_FROM)")
@@ -57,6 +57,9 @@ fuzz-formats: $(STAMP) ## mutated lines and files of every format, for about ten
 
 bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
 	$(BIN)/python benchmarks $(BENCH)
+
+docs-reference: $(STAMP) ## the tables of docs/reference that the code says itself, written anew
+	$(BIN)/python docs/generate.py
 
 test-all: $(STAMP) ## every test
 	$(BIN)/pytest

@@ -39,6 +39,28 @@ PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
 }
 """Per stage the counts that every batch has, so that each is a line without gaps; and the counts each is the sum of."""
 
+OF_BATCH = {
+    "files": "landing files of the batch that the stage read; only of stages that read any",
+    "seconds": "of the whole run, all its batches together",
+    "batches in this run": "the range",
+    "run id": "as in the ledger and in the Delta history",
+    "path": "of the main table of the stage",
+    "Delta version of TABLE": "of every table that the run wrote",
+    "strategy": "`incremental` or `full`, and why",
+    "note": "what somebody should know; only if there is something",
+    "dagster/column_lineage": "for each column the columns of other stages that its values come from",
+}
+"""What a materialisation carries besides its counts. `docs/reference/dagster.md` shows it."""
+
+OF_DEFINITION = {
+    "dagster/column_schema": "the columns of the main table: type, meaning, and the tag `sensitive`",
+    "dagster/table_name": "`<pipeline>.<table>`",
+    "path": "of the main table",
+    "pipeline file": "its path",
+    "dagster/column_lineage": "as above",
+}
+"""What the definition of an asset carries."""
+
 
 def of_definition(spec: PipelineSpec, stage: Stage, table: Table) -> dict[str, Any]:
     """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
@@ -85,7 +107,7 @@ def _column(spec: PipelineSpec, stage: Stage, table: Table, name: str, kind: str
     outputs = spec.outputs if stage is Stage.RESOLVED_JOIN else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
     tags = {"sensitive": ""} if name in table.sensitive else {}
-    return TableColumn(name, kind, description=s.meaning(name) or selected or "as in the source", tags=tags)
+    return TableColumn(name, kind, description=s.meaning(name, table.name) or selected or "as in the source", tags=tags)
 
 
 def _lineage(spec: PipelineSpec, stage: Stage) -> dict[str, Any]:

@@ -6,6 +6,7 @@ over a range of batches. In a run over batches they look at what these touched; 
 
 # No `from __future__ import annotations`: Dagster compares the annotation of a check's `context` with the class itself.
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dagster import (
@@ -14,7 +15,6 @@ from dagster import (
     AssetChecksDefinition,
     AssetCheckSeverity,
     AssetCheckSpec,
-    AssetKey,
     MetadataValue,
     TableColumn,
     TableRecord,
@@ -31,6 +31,19 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, partitions_name, pool_of
+
+METADATA = {
+    "rows": "rows of the stage's main table that were looked at",
+    "violations": "rows that break the expectation",
+    "share": "in place of `violations`: the share that a warning about a share is of",
+    "pending": "rows that break it and that work still due may change; they are not counted above",
+    "depth": "`batch` or `full`",
+    "batches": "the range that was looked at, or `all`",
+    "seconds": "of the check of the whole stage",
+    "sample": "only of a failed one: up to 20 rows with `key`, `found`, `expected` and `batch`",
+    "data docs": "only with `settings.data_docs`, of full checks: the first page",
+}
+"""What the result of a check carries. `docs/reference/dagster.md` shows it."""
 
 _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity.WARN}
 
@@ -75,7 +88,14 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
         checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run.run_id)
         for one in checked.results:
             if one.outcome.problem is None:
-                yield _result(key, one, checked, validator)
+                yield AssetCheckResult(
+                    passed=one.outcome.passed,
+                    asset_key=key,
+                    check_name=one.name,
+                    severity=_SEVERITY[one.severity],
+                    description=_sentence(one),
+                    metadata=metadata_of(one, checked, validator.index),
+                )
         if checked.not_run:
             raise not_run(checked.not_run, f"pipeline {spec.name}, stage {stage}")
 
@@ -100,8 +120,8 @@ def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> Batch
     return BatchRange(BatchId.from_key(min(keys)), BatchId.from_key(max(keys)))
 
 
-def _result(key: AssetKey, one: CheckResult, checked: Checked, validator: Validator) -> AssetCheckResult:
-    """The result of one expectation; `seconds` is what all of the stage took together."""
+def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None) -> dict[str, Any]:
+    """What is told of one expectation in a check of its stage, by the names of `METADATA`."""
     metadata: dict[str, Any] = {
         "rows": MetadataValue.int(checked.rows),
         "pending": MetadataValue.int(one.finding.pending),
@@ -115,16 +135,9 @@ def _result(key: AssetKey, one: CheckResult, checked: Checked, validator: Valida
         metadata["violations"] = MetadataValue.int(int(one.finding.value))
     if one.finding.sample and one.failed:
         metadata["sample"] = _sample_table(one.finding.sample)
-    if validator.index is not None:
-        metadata["data docs"] = MetadataValue.path(str(validator.index))
-    return AssetCheckResult(
-        passed=one.outcome.passed,
-        asset_key=key,
-        check_name=one.name,
-        severity=_SEVERITY[one.severity],
-        description=_sentence(one),
-        metadata=metadata,
-    )
+    if data_docs is not None:
+        metadata["data docs"] = MetadataValue.path(str(data_docs))
+    return metadata
 
 
 def _sample_table(rows: Sequence[Mapping[str, Any]]) -> MetadataValue:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fk_pipeline.environment.jars import JarsMissing, bring
+from fk_pipeline.environment.jars import bring
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
 
@@ -59,10 +59,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     conf |= settings.spark
     brings_jars = any(k in conf for k in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
     if not brings_jars:
-        try:
-            jars = [str(jar) for jar in bring()]
-        except JarsMissing as error:  # users know the type that their errors page lists
-            raise EnvironmentNotFit(error.what, why=error.why, fix=error.fix) from None
+        jars = [str(jar) for jar in bring()]
         if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:

@@ -21,7 +21,7 @@ HASH_SHOWN = 8
 
 def explain(
     pipeline: PipelineFile,
-    key: Annotated[str, typer.Option(help="of the left row: 17, or a=1,b=2 where it has several columns")],
+    key: Annotated[str, typer.Option(metavar="K", help="of the left row: 17, or a=1,b=2 where it has several columns")],
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -95,11 +95,13 @@ def _values(row: dict[str, Any]) -> str:
 
 def impact(
     pipeline: PipelineFile,
-    right_key: Annotated[str | None, typer.Option(help="of a right row: N14228, or a=1,b=2")] = None,
+    right_key: Annotated[str | None, typer.Option(metavar="K", help="of a right row: N14228, or a=1,b=2")] = None,
     changes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="a file as it would land on the right side")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="list at most so many right keys, those with most rows first")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="list at most so many right keys, those with most rows first")
+    ] = 20,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:

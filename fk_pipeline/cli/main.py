@@ -64,11 +64,15 @@ def run(
     pipeline: PipelineFile,
     batches: Annotated[
         str | None,
-        typer.Option(help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"),
+        typer.Option(
+            metavar="BATCHES", help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"
+        ),
     ] = None,
     stages: Annotated[
         str | None,
-        typer.Option(help="only these, comma-separated; default: all five", autocompletion=completion.stages),
+        typer.Option(
+            metavar="STAGES", help="only these, comma-separated; default: all five", autocompletion=completion.stages
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
@@ -142,7 +146,10 @@ def verify(
     pipeline: PipelineFile,
     docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="of the left keys, chosen by a hash: only these are joined anew")
+        float,
+        typer.Option(
+            min=0, max=1, metavar="SHARE", help="of the left keys, chosen by a hash: only these are joined anew"
+        ),
     ] = 1.0,
     checks: Annotated[bool, typer.Option(help="also check every table with Great Expectations")] = True,
     format_: Format = OutputFormat.TEXT,
@@ -171,7 +178,7 @@ def verify(
 @app.command(epilog="Example: fk-pipeline export pipeline.yaml --to joined.csv")
 def export(
     pipeline: PipelineFile,
-    to: Annotated[Path, typer.Option("--to", help="a file that ends in .csv, .jsonl or .parquet")],
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl or .parquet")],
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -191,12 +198,14 @@ def show(
     table: Annotated[
         str,
         typer.Argument(
-            help="resolved_join, verdicts, quarantine, runs ..., or changes", autocompletion=completion.tables
+            metavar="TABLE",
+            help="resolved_join, verdicts, quarantine, runs ..., or changes",
+            autocompletion=completion.tables,
         ),
     ],
-    batch: Annotated[int | None, typer.Option(help="only rows of this batch")] = None,
-    where: Annotated[str | None, typer.Option(help="a SQL condition")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="at most this many rows")] = 20,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="only rows of this batch")] = None,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows for which it is true")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most this many rows")] = 20,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -259,11 +268,15 @@ def remove_batch(
 def rebuild(
     pipeline: PipelineFile,
     source: Annotated[
-        str, typer.Option("--from", help="what to read: changelog or landing", autocompletion=completion.sources)
+        str,
+        typer.Option(
+            "--from", metavar="SOURCE", help="what to read: changelog or landing", autocompletion=completion.sources
+        ),
     ] = "changelog",
     stages: Annotated[
         str | None,
         typer.Option(
+            metavar="STAGES",
             help="only these and all after them; default: state and result, or what is needed",
             autocompletion=completion.stages,
         ),

@@ -24,9 +24,13 @@ def quarantine(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="with --replay: an exported file with raw corrected")
     ] = None,
-    batch: Annotated[str | None, typer.Option(help="only of these batches, for example 7 or 3,9..12")] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="BATCHES", help="only of these batches, for example 7 or 3,9..12")
+    ] = None,
     side: Annotated[Origin | None, typer.Option(help="only of this side; join: pairs that select fails on")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="list at most so many records, and so many reasons")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="list at most so many records, and so many reasons")
+    ] = 20,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write all records to a file that ends in .csv or .jsonl")
     ] = None,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fk_pipeline.environment import jars
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
+from fk_pipeline.errors import EnvironmentNotFit
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
@@ -104,7 +105,7 @@ def check_jars() -> Check:
         return Check("Delta JARs", ok=True, found=str(folder), wanted=wanted)
     try:
         jars.jar_paths()
-    except jars.JarsMissing:
+    except EnvironmentNotFit:
         existing = _nearest_existing(folder)
         if existing.is_dir() and _can_write(existing):
             found = f"not there yet: the first session fetches them from {jars.base_address()} into {folder}"

@@ -76,10 +76,6 @@ WAYS = (
 )
 
 
-class JarsMissing(EnvironmentNotFit):
-    """A JAR is not there, could not be brought, or is not the right one."""
-
-
 def jar_folder() -> Path:
     """The folder of the JARs: FK_JARS_DIR, else a folder of this Python environment."""
     override = os.environ.get("FK_JARS_DIR")
@@ -101,12 +97,12 @@ def jar_paths() -> tuple[Path, ...]:
     The content is not read: a JAR enters the folder by `fetch`, which checks it. `wrong_jars` checks it again.
 
     Raises:
-        JarsMissing: one is not there.
+        EnvironmentNotFit: one is not there.
     """
     paths = tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise JarsMissing(
+        raise EnvironmentNotFit(
             f"{' and '.join(missing)} not found in {jar_folder()}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
         )
     return paths
@@ -125,9 +121,9 @@ def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
         told: hears what is fetched, before it is; by default it goes to stderr.
 
     Raises:
-        JarsMissing: they could not be fetched, or not be written.
+        EnvironmentNotFit: they could not be fetched, or not be written.
     """
-    with suppress(JarsMissing):
+    with suppress(EnvironmentNotFit):
         return jar_paths()
     fetch(told=told)
     return jar_paths()
@@ -147,10 +143,12 @@ def wrong_jars(folder: Path | None = None) -> list[str]:
 
 
 def verify(folder: Path | None = None) -> None:
-    """Raises `JarsMissing` unless every JAR is there with its SHA-256."""
+    """Raises `EnvironmentNotFit` unless every JAR is there with its SHA-256."""
     wrong = wrong_jars(folder)
     if wrong:
-        raise JarsMissing(f"in {folder or jar_folder()} {' and '.join(wrong)}", why=NEEDED, fix=f"run {FETCH_COMMAND}")
+        raise EnvironmentNotFit(
+            f"in {folder or jar_folder()} {' and '.join(wrong)}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
+        )
 
 
 def fetch(
@@ -165,7 +163,7 @@ def fetch(
     temporary name and then renamed into place, so that a half-written or wrong one is never used.
 
     Raises:
-        JarsMissing: one could not be had, or not be written.
+        EnvironmentNotFit: one could not be had, or not be written.
     """
     target = target or jar_folder()
     return [
@@ -180,7 +178,7 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
         target.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{jar.file_name}.", dir=target)
     except OSError as error:
-        raise JarsMissing(
+        raise EnvironmentNotFit(
             f"{target} cannot be written ({error.strerror}), and {jar.file_name} is not there",
             why=NEEDED,
             fix="set FK_JARS_DIR to a folder of yours, and the next session fetches them into it; or let somebody who "
@@ -192,7 +190,7 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
             origin = _download(jar, base_url, target, out, told) if from_dir is None else _copy(jar, from_dir, out)
         found = _sha256(temporary)
         if found != jar.sha256:
-            raise JarsMissing(
+            raise EnvironmentNotFit(
                 f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...)",
                 why=f"it was not used. {NEEDED}",
                 fix="look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir",
@@ -210,7 +208,7 @@ def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:
             with path.open("rb") as source:
                 shutil.copyfileobj(source, out)
             return str(path)
-    raise JarsMissing(
+    raise EnvironmentNotFit(
         f"{folder} has no {jar.file_name}", why=NEEDED, fix=f"put {jar.coordinates} of any Maven repository there"
     )
 
@@ -224,7 +222,7 @@ def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Calla
     except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors; a malformed URL is a ValueError
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it holds the connection
-        raise JarsMissing(
+        raise EnvironmentNotFit(
             f"{address} could not be loaded: {_reason(error)}", why=NEEDED, fix=_way_out(error)
         ) from error
     return address
@@ -236,7 +234,7 @@ def _request(url: str) -> tuple[urllib.request.Request, str]:
     try:
         request = urllib.request.Request(address)
     except ValueError as error:
-        raise JarsMissing(
+        raise EnvironmentNotFit(
             f"{address!r} is no URL", fix="give FK_MAVEN_BASE_URL or --base-url as https://host/path or file:///folder"
         ) from error
     if login:  # not sent on to the host of a redirect
@@ -282,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             for path in fetch(options.base_url, options.from_dir, told=_tell):
                 print(f"fetched {path}")
-    except JarsMissing as error:
+    except EnvironmentNotFit as error:
         print(error, file=sys.stderr)
         return 3
     print(f"Delta JARs are in {jar_folder()}")

@@ -71,6 +71,8 @@ def _problem(message: str, *path: str | int) -> PydanticCustomError:
 
 
 class _Frozen(BaseModel):
+    """A part of the file; what stands below a field is its description in the reference (`docs/generate.py`)."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -78,7 +80,9 @@ class CsvSpec(_Frozen):
     """How CSV files are written; without a header the columns are those of the schema, in its order."""
 
     delimiter: str = Field(default=",", pattern=r'^[^"\r\n]$')
+    """The character between two fields."""
     header: bool | None = None
+    """Whether the first line has names; default: yes for `csv`, no for `dms`."""
     null_text: str = ""
     """A text that stands for null, as an empty field without quotes does."""
 
@@ -90,19 +94,32 @@ class SideSpec(_Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
     path: str = Field(min_length=1)
+    """The landing files: a folder, a glob or a URI; relative to the pipeline file."""
     format: str = "debezium"
+    """How changes are written; `module:Class` is a format of your own."""
     schema_: str = Field(alias="schema", min_length=1)
+    """The columns that are read, as Spark DDL; other fields of the source are left out."""
     key: StringList
+    """The primary key: a column, or a list."""
     sequence_by: str | None = None
+    """A SQL expression: the order of the versions of a key; default: the order of the format."""
     batch_by: str | None = None
+    """Which part of a file's name is the batch: a regular expression, or `arrival`; default: the number in the name."""
     op_column: str | None = None
+    """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
     table: str | None = Field(default=None, min_length=1)
+    """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
+    only: `flights` or `public.flights`."""
     contents: Literal["changes", "snapshot"] = "changes"
+    """What a batch brings: changes, or the whole table; `snapshot` goes with `rows`, `csv`, `parquet` and own formats
+    only."""
     csv: CsvSpec = Field(default_factory=CsvSpec)
+    """How CSV files are written; `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
+    """By column, how the source writes values whose text does not tell."""
     sensitive: Strings = ()
-    """The columns whose values appear in the tables and nowhere else, as the schema writes them; of a whole pipeline
-    also those that have the same values as a sensitive column of the other side."""
+    """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
+    and messages. Those that have the same values on the other side are sensitive too."""
 
     @field_validator("format")
     @classmethod
@@ -224,6 +241,8 @@ class LeftSpec(SideSpec):
     """The left input also says which right row each of its rows refers to."""
 
     foreign_key: StringList
+    """Which right row a left row refers to: a SQL expression over the left columns per column of the right key, in its
+    order."""
 
     @model_validator(mode="after")
     def _foreign_key_is_sql(self) -> LeftSpec:
@@ -249,7 +268,8 @@ class Settings(_Frozen):
     """Tuning. Every default is meant to be left alone."""
 
     spark: dict[str, str] = Field(default_factory=dict)
-    """Spark settings of the session that the command or Dagster starts, by their Spark names."""
+    """Spark settings, by their Spark names, of a session that the command or Dagster starts. Any of `spark.jars`,
+    `spark.jars.packages` and `spark.driver.extraClassPath` means that you bring Delta yourself."""
     driver_memory: str | None = None
     """Heap of a local Spark driver, `4g` for example; default: Spark's own."""
     shuffle_partitions: int | None = Field(default=None, ge=1)
@@ -261,7 +281,7 @@ class Settings(_Frozen):
     max_late_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the changed keys that came after something newer, above which a check warns."""
     max_unresolved_holes: int = Field(default=0, ge=0)
-    """Rows with a value that the source did not send, above which a check warns."""
+    """Rows with a value that the source did not send and that is not known, above which a check warns."""
     data_docs: str | None = None
     """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
     sensor_seconds: int = Field(default=15, ge=1)
@@ -281,7 +301,8 @@ class Settings(_Frozen):
     maintenance_cron: str = "0 4 * * 0"
     """When the schedule of the maintenance fires, in UTC."""
     retention_hours: float = Field(default=168, ge=0)
-    """Maintenance removes files that no version of so many hours ago needs."""
+    """Maintenance removes files that no version of so many hours ago needs: changes and time travel go as far back, and
+    so does what a run that goes on may still read. Leave it at hours."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""
@@ -302,12 +323,17 @@ class OwnExpectation(_Frozen):
     """An expectation of the user's, as Great Expectations writes it down: `type`, `kwargs`, `severity`, `meta`."""
 
     type: str = Field(pattern=r"^expect_[a-z0-9_]+$")
+    """The expectation, as Great Expectations calls it."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Its arguments."""
     severity: Literal["critical", "warning", "info"] = "critical"
+    """Whether it stops what comes after it (`critical`) or is told only."""
     name: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
-    """Of its check; default: its type without `expect_`, and its column."""
+    """Of its check; default: `own_`, its type without `expect_`, and its columns."""
     description: str | None = None
+    """What the check says it asks for; default: its type."""
     meta: dict[str, Any] = Field(default_factory=dict)
+    """Notes of yours, handed on to Great Expectations."""
 
     @property
     def columns(self) -> list[str]:
@@ -321,8 +347,11 @@ class OwnSuites(_Frozen):
     """The user's expectations of the input tables and of the result."""
 
     left: tuple[OwnExpectation, ...] = ()
+    """Of the rows of the left input."""
     right: tuple[OwnExpectation, ...] = ()
+    """Of the rows of the right input."""
     resolved_join: tuple[OwnExpectation, ...] = ()
+    """Of the result."""
 
     @model_validator(mode="after")
     def _named(self) -> OwnSuites:
@@ -346,17 +375,28 @@ class PipelineSpec(_Frozen):
     """One join, as its pipeline file describes it."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
+    """Names the table folder, the Dagster asset group and the partition set."""
     kind: Literal["foreign_key"] = "foreign_key"
+    """The kind of join; the only one so far."""
     join: Literal["inner", "left"]
+    """What happens to left rows without a match: left out, or kept with nulls on the right."""
     left: LeftSpec
+    """The left input."""
     right: SideSpec
+    """The right input."""
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The columns of the result, as SQL expressions; default: every column of both sides."""
     warehouse: str = Field(default="warehouse", min_length=1)
+    """A folder or URI: all tables of the pipeline lie in `<warehouse>/<name>/`."""
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+    """What happens to a record that cannot be read: stored in the quarantine, or the stage stops and its batches stay
+    due."""
     schema_changes: Literal["evolve", "ignore", "fail"] = "evolve"
-    """What happens when a source sends other fields than before, and when the schema is edited."""
+    """What happens when a source sends other fields than before, and when columns are added to a `schema`."""
     expectations: OwnSuites = Field(default_factory=OwnSuites)
+    """Expectations of your own."""
     settings: Settings = Field(default_factory=Settings)
+    """Tuning."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
 
     @property

@@ -16,122 +16,140 @@ from deltalake import write_deltalake
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 
+Columns = tuple[tuple[str, pa.DataType, str], ...]
+"""Name, type and meaning of each column."""
+
 _TIME = pa.timestamp("us", tz="UTC")
 _COUNTS = pa.map_(pa.string(), pa.int64())
 
-FILES = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("side", pa.string()),
-        ("batch", pa.int32()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modified", pa.string()),
-        ("digest", pa.string()),
-    ]
+EVERY: Columns = (
+    ("entry", pa.int64(), "a clock in nanoseconds, but always past every entry seen: it orders the rows of all tables"),
+    ("recorded_at", _TIME, "when the row was written"),
 )
-BATCHES = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("batch", pa.int32()),
-        ("side", pa.string()),
-        ("version", pa.int32()),
-        ("files", pa.list_(pa.string())),
-        ("input", pa.string()),
-    ]
-)
-RUNS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("run_id", pa.string()),
-        ("stage", pa.string()),
-        ("batch", pa.int32()),
-        ("first", pa.int32()),
-        ("last", pa.int32()),
-        ("generation", pa.int32()),
-        ("input", pa.string()),
-        ("upstream", _COUNTS),
-        ("counts", _COUNTS),
-        ("versions", _COUNTS),
-        ("seconds", pa.float64()),
-        ("strategy", pa.string()),
-        ("reason", pa.string()),
-        ("error", pa.string()),
-    ]
-)
-FINGERPRINTS = pa.schema([("entry", pa.int64()), ("recorded_at", _TIME), ("part", pa.string()), ("value", pa.string())])
-REBUILDS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("rebuild_id", pa.string()),
-        ("source", pa.string()),
-        ("stages", pa.list_(pa.string())),
-        ("fingerprints", pa.map_(pa.string(), pa.string())),
-        ("rows", _COUNTS),
-        ("seconds", pa.map_(pa.string(), pa.float64())),
-    ]
-)
-CHECKS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("event", pa.string()),
-        ("check_id", pa.string()),
-        ("stage", pa.string()),
-        ("name", pa.string()),
-        ("severity", pa.string()),
-        ("depth", pa.string()),
-        ("first", pa.int32()),
-        ("last", pa.int32()),
-        ("passed", pa.bool_()),
-        ("value", pa.float64()),
-        ("pending", pa.int64()),
-        ("batches", pa.list_(pa.int32())),
-        ("cure", pa.string()),
-        ("reason", pa.string()),
-        ("seconds", pa.float64()),
-    ]
-)
-CORRECTIONS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("replay_id", pa.string()),
-        ("side", pa.string()),
-        ("batch", pa.int32()),
-        ("path", pa.string()),
-        ("line", pa.int64()),
-        ("digest", pa.string()),
-        ("text", pa.string()),
-    ]
-)
-FIELDS = pa.schema(
-    [
-        ("entry", pa.int64()),
-        ("recorded_at", _TIME),
-        ("side", pa.string()),
-        ("name", pa.string()),
-        ("always", pa.bool_()),
-    ]
-)
-SCHEMAS = {
-    "files": FILES,
-    "batches": BATCHES,
-    "runs": RUNS,
-    "fingerprints": FINGERPRINTS,
-    "rebuilds": REBUILDS,
-    "checks": CHECKS,
-    "corrections": CORRECTIONS,
-    "fields": FIELDS,
+"""The first columns of every table."""
+
+COLUMNS: dict[str, Columns] = {
+    "files": (
+        ("event", pa.string(), "`discovered` or `changed`"),
+        ("side", pa.string(), "`left` or `right`"),
+        ("batch", pa.int32(), "the batch that the file belongs to; never changes"),
+        ("path", pa.string(), "relative to the pipeline file where the file lies below its folder, else absolute"),
+        ("size", pa.int64(), "bytes"),
+        ("modified", pa.string(), "time or etag, as the storage says it"),
+        ("digest", pa.string(), "of the content"),
+    ),
+    "batches": (
+        ("event", pa.string(), "`listed`; `removed`: the batch was withdrawn, the list is empty"),
+        ("batch", pa.int32(), "the batch"),
+        ("side", pa.string(), "`left` or `right`"),
+        (
+            "version",
+            pa.int32(),
+            "from 1; grows when a file is added or changes, and when the batch is withdrawn or brought back",
+        ),
+        ("files", pa.list_(pa.string()), "paths, in the order in which they are read"),
+        ("input", pa.string(), "a digest of paths and contents"),
+    ),
+    "runs": (
+        (
+            "event",
+            pa.string(),
+            "`started`, before the first commit; `succeeded`, after the last; `failed`; `reopened`: due again",
+        ),
+        ("run_id", pa.string(), "also in the metadata of the Delta commits"),
+        ("stage", pa.string(), "what ran"),
+        ("batch", pa.int32(), "for which batch"),
+        ("first", pa.int32(), "the first batch of the run"),
+        ("last", pa.int32(), "the last batch of the run"),
+        (
+            "generation",
+            pa.int32(),
+            "of the changelog partition: grows when the stage reads other files than at its last start",
+        ),
+        (
+            "input",
+            pa.string(),
+            "a digest of what was read from landing files, the reader's version and corrections; empty if nothing was",
+        ),
+        (
+            "upstream",
+            _COUNTS,
+            "for every stage upstream, the entry of its last success when this run started",
+        ),
+        ("counts", _COUNTS, "what was counted for the batch"),
+        ("versions", _COUNTS, "Delta version of every table read, and as `<table> written` of every table written"),
+        ("seconds", pa.float64(), "of the whole run, all its batches together"),
+        (
+            "strategy",
+            pa.string(),
+            "how the stage went about it, `incremental` or `full`; null where there was nothing to do",
+        ),
+        ("reason", pa.string(), "why that strategy; with `reopened`: why it is due"),
+        ("error", pa.string(), "of a failed run"),
+    ),
+    "fingerprints": (
+        ("part", pa.string(), "the part of the pipeline file"),
+        ("value", pa.string(), "as text"),
+    ),
+    "rebuilds": (
+        ("event", pa.string(), "`ready`, before the first table is swapped in; `finished`, after the last"),
+        ("rebuild_id", pa.string(), "also as `run_id` in the metadata of the Delta commits"),
+        ("source", pa.string(), "`changelog` or `landing`"),
+        ("stages", pa.list_(pa.string()), "what was made anew"),
+        (
+            "fingerprints",
+            pa.map_(pa.string(), pa.string()),
+            "those of the pipeline file that it was made with; only with `ready`",
+        ),
+        ("rows", _COUNTS, "rows of every table that was built"),
+        ("seconds", pa.map_(pa.string(), pa.float64()), "seconds of every stage"),
+    ),
+    "checks": (
+        ("event", pa.string(), "`checked` or `waived`"),
+        ("check_id", pa.string(), "of the run that checked several stages; in Dagster the run id"),
+        ("stage", pa.string(), "whose expectation"),
+        ("name", pa.string(), "which expectation; empty: all of the stage together"),
+        ("severity", pa.string(), "`critical`, `warning` or, of one of your own, `info`"),
+        ("depth", pa.string(), "`batch` or `full`"),
+        ("first", pa.int32(), "the first batch that was looked at; null: all"),
+        ("last", pa.int32(), "the last one"),
+        ("passed", pa.bool_(), "it holds"),
+        (
+            "value",
+            pa.float64(),
+            "rows that break it, or the share that it is about; of a whole check the expectations that hold",
+        ),
+        ("pending", pa.int64(), "rows that work still due explains"),
+        (
+            "batches",
+            pa.list_(pa.int32()),
+            "the batches of the rows that break it; of a waived one the batch that it was waived for",
+        ),
+        ("cure", pa.string(), "what mends it: `run`, `rebuild`, `source`"),
+        ("reason", pa.string(), "why it was waived"),
+        ("seconds", pa.float64(), "of the whole check, all its expectations together"),
+    ),
+    "corrections": (
+        ("replay_id", pa.string(), "the same for what one `quarantine --replay FILE` brought"),
+        ("side", pa.string(), "`left` or `right`"),
+        ("batch", pa.int32(), "the batch of the file"),
+        ("path", pa.string(), "the file, as in `files`"),
+        ("line", pa.int64(), "where the record stood that was corrected, from 1"),
+        ("digest", pa.string(), "SHA-256 of the text of the line, as the quarantine has it"),
+        ("text", pa.string(), "what it is read as; empty: it is dropped"),
+    ),
+    "fields": (
+        ("side", pa.string(), "`left` or `right`"),
+        ("name", pa.string(), "the field; null in the row that says that the side is looked at from here on"),
+        ("always", pa.bool_(), "batches that were read before this entry may have it too: it was declared then"),
+    ),
 }
+"""The columns of each table after the first two: name, type, meaning. `docs/reference/ledger.md` shows them."""
+
+SCHEMAS = {
+    name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *columns)]) for name, columns in COLUMNS.items()
+}
+"""What the tables are written with."""
 
 Row = dict[str, Any]
 

@@ -68,36 +68,62 @@ def previous_fk(name: str) -> str:
 
 _MEANING = {
     BATCH: "the batch",
-    GENERATION: "how often the batch was read from other files than before",
-    SEQUENCE: "the source's order of the version",
-    OP: "operation: c, u, r, d, or i",
-    DELETED: "a tombstone",
-    HASH: "hash of the selected columns and, on the left, the foreign key; null for a tombstone",
-    EVENTS: "events of the key in the batch",
+    GENERATION: "how often the batch was read from other files than before; 0 at first",
+    SEQUENCE: "where the version stands in the source's order",
+    OP: "operation: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
+    DELETED: "the event is a tombstone",
+    HASH: "of the selected columns; null for a tombstone",
+    EVENTS: "events of the key in the batch, this one included",
     FILE: "the landing file that it came from",
-    HOLES: "columns that the source did not send, and from which version and batch their values are (JSON)",
-    OLD_KEY: "the key that the row had when the batch began, and until when",
-    OWNER: "the batch that brought the current version",
-    APPLIED_IN: "the batch whose processing last changed the content",
-    SEEN_BEFORE: "a version had been applied before the last announced change",
+    HOLES: "the columns that the source did not send, each with the sequence and the batch that its value is from, as "
+    'JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known',
+    OLD_KEY: "of a row with holes: the key that it had when the batch began, if its primary key changed there, and the "
+    "sequence of that change, as JSON",
+    OWNER: "the batch that brought the current version; null if no version is left",
+    APPLIED_IN: "the batch whose processing last changed the content; the answers are due there",
+    SEEN_BEFORE: "a version of the key had been applied before the last announced change",
     INSTRUCTION: "what the subscription asked for (KIP-213)",
-    CAUSE: "left: the subscription asked; right: the right row changed",
-    LEFT_HASH: "hash of the left row; null: deleted",
-    RIGHT_HASH: "hash of the right row; null: there is none",
+    CAUSE: "`left`: the subscription asked; `right`: the right row changed",
+    LEFT_HASH: "of the left row; null: deleted",
+    RIGHT_HASH: "of the right row; null: there is none",
     VERDICT: "what the resolver made of the response",
-    CHANGED_AT: "when the row last changed",
+    CHANGED_AT: "when the row was last written",
+    SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
+    LINE: "the line, from 1; null for a pair",
+    REASON: "why it could not be used; without the values of sensitive columns",
+    RAW: "the line as it is, sensitive values too, or as it was corrected; of a Parquet file the row as JSON; for a "
+    'pair `{"left", "right"}` as JSON',
 }
+_MEANING_IN = {
+    (LEFT_CHANGELOG, HASH): "of the foreign key and the selected left columns; null for a tombstone",
+    (RIGHT_TABLE, GENERATION): "of the owner's changelog partition when it was read",
+    (SUBSCRIPTION_STORE, GENERATION): "of the owner's changelog partition when it was read",
+    (SUBSCRIPTION_STORE, HASH): "of the foreign key and the selected left columns; null for a tombstone",
+    (SUBSCRIPTION_STORE, INSTRUCTION): "of the last announced change (KIP-213); null: no message",
+    (RESPONSES, BATCH): "the batch that the answer is due to",
+    (RESPONSES, INSTRUCTION): "of the subscription (KIP-213); null for cause `right`",
+    (RESPONSES, LEFT_HASH): "of the left row that the answer is about; null: deleted",
+    (RESPONSES, RIGHT_HASH): "of the right row that the answer is about; null: there is none",
+    (RESPONSES, OWNER): "the batch that brought the left row, when the answer was made",
+    (RESOLVED_JOIN, BATCH): "the batch of the last change; after a range run, one of its batches",
+    (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of",
+    (RESOLVED_JOIN, RIGHT_HASH): "of the right row that it was made of; null without a match",
+    (QUARANTINE, FILE): "the file; null for a pair",
+}
+"""Where a column means something more exact than elsewhere. A verdict has the columns of its response."""
+
 _COMPONENTS = {
     pk(""): "component of the left row's key",
-    fk(""): "component of the foreign key",
+    fk(""): "component of the foreign key; all are null if one is",
     previous_fk(""): "component of the foreign key before the last announced change",
 }
 
 
-def meaning(column: str) -> str | None:
-    """What a column of ours means, in a few words; None for one of the source or the result."""
+def meaning(column: str, table: str) -> str | None:
+    """What a column of ours means in a table, in a few words; None for one of the source or the result."""
+    exact = _MEANING_IN.get((RESPONSES if table == VERDICTS else table, column))
     component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
-    return _MEANING.get(column, component)
+    return exact or _MEANING.get(column, component)
 
 
 MERGED = {"delta.enableDeletionVectors": "true"}

@@ -12,7 +12,7 @@ import pytest
 
 import fk_pipeline
 from fk_pipeline.environment import jars
-from fk_pipeline.environment.jars import FETCH_COMMAND, Jar, JarsMissing, bring, fetch, jar_folder, jar_paths, main
+from fk_pipeline.environment.jars import FETCH_COMMAND, Jar, bring, fetch, jar_folder, jar_paths, main
 from fk_pipeline.errors import EnvironmentNotFit
 
 ROOT = Path(fk_pipeline.__file__).parents[1]
@@ -91,7 +91,7 @@ def test_a_damaged_jar_is_brought_again_and_the_good_one_is_left_alone(repositor
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing_behind(repository, specs):
     (repository / specs[1].repository_path).write_bytes(b"<html>a login page</html>")
-    with pytest.raises(JarsMissing, match=r"is not io\.delta:second:1\.0 .*\n.*was not used") as caught:
+    with pytest.raises(EnvironmentNotFit, match=r"is not io\.delta:second:1\.0 .*\n.*was not used") as caught:
         fetch(repository.as_uri())
     assert specs[1].repository_path in str(caught.value)
     assert names(jar_folder()) == {"first-1.0.jar"}
@@ -101,32 +101,34 @@ def test_a_wrong_checksum_does_not_replace_what_is_there(repository, specs):
     fetch(from_dir=repository)
     jar_paths()[0].write_bytes(b"mine")
     (repository / specs[0].repository_path).write_bytes(b"other")
-    with pytest.raises(JarsMissing):
+    with pytest.raises(EnvironmentNotFit):
         fetch(from_dir=repository)
     assert jar_paths()[0].read_bytes() == b"mine"
 
 
 def test_an_unreachable_repository_names_mirror_and_offline_way():
-    with pytest.raises(JarsMissing, match=r"(?s)file:///nowhere/io/delta/first.*FK_MAVEN_BASE_URL.*--from-dir DIR"):
+    with pytest.raises(
+        EnvironmentNotFit, match=r"(?s)file:///nowhere/io/delta/first.*FK_MAVEN_BASE_URL.*--from-dir DIR"
+    ):
         fetch()
     assert names(jar_folder()) == set()
 
 
 def test_a_base_url_without_a_scheme_is_told_apart():
     with pytest.raises(
-        JarsMissing, match=r"is no URL\n  Fix: give FK_MAVEN_BASE_URL or --base-url as https://host/path"
+        EnvironmentNotFit, match=r"is no URL\n  Fix: give FK_MAVEN_BASE_URL or --base-url as https://host/path"
     ):
         fetch("repository.example/maven2")
 
 
 def test_a_folder_without_the_jar_names_file_and_coordinates(tmp_path):
-    with pytest.raises(JarsMissing, match=r"(?s)has no first-1\.0\.jar.*io\.delta:first:1\.0"):
+    with pytest.raises(EnvironmentNotFit, match=r"(?s)has no first-1\.0\.jar.*io\.delta:first:1\.0"):
         fetch(from_dir=tmp_path)
 
 
 def test_a_target_that_cannot_be_made_names_the_way_out(tmp_path, repository):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(JarsMissing, match=r"(?s)cannot be written .*set FK_JARS_DIR"):
+    with pytest.raises(EnvironmentNotFit, match=r"(?s)cannot be written .*set FK_JARS_DIR"):
         fetch(from_dir=repository, target=tmp_path / "file")
 
 
@@ -146,7 +148,7 @@ def test_login_in_the_base_url_reaches_the_mirror_but_no_message(repository, mon
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with HTTPServer(("127.0.0.1", 0), Mirror) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(JarsMissing, match="HTTP 404") as caught:
+        with pytest.raises(EnvironmentNotFit, match="HTTP 404") as caught:
             fetch(f"http://me:s%40cret@127.0.0.1:{server.server_port}/maven2")
         server.shutdown()
     assert seen == ["Basic " + b64encode(b"me:s@cret").decode()] * 2
@@ -156,7 +158,9 @@ def test_login_in_the_base_url_reaches_the_mirror_but_no_message(repository, mon
 
 
 def test_missing_jars_are_named_with_the_fix():
-    with pytest.raises(JarsMissing, match=rf"(?s)^first-1\.0\.jar and second-1\.0\.jar not found.*run {FETCH_COMMAND}"):
+    with pytest.raises(
+        EnvironmentNotFit, match=rf"(?s)^first-1\.0\.jar and second-1\.0\.jar not found.*run {FETCH_COMMAND}"
+    ):
         jar_paths()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
 from fk_pipeline.tables.corrections import Correction, digest
-from fk_pipeline.tables.entries import RUNS, SCHEMAS
+from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 LEFT, STORE, RESPONSES = Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES
@@ -240,7 +240,7 @@ def test_a_ledger_without_the_newest_columns_is_read_and_gets_them(home: str) ->
     ledger = open_ledger(home)
     land(ledger, 0)
     with pytest.MonkeyPatch.context() as patch:
-        older = pa.schema([field for field in RUNS if field.name not in ("strategy", "reason")])
+        older = pa.schema([field for field in SCHEMAS["runs"] if field.name not in ("strategy", "reason")])
         patch.setitem(SCHEMAS, "runs", older)
         run(ledger, STORE, 0)
     ledger = open_ledger(home)

@@ -1,0 +1,91 @@
+"""What Dagster shows of materialisations, definitions and checks: from `assets` and `expectations`.
+
+The keys are those of made-up runs; a key without a meaning is an error, and so is a meaning without a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from blocks.markdown import code, table
+from blocks.sample import SPEC
+
+from assets import shown
+from expectations import checks
+from expectations.checking import Checked, CheckResult
+from expectations.scan import Finding
+from expectations.suites import SUITES, Depth
+from expectations.validation import Outcome
+from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.stages.runner import StageRun
+from fk_pipeline.stages.strategy import Choice
+from fk_pipeline.tables import schemas
+
+
+def blocks() -> dict[str, str]:
+    """The metadata keys, by the names of their blocks."""
+    return {
+        "metadata: numbers": _numbers(),
+        "metadata: materialisations": _known(shown.OF_BATCH, _of_batches()),
+        "metadata: definitions": _known(shown.OF_DEFINITION, _of_definitions()),
+        "metadata: checks": _known(checks.METADATA, _of_checks()),
+    }
+
+
+def _numbers() -> str:
+    """The numbers of each stage, with the counts that they are the sums of."""
+    rows = []
+    for stage, numbers in shown.PLOTTED.items():
+        for name, counts in numbers.items():
+            rows.append([code(stage), code(name), " + ".join(map(code, counts))])
+    return table(["stage", "number", "counts"], rows)
+
+
+def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
+    if set(meanings) != set(keys):
+        raise LookupError(f"keys without a meaning, or meanings without a key: {set(meanings) ^ set(keys)}")
+    return table(["key", "meaning"], [[code(key), meaning] for key, meaning in meanings.items()])
+
+
+def _main_tables() -> dict[Stage, schemas.Table]:
+    return {
+        Stage.LEFT_CHANGELOG: schemas.left_changelog(SPEC, "STRUCT<...>"),
+        Stage.RIGHT_TABLE: schemas.right_table(SPEC, "STRUCT<...>"),
+        Stage.SUBSCRIPTION_STORE: schemas.subscription_store(SPEC, "STRUCT<...>"),
+        Stage.RESPONSES: schemas.responses(SPEC),
+        Stage.RESOLVED_JOIN: schemas.resolved_join(SPEC, [(one.name, "STRING") for one in SPEC.outputs]),
+    }
+
+
+def _of_batches() -> set[str]:
+    keys: set[str] = set()
+    for stage, main in _main_tables().items():
+        run = StageRun(
+            stage,
+            BatchRange.of(1),
+            "run",
+            counts={BatchId(1): {}},
+            seconds=1.0,
+            versions={"TABLE written": 1},
+            notes=("a note",),
+            choice=Choice("full", "why"),
+        )
+        keys |= set(shown.of_batch(SPEC, run, BatchId(1), 1, main)) - set(shown.PLOTTED[stage])
+    return keys
+
+
+def _of_definitions() -> set[str]:
+    return {key for stage, main in _main_tables().items() for key in shown.of_definition(SPEC, stage, main)}
+
+
+def _of_checks() -> set[str]:
+    sample: dict[str, Any] = {"key": "{}", "found": "a", "expected": "b", "batch": 1}
+    keys: set[str] = set()
+    for suite in SUITES.values():
+        for expectation in suite:
+            one = CheckResult(expectation, Outcome(passed=False), Finding(1, 0, (1,), (sample,)))
+            checked = Checked(Stage.RESPONSES, Depth.FULL, None, 1, (one,), 1.0)
+            keys |= set(checks.metadata_of(one, checked, Path("index.html")))
+    return keys

@@ -1,0 +1,29 @@
+"""What is expected of every stage: from `expectations/suites.py`."""
+
+from __future__ import annotations
+
+from blocks.markdown import code, table
+
+from expectations.suites import SUITES
+
+
+def blocks() -> dict[str, str]:
+    """The suite of each stage, by the names of their blocks."""
+    return {
+        f"suite: {stage}": table(
+            ["expectation", "severity", "mended by", "depth", "what it asks for"],
+            [
+                [
+                    code(one.name),
+                    one.severity,
+                    one.cure,
+                    "both" if len(one.depths) == 2 else one.depths[0],
+                    one.description
+                    + (f" Bound: `{one.threshold}`." if one.threshold else "")
+                    + (f" ({one.only} joins)" if one.only else ""),
+                ]
+                for one in suite
+            ],
+        )
+        for stage, suite in SUITES.items()
+    }

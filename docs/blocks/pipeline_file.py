@@ -1,0 +1,168 @@
+"""Every key of a pipeline file: from the fields of pydantic's models, and the docstrings below them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from blocks.markdown import cell, code, one_of, table
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from fk_pipeline.identity import Stage
+from fk_pipeline.spec import model
+
+MORE = {
+    "PipelineSpec.left": "#of-a-side",
+    "PipelineSpec.right": "#of-a-side",
+    "PipelineSpec.select": "#select",
+    "PipelineSpec.schema_changes": "schema-changes.md",
+    "PipelineSpec.on_bad_record": "command.md#quarantine",
+    "PipelineSpec.expectations": "expectations.md#your-own-expectations",
+    "PipelineSpec.settings": "#settings",
+    "SideSpec.path": "landing.md",
+    "SideSpec.format": "formats.md",
+    "SideSpec.schema": "#schema",
+    "SideSpec.sequence_by": "#sequence",
+    "SideSpec.batch_by": "landing.md",
+    "SideSpec.op_column": "rows.md#deletes",
+    "SideSpec.contents": "rows.md#snapshots",
+    "SideSpec.csv": "#of-csv-files",
+    "SideSpec.logical_types": "formats.md#values",
+    "SideSpec.sensitive": "privacy.md",
+    "LeftSpec.foreign_key": "#foreign-key",
+    "Settings.max_quarantined_share": "expectations.md#the-suites",
+    "Settings.max_late_share": "expectations.md#the-suites",
+    "Settings.max_unresolved_holes": "expectations.md#the-suites",
+    "Settings.data_docs": "expectations.md#data-docs",
+    "Settings.sensor_seconds": "dagster.md#the-sensor",
+    "Settings.retention_hours": "command.md#compact",
+    "Settings.strategy": "#strategy",
+}
+"""Where more is said of a key."""
+
+
+VALUES = {"SideSpec.format": one_of((*model.FORMATS, "module:Class"))}
+"""What may stand there, where the type does not tell."""
+
+
+def blocks() -> dict[str, str]:
+    """The tables, by the names of their blocks."""
+    left, right = _keys(model.LeftSpec), _keys(model.SideSpec)
+    foreign_key = {name: field for name, field in left.items() if name not in right}
+    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(model.Settings), "csv": _keys(model.CsvSpec)}
+    said["own expectation"] = _keys(model.OwnExpectation)
+    names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
+    unknown = set(MORE) - set(names)
+    if unknown:
+        raise LookupError(f"there is no key {', '.join(sorted(unknown))}")
+    found = {name: _table(rows) for name, rows in said.items()}
+    found["side"] = _table(right | {f"{name} (left only)": row for name, row in foreign_key.items()})
+    return {f"keys: {name}": text for name, text in found.items()}
+
+
+_OWNERS = {cls.__name__: cls for cls in (model.PipelineSpec, model.SideSpec, model.LeftSpec, model.Settings)}
+
+
+def _table(rows: Mapping[str, list[str]]) -> str:
+    def key(name: str) -> str:
+        word, _, note = name.partition(" ")
+        return f"{code(word)} {note}".rstrip()
+
+    return table(["key", "value", "default", "meaning"], [[key(name), *row] for name, row in rows.items()])
+
+
+def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
+    """Value, default and meaning of each key of a part of the file."""
+    told: dict[str, str] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(BaseModel)]):
+        told |= _docstrings(base)
+    found = {}
+    for field, info in cls.model_fields.items():
+        if info.exclude:
+            continue
+        name = info.alias or field
+        owner = next(base.__name__ for base in reversed(cls.__mro__) if field in getattr(base, "__annotations__", {}))
+        more = MORE.get(f"{owner}.{name}")
+        if field not in told:
+            raise LookupError(f"{owner}.{field} has no docstring below it")
+        meaning, _, default = cell(told[field]).partition("; default: ")
+        value = VALUES.get(f"{owner}.{name}") or _value(info)
+        found[name] = [value, default or _default(info), meaning + (f" ([more]({more}))" if more else "")]
+    return found
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """The texts that stand below the fields of a class."""
+    body = typing.cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]).body
+    return {
+        field.target.id: text.value.value
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    default = info.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel) or default in (None, "", (), {}):
+        return "none"
+    return code(default)
+
+
+def _value(info: FieldInfo) -> str:
+    """What may stand there, in words."""
+    limits = {}
+    for limit in info.metadata:
+        limits |= {
+            name: getattr(limit, name)
+            for name in ("ge", "gt", "le", "max_length", "pattern")
+            if getattr(limit, name, None) is not None
+        }
+    lists = any(isinstance(one, BeforeValidator) for one in info.metadata)
+    words = _type(info.annotation, lists=lists)
+    if "pattern" in limits:
+        words += f" that matches {code(limits['pattern'])}"
+    if "max_length" in limits:
+        words += f", at most {limits['max_length']} characters"
+    if "le" in limits:
+        return f"{words}, {limits['ge']} to {limits['le']}"
+    if "ge" in limits:
+        return f"{words}, at least {limits['ge']}"
+    return f"{words}, more than {limits['gt']}" if "gt" in limits else words
+
+
+_PLAIN: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
+
+
+def _type(kind: Any, *, lists: bool = False) -> str:
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if origin is typing.Literal:
+        return one_of(parts)
+    if origin is tuple:
+        what = _type(parts[0])
+        return f"{what}, or a list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
+    if origin is dict:
+        key = {Stage: "stage"}.get(parts[0], "name")
+        return f"mapping: {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
+    if origin in (types.UnionType, typing.Union):
+        whole = [part for part in parts if part is not types.NoneType]
+        return ", or a ".join(_type(part, lists=lists) for part in whole)
+    if origin is typing.Annotated:
+        return _type(parts[0], lists=True)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "mapping"
+    raise LookupError(f"no word for {kind}")

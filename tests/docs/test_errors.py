@@ -1,0 +1,95 @@
+"""`docs/reference/errors.md` is the whole catalogue: every error type, and none that is never raised."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+from fk_pipeline import errors
+from fk_pipeline.errors import FkPipelineError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/errors.md").read_text()
+SECTIONS = dict(zip(*[iter(re.split(r"^## (.+)\n", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
+LAST = "Not a FkPipelineError"
+
+SOURCES = {
+    file: ast.parse(file.read_text())
+    for top in ("fk_pipeline", "assets", "resources", "expectations")
+    for file in sorted((ROOT / top).rglob("*.py"))
+}
+
+
+def classes() -> dict[str, tuple[Path, list[str]]]:
+    """Every class of the code: where it is, and the names of its bases."""
+    return {
+        node.name: (file, [ast.unparse(base).rsplit(".", 1)[-1] for base in node.bases])
+        for file, tree in SOURCES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+CLASSES = classes()
+
+
+def is_a(name: str, wanted: str) -> bool:
+    """Whether a class of the code, or of Python, derives from another."""
+    if name == wanted:
+        return True
+    if name in CLASSES:
+        return any(is_a(base, wanted) for base in CLASSES[name][1])
+    known = getattr(builtins, name, None)
+    return isinstance(known, type) and wanted in [base.__name__ for base in known.__mro__]
+
+
+EXCEPTIONS = {name for name in CLASSES if is_a(name, "BaseException")}
+TYPES = sorted(name for name in EXCEPTIONS if is_a(name, "FkPipelineError") and name != "FkPipelineError")
+
+
+def test_error_types_are_defined_in_one_module() -> None:
+    assert {str(CLASSES[name][0].relative_to(ROOT)) for name in TYPES} == {"fk_pipeline/errors.py"}
+    assert all(issubclass(getattr(errors, name), FkPipelineError) for name in TYPES)
+
+
+def test_the_catalogue_has_every_type_and_no_other() -> None:
+    assert sorted(set(SECTIONS) - {LAST}) == TYPES
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_has_cause_and_cure(name: str) -> None:
+    parts = re.fullmatch(r"\n\*\*Cause\.\*\* (.+?)\n\n\*\*Cure\.\*\* (.+?)\n+", SECTIONS[name], flags=re.DOTALL)
+    assert parts is not None, f"{name}: **Cause.**, an empty line, **Cure.**"
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_says_what_it_is_in_the_table_too(name: str) -> None:
+    status = getattr(errors, name).exit_code
+    assert status in (1, 2, 3)
+    assert f"| [`{name}`](#{name.lower()}) | {status} | " in PAGE
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_is_made_somewhere(name: str) -> None:
+    made = [
+        file
+        for file, tree in SOURCES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rsplit(".", 1)[-1] == name
+    ]
+    assert made, f"nothing raises {name}: take it out"
+
+
+def test_other_exceptions_are_told_apart() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", SECTIONS[LAST], flags=re.MULTILINE)
+    assert sorted(listed) == sorted(EXCEPTIONS - set(TYPES) - {"FkPipelineError"})
+
+
+def test_the_exit_statuses_of_the_command_are_those_of_the_types() -> None:
+    page = (ROOT / "docs/reference/command.md").read_text()
+    listed = {int(status) for status in re.findall(r"^\| (\d+) \| ", page, flags=re.MULTILINE)}
+    assert listed == {0, 130} | {getattr(errors, name).exit_code for name in TYPES}
