@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -14,11 +14,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
+DOCS_STAMP := $(VENV)/.docs-done
 UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
 TESTS ?=
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
+# Without the advertisement of another program that the theme prints.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 # Tested with 3.11, 3.12 and 3.13; Dagster and Great Expectations refuse 3.15.
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 
@@ -57,6 +60,13 @@ fuzz-formats: $(STAMP) ## mutated lines and files of every format, for about ten
 
 bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
 	$(BIN)/python benchmarks $(BENCH)
+
+docs: $(DOCS_STAMP) ## the site of docs/ in build/site; a link that leads nowhere is an error
+	@$(MKDOCS) build --strict
+	@echo "build/site/index.html"
+
+docs-serve: $(DOCS_STAMP) ## the site at http://127.0.0.1:8000, built anew when a page changes
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 docs-reference: $(STAMP) ## the tables of docs/reference that the code says itself, written anew
 	$(BIN)/python docs/generate.py
@@ -125,6 +135,8 @@ endif
 	@touch $@
 
 $(BENCH_STAMP): benchmarks/requirements.txt $(STAMP)
+$(DOCS_STAMP): docs/requirements.txt $(STAMP)
+$(BENCH_STAMP) $(DOCS_STAMP):
 ifneq ($(UV),)
 	@"$(UV)" pip install --quiet --python $(BIN)/python --requirement $<
 else
