@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
@@ -153,6 +153,21 @@ SCHEMAS = {
 
 Row = dict[str, Any]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _rows(table: DeltaTable) -> list[Row]:
+    """All rows of a ledger table, without pandas.
+
+    pyarrow loads pandas, half a second, for its datasets and for a timestamp as a value of Python; so deltalake's own
+    engine reads, and `recorded_at` is computed from its microseconds.
+    """
+    reader = QueryBuilder().register("entries", table).execute("SELECT * FROM entries")
+    stored = pa.RecordBatchReader.from_stream(reader).read_all()
+    times = [at for chunk in stored["recorded_at"].chunks for at in chunk.view(pa.int64()).to_pylist()]
+    rows = stored.drop_columns(["recorded_at"]).to_pylist()
+    return [{**row, "recorded_at": _EPOCH + timedelta(microseconds=at)} for row, at in zip(rows, times, strict=True)]
+
 
 class Entries:
     """The ledger tables under a folder or URI.
@@ -179,7 +194,7 @@ class Entries:
     def rows(self, table: str) -> list[Row]:
         """All rows, in the order of their entries."""
         stored = self.logs.table(f"{self.home}/{table}")
-        rows: list[Row] = stored.to_pyarrow_table().to_pylist() if stored is not None else []
+        rows = _rows(stored) if stored is not None else []
         rows.sort(key=lambda row: row["entry"])
         self._last = max(self._last, rows[-1]["entry"] if rows else 0)
         return rows

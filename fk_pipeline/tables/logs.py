@@ -150,7 +150,7 @@ class DeltaLogs:
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
     """What is looked at of the files: paths, rows, and bounds of columns whose type `skipping` has conditions for."""
-    actions = pa.table(table.get_add_actions(flatten=True))
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table: with pandas
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     return [
         (name, actions[name])

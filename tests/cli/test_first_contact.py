@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fk_pipeline
 from fk_pipeline.cli import completion
 from fk_pipeline.cli.main import app
-from fk_pipeline.pipeline import LEDGER_TABLES
+from fk_pipeline.pipeline import LEDGER_TABLES, load
 from fk_pipeline.stages.fingerprints import Source
 from fk_pipeline.stages.layout import Layout
 
@@ -31,11 +31,13 @@ PIPELINE = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A pipeline whose first batch has landed."""
+    """A pipeline with a ledger: its first batch was discovered; a second one has landed."""
     for side, line in (("left", '{"id": 1, "fk": "a"}'), ("right", '{"k": "a"}')):
         (tmp_path / "landing" / side).mkdir(parents=True)
         (tmp_path / "landing" / side / "0.jsonl").write_text(line + "\n")
     (tmp_path / "p.yaml").write_text(PIPELINE)
+    load(tmp_path / "p.yaml").discover()
+    (tmp_path / "landing" / "left" / "1.jsonl").write_text('{"id": 2, "fk": "a"}\n')
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,22 @@ def test_commands_that_do_not_need_them_go_on(tmp_path):
         cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stderr.startswith("PipelineFileError: none.yaml: there is no such pipeline file")
+
+
+@pytest.mark.slow
+def test_dagster_shows_the_error_and_starts_from_another_folder(tmp_path):
+    """`dagster dev` loads its code locations as this does."""
+    (tmp_path / "assets.py").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DAGSTER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "fk_pipeline.definitions"]
+    here, elsewhere = (
+        subprocess.run([*command, *more], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        for more in ([], ["--working-directory", "elsewhere"])
+    )
+    told = here.stdout + here.stderr
+    assert here.returncode == 1
+    assert f"and finds {tmp_path / 'assets.py'}" in told
+    assert "Fix: rename it, or put it into a package of your project" in told
+    assert elsewhere.returncode == 0, elsewhere.stderr
