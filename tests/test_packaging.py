@@ -232,6 +232,8 @@ def test_the_demo_runs_from_an_empty_folder_and_fetches_the_jars_once(
     status = run(installed, empty, new_user, *tried[0].split()[1:])
     assert status.returncode == 0
     assert "8 batches, 0 of them with work due" in status.stdout
+    told = run(installed, empty, new_user, "demo", "--format", "json").stdout
+    assert json.loads(told)["ok"]
     again = run(installed, empty, new_user | {"FK_MAVEN_BASE_URL": "file:///nowhere"}, *tried[1].split()[1:])
     assert again.returncode == 0, again.stderr
     assert "fetching" not in again.stderr

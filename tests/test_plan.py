@@ -9,7 +9,7 @@ import pytest
 
 from fk_pipeline.cli.plan import as_json, print_plan
 from fk_pipeline.identity import Side, Stage
-from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.pipeline import Pass, Pipeline
 from fk_pipeline.spec import load_spec
 
 pytestmark = pytest.mark.spark
@@ -21,6 +21,31 @@ def passes(made: Any) -> list[tuple[Stage, str]]:
 
 def run(made: Any) -> list[tuple[Stage, str]]:
     return [(done.stage, str(done.batches)) for done in made.pipeline.run()]
+
+
+def numbers(made: Any, *args: Any, **options: Any) -> list[tuple[int, int]]:
+    """Of each pass that a run begins: which it is, of how many."""
+    begun: list[tuple[int, int]] = []
+
+    def progress(work: Pass, result: object) -> None:
+        if result is None:
+            begun.append((work.number, work.of))
+
+    made.pipeline.run(*args, progress=progress, **options)
+    return begun
+
+
+def test_a_run_knows_from_its_first_pass_how_many_it_makes(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left", settings="{max_batches_per_pass: 1}")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.land(1, [(2, "a", "v")])
+    assert numbers(made, stages=["left_changelog"]) == [(1, 2), (2, 2)]
+    assert numbers(made) == [(i, 8) for i in range(1, 9)]
+    assert numbers(made) == []
+    assert numbers(made, "0,1", stages=["responses", "resolved_join"]) == [(i, 4) for i in range(1, 5)]
+    rebuilt: list[tuple[int, int]] = []
+    made.pipeline.rebuild(progress=lambda work, _: rebuilt.append((work.number, work.of)))
+    assert rebuilt[::2] == rebuilt[1::2] == [(i, len(rebuilt) // 2) for i in range(1, len(rebuilt) // 2 + 1)]
 
 
 def test_a_plan_is_what_the_run_does(rows_pipeline: Callable[..., Any]) -> None:
