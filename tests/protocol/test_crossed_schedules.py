@@ -81,6 +81,7 @@ def test_without_the_check_of_the_right_side_overtaking_answers_go_stale(inner: 
         (True, KAFKA, False, 3229),
         (False, KAFKA, False, 0),
         (True, replace(ENGINE, always_answer=False), False, 3026),
+        (True, replace(ENGINE, check_right=False), False, 0),
         (True, replace(ENGINE, check_right=False), True, 1978),
         (False, replace(ENGINE, check_right=False), True, 2115),
     ],
