@@ -150,5 +150,5 @@ class Progress:
             self._bar = Bar(*columns, console=err, transient=True)
             self._task = self._bar.add_task("")
             self._bar.start()
-        what = f"{work.stage}  batch {work.batches}"
+        what = f"{work.stage:<18} batch {work.batches!s:<9}"
         self._bar.update(self._task, description=what, completed=work.number - 1, total=work.of)

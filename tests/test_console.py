@@ -86,7 +86,7 @@ def test_a_terminal_shows_how_many_passes_of_how_many_are_done(terminal: io.Stri
             progress._bar.refresh()
             progress(work, result)
     shown = plain(terminal.getvalue())
-    assert "responses  batch 3..4" in shown
+    assert "responses          batch 3..4" in shown
     assert "0/5" in shown
     assert "1/5" in shown
     assert shown.count("responses          batch 3..4         1.5 s  7 rows") == 2
