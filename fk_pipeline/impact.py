@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
+from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.tables.settings import SMALL_BYTES
 
 _SUBSCRIBERS, _EFFECT = "_fk_subscribers", "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
@@ -59,16 +62,9 @@ def of_key(runner: Runner, said: str) -> Impact:
     side = runner.spec.right
     key = parse_key(said, side, "--right-key")
     name = shown(key_row(runner.session, key, side))
-    rows = json_rows(
-        runner.warehouse.read(runner.layout.right_table)
-        .where(is_key(key, side))
-        .where(f"{s.HASH} IS NOT NULL")
-        .select(s.HASH)
-    )
-    store = _subscribers(runner).toDF(*[c.name for c in side.key_columns], _SUBSCRIBERS).where(is_key(key, side))
-    counted = json_rows(store.select(_SUBSCRIBERS))
-    fan_out = counted[0][_SUBSCRIBERS] if counted else 0
-    effect = f"{CHANGED} or {REMOVED}" if rows else ADDED
+    there = runner.warehouse.read(runner.layout.right_table).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
+    effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
+    fan_out = _referring(runner).where(is_key(key, side, s.fk)).count()
     return Impact(fan_out, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
@@ -89,22 +85,27 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     batch = min(max(runner.ledger.batches, default=-1) + 1, MAX_BATCH)
-    landed = LandedFile(str(file.absolute()), Side.RIGHT, BatchId(batch), file.stat().st_size, "", "")
+    size = file.stat().st_size
+    landed = LandedFile(str(file.absolute()), Side.RIGHT, BatchId(batch), size, "", "")
     read = read_records(runner.session, {batch: [landed]}, spec, Side.RIGHT, {}, {})
-    records = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
-    quarantined = records.where(F.col("kind") == BAD).count()
+    marked = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
     keys = [c.name for c in side.key_columns]
-    effects = _effects(changelog(records, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table), keys)
-    touched = effects.join(_subscribers(runner).toDF(*keys, _SUBSCRIBERS), keys, "left").select(
-        *map(quote, keys), _EFFECT, F.coalesce(_SUBSCRIBERS, F.lit(0)).alias(_SUBSCRIBERS)
-    )
-    touched = touched.persist()
-    try:
+    with ExitStack() as kept:
+        records = Materialised(marked, None if size <= SMALL_BYTES else UNKNOWN)
+        kept.callback(records.release)
+        quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
+        log, state = changelog(records.frame, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table)
+        subscribers = _subscribers(runner).toDF(*keys, _SUBSCRIBERS)
+        touched = (
+            _effects(log, state, keys)
+            .join(subscribers, keys, "left")
+            .select(*map(quote, keys), _EFFECT, F.coalesce(_SUBSCRIBERS, F.lit(0)).alias(_SUBSCRIBERS))
+            .persist()
+        )
+        kept.callback(touched.unpersist)
         groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(_SUBSCRIBERS)).collect()
         most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(_SUBSCRIBERS).desc(), *map(quote, keys))
         listed = json_rows(most.limit(limit))
-    finally:
-        touched.unpersist()
     return Impact(
         sum(row[2] for row in groups if row[0] in TOUCHING),
         {row[0]: row[1] for row in sorted(groups)},
@@ -116,13 +117,18 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
     )
 
 
-def _subscribers(runner: Runner) -> DataFrame:
-    """Per foreign key the number of left rows that refer to it: those that are not deleted."""
-    fks = [quote(name) for name, _ in s.fk_columns(runner.spec)]
-    store = runner.warehouse.read(runner.layout.subscription_store).where(
-        f"{s.HASH} IS NOT NULL AND {fks[0]} IS NOT NULL"
+def _referring(runner: Runner) -> DataFrame:
+    """The rows of the subscription store that refer to a right row: none that are deleted."""
+    first = quote(s.fk_columns(runner.spec)[0][0])
+    return runner.warehouse.read(runner.layout.subscription_store).where(
+        f"{s.HASH} IS NOT NULL AND {first} IS NOT NULL"
     )
-    return store.groupBy(*fks).agg(F.count("*").alias(_SUBSCRIBERS))
+
+
+def _subscribers(runner: Runner) -> DataFrame:
+    """Per foreign key the number of left rows that refer to it."""
+    fks = [quote(name) for name, _ in s.fk_columns(runner.spec)]
+    return _referring(runner).groupBy(*fks).agg(F.count("*").alias(_SUBSCRIBERS))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -312,6 +313,8 @@ class Pipeline:
         Raises:
             CheckFailedError: a batch failed a check upstream of a stage.
         """
+        from fk_pipeline.stages.fingerprints import columns_to_add
+
         chosen = self._stages(stages)
         ranges = _ranges(batches, "--batches")
         self.check_fingerprints()
@@ -322,7 +325,7 @@ class Pipeline:
                 self._restore(wanted.first)
         if self.ledger().open_rebuild is not None:
             self.runner.finish_rebuild()
-        if self._columns_to_add():
+        if columns_to_add(self.spec, self.ledger()):
             self.runner.add_columns()
         if waive is not None:
             self._waive(chosen, ranges, waive)
@@ -407,17 +410,9 @@ class Pipeline:
         self.refuse_unfinished()
         table = runner.layout.table(name)
         if table is None:
-            from dataclasses import fields
-
-            names = [f.name for f in fields(runner.layout)]
-            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join([*names, *LEDGER_TABLES])}")
+            names = [*(one.name for one in runner.layout.tables), *LEDGER_TABLES]
+            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
         return runner.warehouse.read(table)
-
-    def _columns_to_add(self) -> bool:
-        """The schema has columns that the stored tables lack, and that a run gives them."""
-        from fk_pipeline.stages.fingerprints import columns_to_add
-
-        return bool(columns_to_add(self.spec, self.ledger()))
 
     def refuse_unfinished(self) -> None:
         """The tables are not what the pipeline file says, and will be after a run.
@@ -426,13 +421,16 @@ class Pipeline:
             StateError: a rebuild died while its tables were swapped in, or swaps them in; or columns were added to the
                 schema.
         """
-        if self._columns_to_add():
+        from fk_pipeline.stages.fingerprints import columns_to_add
+
+        ledger = self.ledger()
+        if columns_to_add(self.spec, ledger):
             raise StateError(
                 "columns were added to the schema, and the stored tables have not got them yet",
                 where=str(self.spec.file),
                 fix=f"fk-pipeline run {self.spec.file} gives them these",
             )
-        if self.ledger().open_rebuild is not None:
+        if ledger.open_rebuild is not None:
             raise StateError(
                 "a rebuild died while its tables were swapped in",
                 where=self.spec.home,
@@ -450,10 +448,24 @@ class Pipeline:
         from fk_pipeline.tables.settings import settings, suiting
         from fk_pipeline.verify.rejoin import TABLES, verify
 
-        tables, warehouse = {name: self.table(name) for name in TABLES}, self.runner.warehouse
-        stored = [table for name in TABLES if (table := self.runner.layout.table(name)) is not None]
+        self.refuse_unfinished()
+        layout, warehouse = self.runner.layout, self.runner.warehouse
+        stored = [table for table in layout.tables if table.name in TABLES]
+        tables = {table.name: warehouse.read(table) for table in stored}
         with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
+
+    @contextmanager
+    def _looking(self) -> Iterator[Runner]:
+        """The runner, for a look at finished tables that evaluates expressions of the pipeline file."""
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.tables.settings import GUARDED, settings, suiting
+
+        self.refuse_unfinished()
+        runner = self.runner
+        suits = suiting(runner.warehouse.rows(runner.layout.tables))
+        with concealing(self.spec), settings(self.session, suits, optional=True), settings(self.session, GUARDED):
+            yield runner
 
     def explain(self, key: str) -> Story:
         """The story of one left key: see `fk_pipeline.explain`.
@@ -462,12 +474,9 @@ class Pipeline:
             key: `17`, or `a=1,b=2` where it has several columns.
         """
         from fk_pipeline.explain import explain
-        from fk_pipeline.privacy import concealing
-        from fk_pipeline.tables.settings import GUARDED, settings
 
-        self.refuse_unfinished()
-        with concealing(self.spec), settings(self.session, GUARDED):
-            return explain(self.runner, key)
+        with self._looking() as runner:
+            return explain(runner, key)
 
     def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
         """What a change of the right side would touch: see `fk_pipeline.impact`. Changes nothing.
@@ -478,16 +487,15 @@ class Pipeline:
             limit: how many right keys are told.
         """
         from fk_pipeline.impact import of_changes, of_key
-        from fk_pipeline.privacy import concealing
-        from fk_pipeline.tables.settings import GUARDED, settings
 
         if (right_key is None) == (changes is None):
-            raise UsageError("impact needs a right key or a file of changes", fix="--right-key KEY, or --changes FILE")
-        self.refuse_unfinished()
-        with concealing(self.spec), settings(self.session, GUARDED):
+            raise UsageError(
+                "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
+            )
+        with self._looking() as runner:
             if right_key is not None:
-                return of_key(self.runner, right_key)
-            return of_changes(self.runner, Path(str(changes)), limit)
+                return of_key(runner, right_key)
+            return of_changes(runner, Path(str(changes)), limit)
 
     def changes(self, batch: int) -> DataFrame:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

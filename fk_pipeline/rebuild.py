@@ -20,9 +20,9 @@ from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
 from fk_pipeline.privacy import cause_of, message_of
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.changelog import anew
-from fk_pipeline.stages.evolution import edits, forget, reopen
+from fk_pipeline.stages.evolution import forget, reopen
 from fk_pipeline.stages.fingerprints import (
     DEFAULT_STAGES,
     Cure,
@@ -41,7 +41,7 @@ from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import leases
 from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import TABLES, verify
 
 Progress = Callable[[Stage, BatchRange, int, int, StageRun | None], None]
@@ -103,7 +103,7 @@ class Rebuild:
                 return []
             self._refuse_what_is_gone()
             stale = stale_parts(self.spec, self.ledger)
-            forget(self.ledger, edits(stale).items())
+            forget(self.ledger, stale)
             if self.source is Source.CHANGELOG:
                 reopen(self.spec, self.ledger, stale, uuid.uuid4().hex[:12])
             discard_shadow(self.spec)
@@ -265,13 +265,8 @@ class Rebuild:
         info = CommitInfo(self.spec.name, "rebuild", BatchRange(known[0], known[-1]), "")
         stored = Warehouse(self.session, self.spec.home)
         if stored.version(table.name) is not None:
-            rows = self.session.read.format("delta").load(stored.path(table.name))  # its schema may be an older one
-            there = {name.lower() for name in rows.columns}
-            columns = [
-                f"CAST({quote(name) if name.lower() in there else 'NULL'} AS {kind}) AS {quote(name)}"
-                for name, kind in table.columns
-            ]
-            warehouse.append(anew(rows.selectExpr(*columns), self.spec, side), table, info)
+            rows = typed(stored.read(table), table)  # its schema may be an older one
+            warehouse.append(anew(rows, self.spec, side), table, info)
 
     @staticmethod
     def _built(stage: Stage, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:

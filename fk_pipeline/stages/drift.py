@@ -43,20 +43,19 @@ class Watch:
         spec: the pipeline.
         ledger: what was seen before.
         stage: the changelog stage.
-        side: its side.
     """
 
-    def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: str, side: Side) -> None:
-        self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, side
-        self.first_look = ledger.fields.looked_since(side) is None
-        self._declared = [c.name for c in spec.side(side).columns]
-        self._known = set(ledger.fields.known(side)) - {*self._declared}
+    def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: Stage) -> None:
+        self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, SIDE_OF[stage]
+        self._first_look = ledger.fields.looked_since(self.side) is None
+        self._declared = [c.name for c in spec.side(self.side).columns]
+        self._known = set(ledger.fields.known(self.side)) - {*self._declared}
         self._learned: set[str] = set()
         self._compares = False
 
     def learn(self, parsed: DataFrame) -> None:
         """Takes the fields of some row for known, before very many rows are looked at for the first time."""
-        if self.first_look and self._may_compare(parsed):
+        if self._first_look and self._may_compare(parsed):
             row = parsed.where(f"{_ROW} AND fields IS NOT NULL").select("fields").first()
             self._learned = {*row["fields"]} - {*self._declared} if row else set()
 
@@ -104,10 +103,10 @@ class Watch:
             else:
                 counts[batch][f"{LACKING}{name[1:]}"] = number
         lacking = {batch: _lacking(mine) for batch, mine in counts.items()}
-        for batch, column, had, number in _had_before(self.ledger, self.stage, self.side, lacking):
+        for batch, column, had, number in _had_before(self.ledger, self.stage, lacking):
             rows = f"{number} {self.side} row(s) have"
             notes.append(f"batch {batch}: {rows} no column {column}, which batch {had} had")
-        for name, batches in () if self.first_look else new.items():
+        for name, batches in () if self._first_look else new.items():
             for batch, number in batches.items():
                 counts[batch][NEW_FIELDS] = max(number, counts[batch].get(NEW_FIELDS, 0))
             notes.append(f"batch {min(batches)}: {self.side} rows have a field that is not in the schema: {name}")
@@ -151,7 +150,7 @@ def compares(spec: PipelineSpec, side: SideSpec) -> bool:
     return spec.schema_changes != "ignore" and bool(getattr(format_of(side), "sends_all", False))
 
 
-def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
+def missed(ledger: Ledger, stage: Stage, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
     """Columns that rows of some batches lack though older batches had them.
 
     Args:
@@ -163,7 +162,7 @@ def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple
         The batch, the column, the newest older batch whose rows have it, and how many rows lack it.
     """
     lacking = {int(batch): _lacking(ledger.state(stage, batch).counts) for batch in batches}
-    yield from _had_before(ledger, stage, SIDE_OF[Stage(stage)], lacking)
+    yield from _had_before(ledger, stage, lacking)
 
 
 def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
@@ -172,15 +171,16 @@ def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _had_before(
-    ledger: Ledger, stage: str, side: Side, lacking: Mapping[int, Mapping[str, int]]
+    ledger: Ledger, stage: Stage, lacking: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, str, int, int]]:
     """As `missed`; `lacking` has, by batch and column, how many rows lack it.
 
     An older batch had a column if all its rows did, and it was read when the column was declared already.
     """
-    declared = {name: _declared_since(ledger, side, name) for found in lacking.values() for name in found}
-    if not declared:
+    columns = {name for found in lacking.values() for name in found}
+    if not columns:
         return
+    since = _declared_since(ledger, SIDE_OF[stage])
     had: dict[str, int] = {}
     for batch in sorted({*map(int, ledger.batches), *lacking}):
         for name, number in lacking.get(batch, {}).items():
@@ -189,19 +189,17 @@ def _had_before(
         state = ledger.state(stage, batch)
         rows, compared = state.counts.get("rows", 0), NOT_COMPARED not in state.counts
         if rows > state.counts.get("tombstones", 0) + state.counts.get("truncates", 0) and compared:
-            missing = _lacking(state.counts)
+            there = columns - _lacking(state.counts).keys()
             read = state.succeeded or 0
-            had |= {name: batch for name, since in declared.items() if read > since and name not in missing}
+            had |= {name: batch for name in there if name in since and read > since[name]}
 
 
-def _declared_since(ledger: Ledger, side: Side, column: str) -> int:
-    """The entry of the ledger from which on the schema of a side has had a column without a break."""
-    since = 0
-    for row in reversed(ledger.entries.rows("fingerprints")):
+def _declared_since(ledger: Ledger, side: Side) -> dict[str, int]:
+    """By column of a side the entry of the ledger from which on its schema has had it without a break."""
+    since: dict[str, int] = {}
+    for row in ledger.entries.rows("fingerprints"):
         if row["part"] == f"{side}.schema":
-            if column not in {c.name for c in parse_columns(row["value"])}:
-                return since or int(row["entry"])
-            since = int(row["entry"])
+            since = {c.name: since.get(c.name, int(row["entry"])) for c in parse_columns(row["value"])}
     return since
 
 

@@ -9,7 +9,7 @@ are not announced (`fk_pipeline.protocol.hashing`). Other types and columns that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.identity import SIDE_OF, Side, Stage
@@ -167,8 +167,8 @@ def reopen(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> Non
             ledger.reopen(stage, batches, run_id, why)
 
 
-def forget(ledger: Ledger, sides: Iterable[tuple[Side, SchemaEdit]]) -> None:
+def forget(ledger: Ledger, stale: Stale) -> None:
     """Keeps in mind that any batch may have values of columns that are not declared any more."""
-    for side, edit in sides:
+    for side, edit in edits(stale).items():
         if edit.removed:
             ledger.record_fields(side, edit.removed, always=True)

@@ -136,7 +136,7 @@ class ChangelogWork(StageTables):
         if read.corrected is not None:
             for row in read.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
-        watch = Watch(self.spec, self.ledger, self.stage, side)
+        watch = Watch(self.spec, self.ledger, self.stage)
         landed = sum(file.size for group in files.values() for file in group)
         if landed > SMALL_BYTES:
             watch.learn(read.parsed)

@@ -242,7 +242,7 @@ class Warehouse:
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
         target = self.path(table.name).replace("`", "``")
-        writer = _typed(frame, table).writeTo(f"delta.`{target}`").using("delta")
+        writer = typed(frame, table).writeTo(f"delta.`{target}`").using("delta")
         for name, value in table.delta_properties.items():
             writer = writer.tableProperty(name, value)
         if table.partition_by:
@@ -262,11 +262,11 @@ class Warehouse:
             info: of the commit.
             delete_when: SQL condition on source columns: the row is removed instead.
         """
-        rows = _typed(source if delete_when is None else source.where(f"NOT ({delete_when})"), table)
+        rows = typed(source if delete_when is None else source.where(f"NOT ({delete_when})"), table)
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
-        whole = rows if stays is None else _typed(stays, table).unionByName(rows)
+        whole = rows if stays is None else typed(stays, table).unionByName(rows)
         with self._commit(table, info):
             self._writer(whole, table, info).mode("overwrite").save(self.path(table.name))
 
@@ -287,7 +287,7 @@ class Warehouse:
             yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
-        writer = _typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
+        writer = typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
         for name, value in table.delta_properties.items():
             writer = writer.option(name, value)
         return writer.partitionBy(*table.partition_by) if table.partition_by else writer
@@ -371,7 +371,7 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:
     return (frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *names)).sortWithinPartitions(*names)
 
 
-def _typed(frame: DataFrame, table: Table) -> DataFrame:
+def typed(frame: DataFrame, table: Table) -> DataFrame:
     """The columns of a table, in its order and with its types."""
     return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
 
