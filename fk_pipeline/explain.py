@@ -1,13 +1,14 @@
 """The story of one left key: what every batch brought, what was asked and answered, and why the result is as it is.
 
-Read from the tables as they stand: versions of the left row and of the right rows that it ever referred to, the
-answers with their verdicts, the row of the result, and the join of both changelogs computed now. `docs/reference/
-command.md`, explain.
+Read from the tables as they stand: versions of the left row and of the right rows that it ever referred to, its
+subscription, the answers with their verdicts, what is in the quarantine of them, the row of the result, and the join of
+both changelogs computed now. `docs/reference/command.md`, explain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -16,25 +17,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import Side, Stage
+from fk_pipeline.identity import Origin, Side, Stage
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.spec.sql import text
 from fk_pipeline.stages import resolved_join as verdicts
+from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.verify.rejoin import expected_join
 
 Row = dict[str, Any]
 
+MOST_QUARANTINED = 20
+"""Records of the quarantine that are told: those of the newest batches."""
+
 _WHY = {
+    None: "not resolved yet",
     verdicts.JOINED: "written to the result",
     verdicts.HALF_JOINED: "written to the result without a right row",
     verdicts.RETRACTED: "taken out of the result",
     verdicts.UNCHANGED: "the result said so already",
-    verdicts.STALE_LEFT: "dropped: by then the left row was another version",
-    verdicts.STALE_RIGHT: "dropped: by then the right row was another version",
-    verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew",
-    verdicts.QUARANTINED: "an expression of select fails on the two rows: see the quarantine",
+    verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an answer of its own",
+    verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an answer of its own",
+    verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
+    verdicts.QUARANTINED: "an expression of select fails on the two rows",
 }
 
 
@@ -51,8 +58,9 @@ class Version:
         row: its columns; None for a tombstone.
         refers_to: of a left row, the right key; None where it has none.
         hash: hexadecimal; None for a tombstone.
-        file: the landing file.
+        file: the landing file, relative to the pipeline file where it lies below its folder.
         current: it is the version that counts.
+        late: an older batch had brought a newer one.
     """
 
     batch: int
@@ -65,20 +73,69 @@ class Version:
     hash: str | None
     file: str | None
     current: bool
+    late: bool
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What the subscription store has of the key.
+
+    Attributes:
+        refers_to: the right key; None where it has none.
+        before: the right key before the last announced change.
+        batch: the batch that brought the current version of the left row; None if none is left.
+        announced_in: the batch whose processing last changed the content; the answer is due there.
+        instruction: what was asked for then; None for nothing.
+    """
+
+    refers_to: Row | None
+    before: Row | None
+    batch: int | None
+    announced_in: int
+    instruction: str | None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer to the key, and what became of it; `verdict` is None while it is not resolved."""
+    """One answer to the key, and what became of it.
+
+    Attributes:
+        batch: the batch that it was due to.
+        cause: `left`, the subscription asked; `right`, the right row changed.
+        instruction: what was asked for; None for cause `right`.
+        refers_to: the right key; None where the left row has none.
+        left_hash: of the left row that it is about; None: deleted.
+        left_batch: the batch that brought that row; None if there is none, or the changelog has it no more.
+        right_hash: of the right row that it is about; None: there is none.
+        right_batch: the batch that brought that row; None likewise.
+        verdict: None while it is not resolved.
+        why: the verdict in a few words.
+    """
 
     batch: int
     cause: str
     instruction: str | None
     refers_to: Row | None
     left_hash: str | None
+    left_batch: int | None
     right_hash: str | None
+    right_batch: int | None
     verdict: str | None
     why: str
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A record of the quarantine: of origin `join` a pair of rows of the key, else a line that names its values.
+
+    `file` and `line` are None for a pair.
+    """
+
+    batch: int
+    side: str
+    file: str | None
+    line: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -90,9 +147,13 @@ class Story:
         left: its versions, oldest first, and the truncates of the left source.
         right: those of the right rows that it ever referred to, and the truncates of the right source.
         answers: what it was answered, by batch.
-        subscription: its row of the subscription store.
+        quarantined: lines of the left side that name the key, lines of the right side that name the right key that it
+            refers to, and pairs of its row.
+        subscription: what the subscription store has of it; None if no version was ever applied.
         result: its row of the result; None if there is none.
-        expected: that of the join computed now.
+        written_in: the batch of the last change of that row.
+        written_at: when it was written.
+        expected: the row of the join computed now.
         due: per stage the batches that are due.
         conclusion: why the row is there, or is not.
     """
@@ -101,8 +162,11 @@ class Story:
     left: tuple[Version, ...]
     right: tuple[Version, ...]
     answers: tuple[Answer, ...]
-    subscription: Row | None
+    quarantined: tuple[Quarantined, ...]
+    subscription: Subscription | None
     result: Row | None
+    written_in: int | None
+    written_at: str | None
     expected: Row | None
     due: dict[str, list[int]]
     conclusion: str
@@ -127,57 +191,65 @@ def explain(runner: Runner, said: str) -> Story:
     Raises:
         UsageError: it is no key of the left side.
     """
-    return _Explained(runner, parse_key(said, runner.spec.left)).story()
+    with ExitStack() as kept:
+        return _Explained(runner, parse_key(said, runner.spec.left), kept).story()
 
 
 class _Explained:
-    """What the tables say of a key; each is read once."""
+    """What the tables say of a key. What the changelogs have of it is read once, and kept."""
 
-    def __init__(self, runner: Runner, key: Mapping[str, str]) -> None:
+    def __init__(self, runner: Runner, key: Mapping[str, str], kept: ExitStack) -> None:
         self.runner, self.spec = runner, runner.spec
-        self.own = is_key(key, self.spec.left)
         self.key = key_row(runner.session, key, self.spec.left)
-        self._in_state = is_key(key, self.spec.left, s.pk)
+        self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, s.pk)
+        self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in Side}
+        self.logs: dict[Side, DataFrame] = {}
+        for side, rows in ((Side.LEFT, self._left_log), (Side.RIGHT, self._right_log)):
+            log = Materialised(rows(), None)
+            kept.callback(log.release)
+            self.logs[side] = log.frame
 
-    def story(self) -> Story:
-        rows = json_rows(self._of_key(s.RESOLVED_JOIN).select(*[quote(o.name) for o in self.spec.outputs]))
-        joined = expected_join(self._log(Side.LEFT), self._log(Side.RIGHT), self.spec, careful=True)
-        again = json_rows(joined.select(*[quote(o.name) for o in self.spec.outputs]))
-        result, expected = rows[0] if rows else None, again[0] if again else None
-        due = {stage.value: [*map(int, found)] for stage in Stage if (found := self.runner.ledger.due(stage))}
-        store = json_rows(self._of_key(s.SUBSCRIPTION_STORE))
-        return Story(
-            key=self.key,
-            left=self.left,
-            right=self.right,
-            answers=self.answers,
-            subscription=store[0] if store else None,
-            result=result,
-            expected=expected,
-            due=due,
-            conclusion=self._conclusion(result, expected, bool(due)),
-        )
+    def _left_log(self) -> DataFrame:
+        """The rows of the left changelog that concern the key: its versions, and all truncates."""
+        return self._table(s.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
 
-    def _of_key(self, table: str) -> DataFrame:
-        """The rows of a state table with the key."""
-        return self._table(table).where(self._in_state)
+    def _right_log(self) -> DataFrame:
+        """Those of the right changelog: of the keys that the left versions refer to."""
+        log, keys = self._table(s.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
+        fks = [quote(name) for name, _ in s.fk_columns(self.spec)]
+        wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
+        return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
 
     def _table(self, name: str) -> DataFrame:
         table = self.runner.layout.table(name)
         assert table is not None
         return self.runner.warehouse.read(table)
 
-    def _log(self, side: Side) -> DataFrame:
-        """The rows of a changelog that concern the key, truncates among them."""
-        log = self._table(s.LEFT_CHANGELOG if side is Side.LEFT else s.RIGHT_CHANGELOG)
-        first = F.col(self.spec.side(side).key_columns[0].quoted)
-        if side is Side.LEFT:
-            return log.where(F.expr(self.own) | first.isNull())
-        fks = [name for name, _ in s.fk_columns(self.spec)]
-        referred = self._table(s.LEFT_CHANGELOG).where(self.own).select(*map(quote, fks)).distinct()
-        wanted = referred.toDF(*[c.name for c in self.spec.right.key_columns])
-        names = [c.name for c in self.spec.right.key_columns]
-        return log.join(F.broadcast(wanted), names, "left_semi").unionByName(log.where(first.isNull()))
+    def _of_key(self, table: str) -> list[Row]:
+        """The rows of a state table with the key."""
+        return json_rows(self._table(table).where(self.in_state))
+
+    def story(self) -> Story:
+        names = [o.name for o in self.spec.outputs]
+        stored = next(iter(self._of_key(s.RESOLVED_JOIN)), None)
+        joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, careful=True)
+        expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
+        result = {name: stored[name] for name in names} if stored else None
+        due = {stage.value: [*map(int, found)] for stage in Stage if (found := self.runner.ledger.due(stage))}
+        return Story(
+            key=self.key,
+            left=self.left,
+            right=self.right,
+            answers=self.answers,
+            quarantined=self.quarantined,
+            subscription=self._subscription(),
+            result=result,
+            written_in=stored[s.BATCH] if stored else None,
+            written_at=stored[s.CHANGED_AT] if stored else None,
+            expected=expected,
+            due=due,
+            conclusion=self._conclusion(result, expected, bool(due)),
+        )
 
     @cached_property
     def left(self) -> tuple[Version, ...]:
@@ -190,98 +262,176 @@ class _Explained:
         return self._versions(Side.RIGHT)
 
     def _versions(self, side: Side) -> tuple[Version, ...]:
-        side_spec, log = self.spec.side(side), self._log(side)
+        names = self.keys[side]
         # A truncate comes before the rows of its batch and sequence.
-        rows = json_rows(log.orderBy(s.SEQUENCE, s.BATCH, F.col(side_spec.key_columns[0].quoted).isNotNull()))
-        fks = [name for name, _ in s.fk_columns(self.spec)] if side is Side.LEFT else []
-        keys = [c.name for c in side_spec.key_columns]
-        versions = [
+        rows = json_rows(self.logs[side].orderBy(s.SEQUENCE, s.BATCH, F.col(quote(names[0])).isNotNull()))
+        keys = [None if row[names[0]] is None else {name: row[name] for name in names} for row in rows]
+        places = [None if key is None else tuple(key.values()) for key in keys]
+        last: dict[Any, int] = {}
+        for i, place in enumerate(places):
+            last = dict.fromkeys(last, i) if place is None else last | {place: i}
+        late, oldest = set(), dict[Any, int]()
+        for i, place in reversed([*enumerate(places)]):
+            batch = rows[i][s.BATCH]
+            if min(oldest.get(place, batch), oldest.get(None, batch)) < batch:
+                late.add(i)
+            oldest[place] = min(oldest.get(place, batch), batch)
+        return tuple(
             Version(
                 batch=row[s.BATCH],
-                key=None if row[keys[0]] is None else {name: row[name] for name in keys},
+                key=key,
                 sequence=row[s.SEQUENCE],
                 op=row[s.OP],
                 deleted=row[s.DELETED],
-                row=None if row[s.DELETED] else {c.name: row[c.name] for c in side_spec.columns},
-                refers_to=self._reference([row[name] for name in fks]) if fks else None,
+                row=None if row[s.DELETED] else {c.name: row[c.name] for c in self.spec.side(side).columns},
+                refers_to=self._reference(row) if side is Side.LEFT else None,
                 hash=row[s.HASH],
-                file=row[s.FILE],
-                current=False,
+                file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
+                current=i in last.values(),
+                late=i in late,
             )
-            for row in rows
-        ]
-        last: dict[Any, int] = {}
-        for i, version in enumerate(versions):
-            if version.key is None:
-                last = dict.fromkeys(last, i)
-            else:
-                last[tuple(version.key.values())] = i
-        return tuple(Version(**{**vars(v), "current": i in last.values()}) for i, v in enumerate(versions))
+            for i, (row, key) in enumerate(zip(rows, keys, strict=True))
+        )
 
-    def _reference(self, values: Sequence[Any]) -> Row | None:
-        if any(value is None for value in values):
-            return None
-        return dict(zip([c.name for c in self.spec.right.key_columns], values, strict=True))
+    def _reference(self, row: Row, column: Callable[[str], str] = s.fk) -> Row | None:
+        """The right key that a row of ours refers to."""
+        key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
+        return None if None in key.values() else key
+
+    def _subscription(self) -> Subscription | None:
+        for row in self._of_key(s.SUBSCRIPTION_STORE):
+            return Subscription(
+                refers_to=self._reference(row),
+                before=self._reference(row, s.previous_fk),
+                batch=row[s.OWNER],
+                announced_in=row[s.APPLIED_IN],
+                instruction=row[s.INSTRUCTION],
+            )
+        return None
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
         """What was answered, with the verdicts that there are."""
-        fks = [name for name, _ in s.fk_columns(self.spec)]
-        place = (s.BATCH, s.CAUSE)
-        told = {tuple(row[n] for n in place): row for row in json_rows(self._of_key(s.VERDICTS))}
-        asked = {tuple(row[n] for n in place): row for row in json_rows(self._of_key(s.RESPONSES))}
-        out = []
-        for at in sorted({*told, *asked}):
-            row = asked.get(at) or told[at]  # what was answered again is not resolved again yet
-            verdict = told.get(at, {}).get(s.VERDICT)
-            if any(told.get(at, row)[name] != row[name] for name in (s.LEFT_HASH, s.RIGHT_HASH)):
-                verdict = None
-            out.append(
-                Answer(
-                    batch=row[s.BATCH],
-                    cause=row[s.CAUSE],
-                    instruction=row[s.INSTRUCTION],
-                    refers_to=self._reference([row[name] for name in fks]),
-                    left_hash=row[s.LEFT_HASH],
-                    right_hash=row[s.RIGHT_HASH],
-                    verdict=verdict,
-                    why=_WHY.get(verdict, "not resolved yet") if verdict else "not resolved yet",
-                )
+        asked, told = (
+            {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (s.RESPONSES, s.VERDICTS)
+        )
+        both = sorted((told | asked).items())
+        return tuple(self._answer(row, told.get(at)) for at, row in both)
+
+    def _answer(self, row: Row, told: Row | None) -> Answer:
+        """An answer; `told`, with its verdict, is about other versions if it was answered anew and not resolved yet."""
+        left, right, refers_to = row[s.LEFT_HASH], row[s.RIGHT_HASH], self._reference(row)
+        resolved = told is not None and (told[s.LEFT_HASH], told[s.RIGHT_HASH]) == (left, right)
+        verdict = told[s.VERDICT] if told is not None and resolved else None
+        return Answer(
+            batch=row[s.BATCH],
+            cause=row[s.CAUSE],
+            instruction=row[s.INSTRUCTION],
+            refers_to=refers_to,
+            left_hash=left,
+            left_batch=_bringing(self.left, left, row[s.BATCH]),
+            right_hash=right,
+            right_batch=_bringing((v for v in self.right if v.key == refers_to), right, row[s.BATCH]),
+            verdict=verdict,
+            why=_WHY[verdict],
+        )
+
+    @cached_property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """What of the quarantine may be of the key, oldest first.
+
+        A line that could not be read has no columns: it is told if it names the values of the key. A pair of rows has.
+        """
+        left = next((v for v in self.left if v.current), None)
+        columns = ", ".join(f"{c.quoted}: {c.type}" for c in self.spec.left.key_columns)
+        pair = F.from_json(s.RAW, f"`left` STRUCT<{columns}>")["left"]
+        conditions = {
+            Origin.LEFT: _names(self.key),
+            Origin.RIGHT: _names(left.refers_to if left else None),
+            Origin.JOIN: self.in_state,
+        }
+        found = (
+            self._table(s.QUARANTINE)
+            .select("*", *[pair[name].alias(s.pk(name)) for name in self.keys[Side.LEFT]])
+            .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
+            .orderBy(F.col(s.BATCH).desc(), F.col(s.FILE).desc(), F.col(s.LINE).desc())
+            .limit(MOST_QUARANTINED)
+            .select(s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON)
+        )
+        return tuple(
+            Quarantined(
+                batch=row[s.BATCH],
+                side=row[s.SIDE],
+                file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
+                line=row[s.LINE],
+                reason=row[s.REASON],
             )
-        return tuple(out)
+            for row in reversed(json_rows(found))
+        )
 
     def _conclusion(self, result: Row | None, expected: Row | None, work: bool) -> str:
         why = self._why()
+        lines = sum(record.side != Origin.JOIN for record in self.quarantined)
+        if lines:
+            why += f" {lines} line(s) in the quarantine may concern it."
         if result == expected:
             return f"The row is {'in' if result is not None else 'not in'} the result: {why}"
-        have = "is not in the result" if result is None else "in the result is another one"
-        if expected is None:
-            have = "is in the result and should not be"
+        if result is None:
+            found, though = "is not in the result", ", though the join has it"
+        elif expected is None:
+            found, though = "is in the result and should not be", ""
+        else:
+            found, though = "in the result is another one", " than the join has it"
         if work:
-            return f"The row {have} than the join has it, and work is due that may explain it: {why}"
-        return f"WRONG: the row {have}. {why} 'fk-pipeline verify' says how many there are, 'rebuild' makes them anew."
+            return f"The row {found}{though}, and work is due that may explain it: {why}"
+        return (
+            f"WRONG: the row {found}. By the changelogs {why} 'fk-pipeline verify {self.spec.file}' says how many rows "
+            f"are wrong, 'fk-pipeline rebuild {self.spec.file}' makes them anew."
+        )
 
     def _why(self) -> str:
         """One sentence: what the versions that count say."""
         left = next((v for v in self.left if v.current), None)
-        if not any(v.key is not None for v in self.left):
+        if left is None:
             return "no batch has brought this key."
-        if left is None or left.deleted:
-            what = "truncates the left table" if left is not None and left.key is None else "deletes the left row"
-            return f"batch {left.batch if left else '?'} {what}, and nothing newer has come."
-        if left.refers_to is None:
-            return f"the left row of batch {left.batch} refers to no right row" + (
-                ", and an inner join leaves it out." if self.spec.inner else "; a left join keeps it."
-            )
-        name = shown(left.refers_to)
-        known = any(v.key == left.refers_to for v in self.right)
-        mine = [v for v in self.right if v.current and known and (v.key is None or v.key == left.refers_to)]
-        there = next((v for v in mine if not v.deleted), None)
+        if left.deleted:
+            what = "truncates the left table" if left.key is None else "deletes the left row"
+            return f"batch {left.batch} {what}, and nothing newer has come."
+        row, name = f"the left row of batch {left.batch}", shown(left.refers_to)
+        rights = [v for v in self.right if v.key in (None, left.refers_to)]
+        last = rights[-1] if any(v.key is not None for v in rights) else None
+        there = None if last is None or last.deleted else last
+        about = left.hash, there.hash if there else None
+        if any(a.verdict == verdicts.QUARANTINED and (a.left_hash, a.right_hash) == about for a in self.answers):
+            return f"an expression of select fails on {row} and {f'right row {name}' if there else 'no right row'}."
         if there is not None:
-            failing = next((a for a in self.answers[::-1] if a.verdict == verdicts.QUARANTINED), None)
-            if failing is not None and failing.left_hash == left.hash and failing.right_hash == there.hash:
-                return f"an expression of select fails on the left row of batch {left.batch} and right row {name}."
-            return f"the left row of batch {left.batch} refers to right row {name} of batch {there.batch}."
-        gone = f"was deleted by batch {mine[-1].batch}" if mine else "has never come"
+            return f"{row} refers to right row {name} of batch {there.batch}."
+        if left.refers_to is None:
+            kept = ", and an inner join leaves it out." if self.spec.inner else "; a left join keeps it."
+            return f"{row} refers to no right row{kept}"
+        gone = f"was deleted by batch {last.batch}" if last else "has never come"
         kept = "an inner join leaves the left row out." if self.spec.inner else "a left join keeps the left row."
-        return f"the left row of batch {left.batch} refers to right row {name}, which {gone}: {kept}"
+        return f"{row} refers to right row {name}, which {gone}: {kept}"
+
+
+def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:
+    """The batch that brought the content that an answer of a batch is about: the newest until then, or the next."""
+    same = [v.batch for v in versions if hash_ is not None and v.hash == hash_]
+    return max((one for one in same if one <= batch), default=min(same, default=None))
+
+
+def _names(key: Row | None) -> str:
+    """SQL (BOOLEAN): the raw text of a record has all values of a key: behind their columns, if it names these."""
+    if key is None:
+        return "FALSE"
+    word, found = r"[\p{L}\p{N}_]", []
+    for name, value in key.items():
+        column, said = rf"(?<!{word})(?i:{_literally(name)})(?!{word})", rf"{_literally(str(value))}(?!{word})"
+        behind, alone = rf"{column}[^\p{{L}}\p{{N}}_]{{1,8}}{said}", f"(?<!{word}){said}"
+        found.append(f"IF({s.RAW} RLIKE {text(column)}, {s.RAW} RLIKE {text(behind)}, {s.RAW} RLIKE {text(alone)})")
+    return " AND ".join(found)
+
+
+def _literally(said: str) -> str:
+    """A pattern that only a text itself matches."""
+    return r"\Q" + said.replace(r"\E", r"\E\\E\Q") + r"\E"

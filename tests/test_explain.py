@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
+from fk_pipeline.explain import Subscription
 from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -31,7 +32,7 @@ def test_a_key_is_said_in_one_text() -> None:
         parse_key("1", TWO)
     assert is_key({"k": "it's"}, ONE) == "`k` = TRY_CAST('it\\'s' AS STRING)"
     assert is_key({"A": "1", "b": "x"}, TWO, s.pk).startswith("`_fk_pk_A` = TRY_CAST('1' AS INT) AND `_fk_pk_b` = ")
-    assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1, b=x", "a", "-")
+    assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1,b=x", "a", "-")
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +75,101 @@ def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
         (1, "w1", {"k": "b"}, True),
     ]
     assert [(v.key, v.row and v.row["name"]) for v in story.right] == [({"k": "a"}, "A"), ({"k": "b"}, "B")]
-    told = [(a.batch, a.cause, a.refers_to, a.verdict) for a in story.answers]
-    assert told == [(0, "left", {"k": "a"}, "joined"), (1, "left", {"k": "b"}, "joined")]
+    told = [(a.batch, a.cause, a.refers_to, a.left_batch, a.right_batch, a.verdict) for a in story.answers]
+    assert told == [(0, "left", {"k": "a"}, 0, 0, "joined"), (1, "left", {"k": "b"}, 1, 0, "joined")]
     assert story.answers[-1].left_hash == story.left[-1].hash
     assert story.answers[-1].right_hash == story.right[-1].hash
     assert story.result == story.expected == {"id": 1, "v": "w1", "name": "B"}
+    assert (story.written_in, story.left[0].file) == (1, "landing/left/00000000.jsonl")
+    assert story.subscription == Subscription(
+        refers_to={"k": "b"}, before={"k": "a"}, batch=1, announced_in=1, instruction=story.answers[-1].instruction
+    )
+    deleted = made.pipeline.explain("2")
+    assert deleted.subscription is not None
+    assert (deleted.subscription.refers_to, deleted.subscription.before) == (None, {"k": "a"})
+    assert made.pipeline.explain("6").subscription is None
+
+
+@pytest.mark.spark
+def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left", left_extra="  sequence_by: note\n")
+
+    def left(fk: str, v: str, note: int) -> str:
+        return json.dumps({"op": "u", "id": 1, "fk": fk, "v": v, "note": str(note)})
+
+    made.land(0, [left("b", "v0", 5)])
+    made.pipeline.run()
+    made.land(1, [left("b", "v1", 6)], [("b", "B")])
+    made.land(2, [left("a", "v1", 7)], [("a", "A")])
+    made.land(3, [left("c", "old", 1)])  # older than that of batch 0
+    made.land(4, [left("a", "v1", 8)], [("a", "A4")])
+    made.pipeline.discover()
+    for batch in range(1, 5):  # the answers are resolved when all have been made
+        for stage in [*Stage][:-1]:
+            made.pipeline.runner.run(stage, BatchRange.of(batch))
+    made.pipeline.run()
+    story = made.pipeline.explain("1")
+    assert [(v.batch, v.late, v.current) for v in story.left] == [
+        (3, True, False),
+        (0, False, False),
+        (1, False, False),
+        (2, False, False),
+        (4, False, True),
+    ]
+    assert [(a.batch, a.left_batch, a.right_batch, a.verdict) for a in story.answers] == [
+        (0, 0, None, "half-joined"),
+        (1, 1, 1, "stale left"),
+        (2, 2, 2, "stale right"),
+        (4, 4, 4, "joined"),
+    ]
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"]).output
+    for part in (
+        "late: an older batch had brought a newer version",
+        "note=8; no selected column differs",
+        "refers to a",
+        "left row of batch 0, and there is no right row b",
+        "left row of batch 1 and right row b of batch 1",
+        "stale left: dropped: by then the left row was another version",
+        "because the right row changed: left row of batch 4 and right row a of batch 4",
+        "Subscription: to right row a, before to b; asked PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE in batch 2",
+        "Result: id=1, v=v1, name=A4 (written in batch 4, ",
+        "The join computed now: the same",
+    ):
+        assert part in shown
+
+
+@pytest.mark.spark
+def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[..., Any]) -> None:
+    made = rows_pipeline("left", select="[id, v, '1 / CAST(v AS INT) AS x', name]")
+    bad_left, bad_right = '{"op": "u", "id": 7, "fk": "a", "v": "1", "note', '{"op": "u", "k": "gone", "name"'
+    made.land(0, [(1, "a", "0"), (2, None, "0"), (5, "gone", "1"), (17, "a", "1"), bad_left], [("a", "A"), bad_right])
+    made.pipeline.run()
+    never, unmatched, pair, alone, other = (made.pipeline.explain(key) for key in ("7", "5", "1", "2", "17"))
+    for story, side, line, why in (
+        (never, "left", 5, "no batch has brought this key. 1 line(s) in the quarantine may concern it."),
+        (unmatched, "right", 2, "a left join keeps the left row. 1 line(s) in the quarantine may concern it."),
+    ):
+        assert [(one.side, one.line) for one in story.quarantined] == [(side, line)]
+        assert story.quarantined[0].file == f"landing/{side}/00000000.jsonl"
+        assert story.conclusion.endswith(why)
+    for story, why in ((pair, "and right row a."), (alone, "and no right row.")):
+        assert [(one.side, one.file) for one in story.quarantined] == [("join", None)]
+        assert [answer.verdict for answer in story.answers] == ["quarantined"]
+        assert story.conclusion.startswith(
+            "The row is not in the result: an expression of select fails on the left row"
+        )
+        assert story.conclusion.endswith(why)
+    assert other.quarantined == ()
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"]).output
+    assert "quarantined pair" in shown
+    assert "CAST(v AS INT) AS x fails on this row" in shown
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "7"]).output
+    assert "landing/left/00000000.jsonl:5" in shown
+    made.land(1, [], ['{"op": "t"}'])
+    made.pipeline.run()
+    emptied = CliRunner().invoke(app, ["explain", str(made.file), "--key", "17"]).output
+    assert "right truncate *" in emptied
+    assert "refers to right row a, which was deleted by batch 1: a left join keeps the left row." in emptied
 
 
 @pytest.mark.spark
@@ -86,14 +177,18 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v1"), (2, None, "v2")], [("a", "A")])
     made.pipeline.run()
-    made.land(1, [(1, "a", "w1")], [("a", "A1")])
+    made.land(1, [(1, "a", "w1"), (3, "a", "v3")], [("a", "A1")])
     made.pipeline.discover()
     for stage in (Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES):
         made.pipeline.runner.run(stage, BatchRange.of(1))
     story = made.pipeline.explain("1")
     assert story.conclusion.startswith("The row in the result is another one than the join has it, and work is due")
-    assert [a.verdict for a in story.answers if a.batch == 1] == [None]
+    assert [(a.verdict, a.why) for a in story.answers if a.batch == 1] == [(None, "not resolved yet")]
     assert story.due["resolved_join"] == [1]
+    gone = CliRunner().invoke(app, ["explain", str(made.file), "--key", "3"])
+    assert gone.exit_code == 0
+    assert "The row is not in the result, though the join has it, and work is due that may explain it: " in gone.output
+    assert "Due: right_table 1; resolved_join 1" in gone.output
     made.pipeline.run()
     assert [(a.cause, a.verdict) for a in made.pipeline.explain("1").answers if a.batch == 1] == [("left", "joined")]
     result = f"{made.pipeline.spec.home}/resolved_join"

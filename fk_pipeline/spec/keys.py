@@ -53,9 +53,9 @@ def typed(value: str, column: Column) -> str:
 
 
 def shown(key: Mapping[str, Any] | None) -> str:
-    """A key in a few words: its value, or its columns with their values."""
+    """A key as `parse_key` takes it: its value, or its columns with their values."""
     if key is None:
         return "-"
     if len(key) == 1:
         return str(next(iter(key.values())))
-    return ", ".join(f"{name}={value}" for name, value in key.items())
+    return ",".join(f"{name}={value}" for name, value in key.items())
