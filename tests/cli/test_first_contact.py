@@ -123,7 +123,7 @@ def test_stages_are_completed_after_a_comma_without_those_that_are_named() -> No
 def test_pipeline_files_are_completed_and_folders_on_the_way(folder: Path) -> None:
     (folder / "notes.txt").touch()
     (folder / ".hidden.yaml").touch()
-    assert completed("bash", "fk-pipeline run ", folder) == ["p.yaml", "landing/"]
+    assert completed("bash", "fk-pipeline run ", folder) == ["p.yaml", "landing/", "warehouse/"]
     assert completed("bash", "fk-pipeline status landing/", folder) == ["landing/left/", "landing/right/"]
     assert completed("bash", "fk-pipeline plan nowhere/", folder) == []
     assert completion.pipeline_files(f"{folder}/.h") == [f"{folder}/.hidden.yaml"]
