@@ -1,9 +1,7 @@
-"""The examples are run, not only shown."""
+"""examples/downstream: an asset that follows a join batch by batch."""
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,24 +9,12 @@ from dagster import AssetKey, DagsterInstance, Definitions, materialize
 
 from resources import FkSparkResource
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 pytestmark = pytest.mark.spark
-
-
-def loaded(file: Path) -> Any:
-    """An example's module."""
-    found = importlib.util.spec_from_file_location(f"example_{file.parent.name}", file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow
 def test_an_asset_downstream_counts_what_each_batch_changed(
-    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+    rows_pipeline: Any, example: Any, loaded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = rows_pipeline("inner")
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
@@ -36,14 +22,14 @@ def test_an_asset_downstream_counts_what_each_batch_changed(
     made.land(1, [(1, "b", "w"), (2,), (4, "a", "w")], [])
     made.pipeline.run()
     monkeypatch.setenv("FK_PIPELINES", str(made.file))
-    example = loaded(EXAMPLES / "downstream" / "definitions.py")
-    Definitions.validate_loadable(example.defs)
+    shown = loaded(example("downstream") / "definitions.py")
+    Definitions.validate_loadable(shown.defs)
     key = AssetKey(["tested", "changed_flights"])
-    assert example.defs.get_repository_def().asset_graph.get(key).automation_condition is not None
+    assert shown.defs.get_repository_def().asset_graph.get(key).automation_condition is not None
     with DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("tested_batches", ["b00000000", "b00000001"])
         done = materialize(
-            [example.changed_flights],
+            [shown.changed_flights],
             instance=instance,
             resources={"spark": FkSparkResource().use(made.pipeline.session)},
             tags={
