@@ -258,7 +258,7 @@ def test_quarantine_lists_exports_and_replays(rows_pipeline: Any, tmp_path: Path
     }  # fmt: skip
     told = invoke("quarantine", made.file, "--replay", file).stdout
     assert told.startswith("0 corrections stored, 1 known already; 2 not edited.\nDue now ('fk-pipeline run ")
-    assert re.search(r"left_changelog +. 0 ", told)
+    assert re.search(r"left_changelog +\| 0\n", told)
     told = invoke("quarantine", made.file, "--replay", "--side", "right").stdout
     assert told.startswith("Batches to read again: 0.\nDue now ('fk-pipeline run ")
     again = invoke("quarantine", made.file, "--replay", "--batch", "1", "--format", "json").stdout
