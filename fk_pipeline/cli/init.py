@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,17 +56,18 @@ def _print(directory: Path, made: Made) -> None:
         print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
     if made.doubts:
         print_lines(["", f"Guessed, and marked so in {file}:", *(f"  {one}" for one in made.doubts)])
-    spec, samples = made.spec, made.samples
-    landing = [str(directory / side.path) for side in (spec.left, spec.right)]
-    if samples and not Path(spec.left.path).is_absolute() and spec.left.path.startswith("landing/"):
-        sources = [str(one.path / "*" if one.path.is_dir() else one.path) for one in samples]
-        steps = [f"  cp {source} {target}/" for source, target in zip(sources, landing, strict=True)]
-    elif samples:
-        steps = []
+    sides = (made.spec.left, made.spec.right)
+    landing = [directory / side.path for side in sides]
+    steps = [f"  {one}" for one in made.to_do]
+    if made.samples:
+        for sample, side, folder in zip(made.samples, sides, landing, strict=True):
+            if sample.records and side.path.startswith("landing/"):
+                what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
+                steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
     else:
-        steps = [f"  edit {file}; then land change files in {landing[0]} and {landing[1]}"]
+        steps.append(f"  edit {file}; then land change files in {landing[0]} and {landing[1]}")
     print_lines(["", "Next:", *dict.fromkeys(steps)])
-    print_lines([f"  fk-pipeline {command} {file}" for command in ("plan", "run", "verify", "up")])
+    print_lines([f"  fk-pipeline {command} {shlex.quote(str(file))}" for command in ("plan", "run", "verify", "up")])
 
 
 def add_to(app: typer.Typer) -> None:

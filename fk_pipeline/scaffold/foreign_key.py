@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fk_pipeline.scaffold.sample import Sample, SampleColumn, singular
+from fk_pipeline.scaffold.names import singular
+from fk_pipeline.scaffold.sample import Sample, SampleColumn
 
 ENOUGH = 1.5
 """A column with a lower score is no more than a place for the user's own answer."""
@@ -45,9 +46,11 @@ def propose(left: Sample, right: Sample) -> Proposal:
     others: list[str] = []
     for name in right.key:
         ranked = sorted(
-            (_candidate(left, one, right, right.column(name)) for one in left.columns if _fits(one)),
+            (_candidate(left, one, right, right.column(name)) for one in filter(_fits, left.columns)),
             key=lambda one: -one.score,
         )
+        if not ranked:  # nothing that could refer to anything: a place for the user's own answer
+            ranked = [_Candidate(left.columns[0], 0.0, "nothing")]
         free = [one for one in ranked if one.column not in [taken.column for taken, _ in chosen]] or ranked
         chosen.append((free[0], right.column(name)))
         others += [one.column.name for one in free[1:3] if one.score >= ENOUGH]

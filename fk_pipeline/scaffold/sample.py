@@ -21,6 +21,8 @@ from typing import IO, Any
 from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import MAX_BATCH
+from fk_pipeline.scaffold.names import ENDINGS_READ as _ENDINGS
+from fk_pipeline.scaffold.names import may_be_bare, singular, table_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
 from fk_pipeline.scaffold.types import Inferred, of_arrow, of_connect, of_values
 from fk_pipeline.spec.model import CsvSpec
@@ -108,22 +110,22 @@ def read_sample(path: Path) -> list[Sample]:
     else:
         found = _of_lines(path, alike)
     options = _batches(alike) if found[0].format != "dms" else {}
-    return [replace(one, options=one.options | options) for one in found]
+    others = len(files) - len(alike)
+    notes = (f"{others} file(s) in {path} that do not end in {ending} were not looked at",) if others else ()
+    return [replace(one, options=one.options | options, notes=one.notes + notes) for one in found]
 
 
 def _files(path: Path) -> list[Path]:
-    endings = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in ("", ".gz")) + ENDINGS["parquet"]
+    fix = f"a sample ends in one of {', '.join(_ENDINGS)}"
     if path.is_file():
-        if not path.name.endswith(endings):
-            raise UsageError(
-                f"{path} ends in nothing that is read", fix=f"a sample ends in one of {', '.join(endings)}"
-            )
+        if not path.name.endswith(_ENDINGS):
+            raise UsageError(f"{path} ends in nothing that is read", fix=fix)
         return [path]
     if not path.is_dir():
         raise UsageError(f"there is no sample {path}", fix="name a file as it lands, or a folder of them")
-    found = sorted(one for one in path.iterdir() if one.name.endswith(endings) and one.name[0] not in "._")
+    found = sorted(one for one in path.iterdir() if one.name.endswith(_ENDINGS) and one.name[0] not in "._")
     if not found:
-        raise UsageError(f"{path} has no file to read", fix=f"a sample ends in one of {', '.join(endings)}")
+        raise UsageError(f"{path} has no file to read", fix=fix)
     return found
 
 
@@ -142,17 +144,9 @@ def _open(file: Path) -> IO[bytes]:
     return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
 
 
-def _table_of(file: Path) -> str:
-    """From the name of a file, else of its folder: `orders` of `orders-17.jsonl`, and of `orders/00000017.jsonl`."""
-    words = re.findall(r"[A-Za-z][A-Za-z_]*[A-Za-z]", file.name.split(".")[0])
-    part_of_a_table = {"part", "batch", "load", "data", "snappy", "changes", "cdc"}
-    named = next((word for word in words if word.lower() not in part_of_a_table), None)
-    return named or file.absolute().parent.name
-
-
 def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
     """One sample per table."""
-    tables: dict[str, list[Line]] = {}
+    tables: dict[tuple[str | None, str], list[Line]] = {}
     formats: set[str] = set()
     read = 0
     for file in files:
@@ -163,13 +157,22 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
             line = line_of(value, where)
             if line is not None:
                 formats.add(line.format)
-                tables.setdefault(line.table or _table_of(file), []).append(line)
+                tables.setdefault((line.within, line.table or table_of(file)), []).append(line)
     if not tables:
         raise UsageError(f"no row in the first {read:,} lines of {path}", fix="take a sample with inserts or updates")
     if len(formats) > 1:
         raise UsageError(f"{path} has lines of several formats: {', '.join(sorted(formats))}", fix="sample one of them")
-    several = len(tables) > 1
-    return [_of_table(path, files[0].parent, table, lines, several=several) for table, lines in tables.items()]
+    names = [table for _, table in tables]
+    return [
+        _of_table(
+            path,
+            files[0].parent,
+            f"{within}.{table}" if within and names.count(table) > 1 else table,
+            lines,
+            several=len(tables) > 1,
+        )
+        for (within, table), lines in tables.items()
+    ]
 
 
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
@@ -256,13 +259,15 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
     head, dms = records[0], {one[0] for one in records if one} <= {"I", "U", "D"} and len(records[0]) > 1
     if dms:
         names, rest = [f"column_{i}" for i in range(1, len(head))], [one[1:] for one in records]
-    elif all(_PLAIN.fullmatch(cell.strip()) for cell in head) and len(set(head)) == len(head):
+    elif _names_columns(head):
         names, rest = list(head), [one for one in records[1:] if one != head]
     else:
         names, rest = [f"column_{i}" for i in range(1, len(head) + 1)], records
         options["header"] = False
     rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=False)) for one in rest]
-    notes = ["the file does not name its columns: give them their names in `schema`"] if names[0] == "column_1" else []
+    unnamed = "the first row of the file names no columns: give them their names in `schema`"
+    named = "the first row of the file was taken for the names of the columns; if it is a row: csv: {header: false}"
+    notes = [unnamed if names[0] == "column_1" else named]
     side: dict[str, Any] = {"csv": CsvSpec(**options).model_dump(exclude_defaults=True)} if options else {}
     if not dms and (op := _operation(names, rows)):
         side["op_column"] = op
@@ -273,7 +278,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         first.parent,
         "dms" if dms else "csv",
         "CSV of AWS DMS" if dms else "CSV",
-        _table_of(first),
+        table_of(first),
         types,
         rows,
         None,
@@ -283,6 +288,13 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         options=side,
         notes=notes,
     )
+
+
+def _names_columns(row: Sequence[str]) -> bool:
+    """Whether the first row of a CSV file looks like names: all there, all different, none a number or a date."""
+    cells = [cell.strip().lower() for cell in row]
+    words = all(re.match(r"[^\W\d]", cell) for cell in cells)
+    return words and len(set(cells)) == len(cells) and not {"true", "false", "null"} & set(cells)
 
 
 def _csv_records(files: Iterable[Path], delimiter: str) -> Iterator[list[str]]:
@@ -313,7 +325,7 @@ def _of_parquet(path: Path, files: Sequence[Path]) -> Sample:
         files[0].parent,
         "dms" if dms else "parquet",
         "Parquet of AWS DMS" if dms else "Parquet",
-        _table_of(files[0]),
+        table_of(files[0]),
         types,
         rows,
         None,
@@ -327,8 +339,12 @@ def _of_parquet(path: Path, files: Sequence[Path]) -> Sample:
 def _of_delta(path: Path) -> Sample:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    table = DeltaTable(str(path))
+    try:
+        table = DeltaTable(str(path))
+    except DeltaError as error:
+        raise UsageError(f"{path} is no Delta table: {error}") from None
     schema = pa.schema(table.schema().to_arrow())
     rows = _rows_of_delta(table)
     types = {one.name: of_arrow(one.type) for one in schema if not one.name.startswith("_fk_")}
@@ -387,16 +403,12 @@ def _sample(
     columns: list[SampleColumn] = []
     written: dict[str, str] = {}
     for name, inferred in types.items():
-        as_written = name if _PLAIN.fullmatch(name) else quote(name)
+        as_written = name if may_be_bare(name) else quote(name)
         try:
             parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
-        except SqlTextError:
-            as_written = quote(name)
-            try:
-                parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
-            except SqlTextError as error:
-                said.append(f"left out: {error}")
-                continue
+        except SqlTextError as error:
+            said.append(f"left out: {error}")
+            continue
         present = _present(rows, name)
         values = frozenset(map(_text, present)) if "<" not in inferred.type else frozenset()
         columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
@@ -429,15 +441,6 @@ def _text(value: Any) -> str:
 
 
 _KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
-
-
-def singular(table: str) -> str:
-    """`order` of `orders`, as far as names of tables follow a rule."""
-    name = table.lower()
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("xes", "x"), ("s", "")):
-        if name.endswith(ending) and not name.endswith("ss"):
-            return name.removesuffix(ending) + instead
-    return name
 
 
 def _guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[str, Any]]) -> tuple[list[str], str]:

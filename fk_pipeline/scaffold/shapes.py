@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fk_pipeline.errors import UsageError
@@ -20,6 +20,7 @@ class Line:
         shape: how to call it in a sentence.
         row: the row, by column.
         table: as the line names it.
+        within: the schema or database of the table, where the line names it.
         is_new: the row was read or inserted, so its key was not there before.
         key: the names of the key columns, where the line tells them.
         fields: the row's fields as Kafka Connect describes them, where the line carries its schema.
@@ -29,6 +30,7 @@ class Line:
     shape: str
     row: dict[str, Any]
     table: str | None = None
+    within: str | None = None
     is_new: bool = True
     key: tuple[str, ...] | None = None
     fields: tuple[dict[str, Any], ...] | None = None
@@ -46,7 +48,7 @@ def line_of(value: Any, where: str) -> Line | None:
         raise UsageError(
             "a line is not a JSON object", where=where, fix="one JSON object per line: jq -c '.[]' takes a list apart"
         )
-    if "value" in value and ("key" in value or "topic" in value):
+    if _is_record(value):
         key, _ = _unwrapped(_parsed(value.get("key")))
         inner, schema = _unwrapped(_parsed(value["value"]))
         topic = value.get("topic")
@@ -55,7 +57,7 @@ def line_of(value: Any, where: str) -> Line | None:
         if inner is not None and not _is_change(inner) and not _is_marker(inner):
             raise _not_told(where)
         names = tuple(key) if isinstance(key, dict) else None
-        return None if found is None else _with(found, table or found.table, names)
+        return None if found is None else replace(found, table=found.table or table, key=names)
     inner, schema = _unwrapped(value)
     if inner is None or _is_marker(inner):
         return None
@@ -76,8 +78,12 @@ def _not_told(where: str) -> UsageError:
     )
 
 
-def _with(line: Line, table: str | None, key: tuple[str, ...] | None) -> Line:
-    return Line(line.format, line.shape, line.row, table, line.is_new, key, line.fields)
+def _is_record(value: dict[str, Any]) -> bool:
+    """An exported record; a row may have columns called `key` and `value`, too."""
+    inner = _parsed(value.get("value"))
+    if "value" not in value or not ("key" in value or "topic" in value):
+        return False
+    return isinstance(inner, dict) or (inner is None and ("topic" in value or isinstance(value.get("key"), dict)))
 
 
 def _parsed(value: Any) -> Any:
@@ -100,7 +106,11 @@ def _unwrapped(value: Any) -> tuple[Any, dict[str, Any] | None]:
 def _is_marker(value: Any) -> bool:
     if not isinstance(value, dict):
         return True
-    return value.get("op") in ("m", "t") or value.get("status") in ("BEGIN", "END")
+    if value.get("op") == "m":
+        return "message" in value
+    if value.get("op") == "t":
+        return isinstance(value.get("source"), dict)
+    return value.get("status") in ("BEGIN", "END") and bool({"event_count", "data_collections"} & set(value))
 
 
 def _is_change(value: Any) -> bool:
@@ -116,16 +126,17 @@ def _of_debezium(value: Any, schema: dict[str, Any] | None, of: str, where: str)
         return None
     carries = " with their schema" if schema else ""
     if "op" in value and ("after" in value or "before" in value):
-        row, source = value.get("after"), value.get("source") or {}
+        row, source = value.get("after"), _object(value.get("source"))
         if isinstance(row, str):
             raise UsageError("the row is a document in a text, as of MongoDB; no format reads that", where=where)
-        if row is None:
+        if not isinstance(row, dict):
             return None
         return Line(
             DEBEZIUM,
             f"{of}{carries}",
             row,
-            source.get("table"),
+            _text(source.get("table")),
+            _text(source.get("schema") or source.get("db")),
             value["op"] in ("r", "c"),
             fields=_fields(schema, "after"),
         )
@@ -139,10 +150,19 @@ def _of_debezium(value: Any, schema: dict[str, Any] | None, of: str, where: str)
         DEBEZIUM,
         f"{of} of flattened rows{carries}",
         row,
-        value.get("__source_table"),
+        _text(value.get("__source_table")),
+        _text(value.get("__source_schema") or value.get("__source_db")),
         value.get("__op") in ("r", "c"),
         fields=fields,
     )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _fields(schema: dict[str, Any] | None, within: str | None = None) -> tuple[dict[str, Any], ...] | None:
@@ -161,5 +181,11 @@ def _of_maxwell(value: dict[str, Any]) -> Line | None:
         return None
     key = value.get("primary_key_columns")
     return Line(
-        MAXWELL, "rows of Maxwell", row, value["table"], kind != "update", tuple(key) if isinstance(key, list) else None
+        MAXWELL,
+        "rows of Maxwell",
+        row,
+        _text(value["table"]),
+        _text(value["database"]),
+        kind != "update",
+        tuple(key) if isinstance(key, list) else None,
     )

@@ -167,7 +167,8 @@ def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: b
     if kinds <= {int, Decimal, float, str} and len(texts) < len(values) and set(texts) <= _NOT_FINITE:
         return Inferred("DOUBLE")
     if kinds == {dict} and all(set(value) == {"scale", "value"} for value in values):
-        return Inferred(f"DECIMAL(38,{max(value['scale'] for value in values)})", doubt="the most digits in the sample")
+        scale = min(max(0, *(int(value["scale"]) for value in values)), _WIDEST)
+        return Inferred(f"DECIMAL({_WIDEST},{scale})", doubt="the most digits in the sample")
     if kinds & {dict, list}:
         return Inferred("STRING", doubt="holds JSON: a STRUCT, ARRAY or MAP takes it apart")
     if kinds == {str}:
@@ -177,7 +178,9 @@ def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: b
 
 def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Inferred:
     if not all(-_LONG <= value < _LONG for value in values):
-        return Inferred("DECIMAL(38,0)")
+        return _of_large(values)
+    if is_debezium and _NAMES_A_DATE.search(name) and all(value in _DAYS for value in values):
+        return Inferred("DATE", doubt="numbers that look like days since 1970")
     if _NAMES_A_TIME.search(name):
         for how, per_second in _EPOCHS:
             first, last = (moment.timestamp() * per_second for moment in _YEARS)
@@ -185,24 +188,30 @@ def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Infe
                 return Inferred(
                     "TIMESTAMP", how, doubt=f"numbers that look like {how.removeprefix('epoch_')} since 1970"
                 )
-        if is_debezium and _NAMES_A_DATE.search(name) and all(value in _DAYS for value in values):
-            return Inferred("DATE", doubt="numbers that look like days since 1970")
     return Inferred("BIGINT")
+
+
+def _of_large(values: Sequence[int]) -> Inferred:
+    """Whole numbers beyond 64 bits."""
+    if all(abs(value) < 10**_WIDEST for value in values):
+        return Inferred(f"DECIMAL({_WIDEST},0)")
+    return Inferred("STRING", doubt=f"numbers of more than {_WIDEST} digits")
 
 
 def _of_texts(values: Sequence[str], *, is_text: bool, is_debezium: bool) -> Inferred:
     def all_are(pattern: re.Pattern[str]) -> bool:
         return all(pattern.fullmatch(value) for value in values)
 
-    if all_are(_DATE):
+    if all_are(_DATE) and all(map(_is_a_moment, values)):
         return Inferred("DATE")
-    if all_are(_TIMESTAMP):
+    if all_are(_TIMESTAMP) and all(map(_is_a_moment, values)):
         return Inferred("TIMESTAMP")
     if is_text:
         if {value.lower() for value in values} <= {"true", "false"}:
             return Inferred("BOOLEAN")
         if all_are(_INTEGER):
-            return Inferred("BIGINT" if all(-_LONG <= int(value) < _LONG for value in values) else "DECIMAL(38,0)")
+            whole = [int(value) for value in values]
+            return Inferred("BIGINT") if all(-_LONG <= value < _LONG for value in whole) else _of_large(whole)
         scales = {len(found[2]) if (found := _FRACTION.fullmatch(value)) else None for value in values}
         if len(scales) == 1 and (scale := scales.pop()) is not None and scale <= _MOST_EXACT:
             return Inferred(f"DECIMAL(18,{scale})", doubt=f"every value has {scale} digits after the point")
@@ -214,6 +223,15 @@ def _of_texts(values: Sequence[str], *, is_text: bool, is_debezium: bool) -> Inf
             doubt="looks like bytes in Base64: of a numeric, declare DECIMAL(p,s) and logical type decimal_bytes",
         )
     return Inferred("STRING")
+
+
+def _is_a_moment(value: str) -> bool:
+    """It is in the calendar: 2024-02-31 and MySQL's 0000-00-00 are not."""
+    try:
+        dt.datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _look_like_bytes(values: Sequence[str]) -> bool:

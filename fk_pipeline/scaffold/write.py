@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+import tempfile
 import textwrap
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.scaffold.foreign_key import Proposal, propose
-from fk_pipeline.scaffold.sample import Sample, SampleColumn, read_sample, singular
+from fk_pipeline.scaffold.names import singular
+from fk_pipeline.scaffold.sample import Sample, SampleColumn, read_sample
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.model import UNWRITABLE
 
 GUESSED = "guessed"
 """Stands in the comment of every line that the sample does not say."""
@@ -31,6 +35,7 @@ class Made:
         said: what was found in the samples, a sentence each.
         doubts: the guesses, a sentence each.
         samples: per side the sample; empty without any.
+        to_do: what the user has to say before the pipeline can run.
     """
 
     spec: PipelineSpec
@@ -38,6 +43,7 @@ class Made:
     said: tuple[str, ...]
     doubts: tuple[str, ...]
     samples: tuple[Sample, ...]
+    to_do: tuple[str, ...] = ()
 
 
 def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) -> Made:
@@ -51,40 +57,96 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
     Raises:
         UsageError: a file is there already, or a sample cannot be read.
     """
+    if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
+        raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
     name = _name_of(folder)
     file = folder / f"{name}.yaml"
     for one in (file, folder / "dagster.yaml", folder / "README.md"):
         if one.exists():
             raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
-    found = _sides(samples)
+    try:
+        found = _sides(samples)
+    except (OSError, EOFError, csv.Error) as error:
+        raise UsageError(f"a sample cannot be read: {error}", fix="take another file, or a part of this one") from error
     left, right = found or (_EXAMPLE_LEFT, _EXAMPLE_RIGHT)
     folders = ("left", "right") if _folder(left) == _folder(right) else (_folder(left), _folder(right))
     paths = [f"landing/{one}" for one in folders]
     if "table" in left.options and left.path == right.path:
         paths = [f"landing/{_word(left.path.absolute().name.split('.')[0], 'changes')}"] * 2
-    landing = [] if in_place and found else [folder / one for one in dict.fromkeys(paths)]
-    if in_place and found:
-        paths = [_seen_from(folder, one.folder) for one in found]
+    if found:
+        stays = [in_place or one.format == "delta" for one in found]
+        paths = [_seen_from(folder, o.folder) if s else p for p, s, o in zip(paths, stays, found, strict=True)]
+        _refuse_mixed(found, stays)
+    landing = [folder / one for one in dict.fromkeys(paths) if one.startswith("landing/")]
     proposal = propose(left, right)
     text, doubts = _pipeline_text(name, left, right, paths, proposal)
-    for one in landing:
-        one.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    (folder / "dagster.yaml").write_bytes((files("fk_pipeline.servers") / "dagster.yaml").read_bytes())
-    (folder / "README.md").write_text(_readme(name, left, right, paths), encoding="utf-8")
+    _check(text, file.name)
+    try:
+        for one in (folder, *landing):
+            one.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        (folder / "dagster.yaml").write_bytes((files("fk_pipeline.servers") / "dagster.yaml").read_bytes())
+        (folder / "README.md").write_text(_readme(name, left, right, paths), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error}", fix="name another folder") from error
     spec = load_spec(file)
-    said = [_sentence(side, one) for side, one in zip(("left", "right"), found or (), strict=False)]
-    if found:
-        said += [f"{one.table}: {note}" for one in found for note in one.notes]
-        turned = propose(right, left)
-        if turned.is_sure and turned.score >= proposal.score + 2:
-            said.append(
-                f"{right.table} seems to refer to {left.table} ({', '.join(turned.expressions)}): "
-                "if so, name the samples the other way round"
-            )
+    said = _found(found, proposal) if found else []
     written = (file, *landing, folder / "dagster.yaml", folder / "README.md")
-    return Made(spec, written, tuple(said), tuple(doubts) if found else (), found or ())
+    to_do = []
+    if found and right.types_from == _NO_SAMPLE:
+        to_do.append(f"say in {file} what the right side is, and land files of it in {folder / paths[1]}")
+    elif found and not proposal.is_sure:
+        to_do.append(f"say in {file} which left column is the foreign key")
+    return Made(spec, written, tuple(said), tuple(doubts) if found else (), found or (), tuple(to_do))
+
+
+def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
+    """What the samples say, and what the user should know of them."""
+    left, right = found
+    said = [_sentence("left", left), _sentence("right", right)]
+    said += [f"{one.table}: {note}" for one in found for note in one.notes]
+    turned = propose(right, left)
+    if turned.is_sure and turned.score >= proposal.score + 2:
+        said.append(
+            f"{right.table} seems to refer to {left.table} ({', '.join(turned.expressions)}): "
+            "if so, name the samples the other way round"
+        )
+    return said
+
+
+def _check(text: str, name: str) -> None:
+    """Reads the pipeline file back before anything of the user's is written.
+
+    Raises:
+        UsageError: it does not load, which no sample should bring about.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_text(text, encoding="utf-8")
+        try:
+            load_spec(file)
+        except PipelineFileError as error:
+            said = error.what.replace(f"{file}:", "line ")
+            why = f"the pipeline file that these samples give does not load: {said}"
+            raise UsageError(
+                why, why="nothing was written", fix="begin with 'fk-pipeline init DIR', and edit it"
+            ) from None
+
+
+def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
+    """Refuses sides that would read each other's files where they lie."""
+    left, right = found
+    if not any(stays):
+        return
+    if right.types_from == _NO_SAMPLE:
+        raise UsageError(
+            "where the right side lies is not known", fix="give a sample of it too, or leave out --in-place"
+        )
+    if all(stays) and left.folder == right.folder and "table" not in left.options:
+        raise UsageError(
+            f"both samples lie in {left.folder}, so each side would read the other's files",
+            fix="leave out --in-place, or keep the files of each table in a folder of their own",
+        )
 
 
 def _name_of(folder: Path) -> str:
@@ -175,7 +237,7 @@ def _yaml(value: Any) -> str:
         return "[" + ", ".join(map(_yaml, value)) + "]"
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./ ()-]*[\w/)]|[A-Za-z]", value):
         plain = value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
-        return value if plain and not value.endswith(" ") else json.dumps(value)
+        return value if plain else json.dumps(value)
     return json.dumps(value)
 
 
@@ -192,7 +254,7 @@ def _pipeline_text(
     blocks = [
         f"# {left.table} (left), each with the row of {right.table} (right) that it refers to.",
         "# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.",
-        f"name: {name}",
+        _line("name", name),
         _line("join", "left", f"left: a row of {left.table} without a right row stays, with nulls; inner: it does not"),
         "",
         *_side("left", left, paths[0], refers),
@@ -247,15 +309,17 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     ]
     if "table" in sample.options:
         lines.append(_line("table", sample.options["table"], "lines of other tables are ignored", indent=2))
-    if sample.types_from:
-        lines.append(f"  # {GUESSED + ': ' if unknown else ''}types from {sample.types_from}")
+    if sample.types_from and not unknown:
+        lines.append(f"  # types from {sample.types_from}")
     lines += [
         f"  # {GUESSED}: {one.name} {one.inferred.type}; {one.inferred.doubt}"
         for one in sample.columns
         if one.inferred.doubt and not unknown
     ]
     ddl = ", ".join(one.ddl.replace(" ", _GLUE) for one in sample.columns)
-    wrapped = textwrap.wrap(ddl, 110, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+    wrapped = textwrap.wrap(
+        ddl, 110, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
     lines += ["  schema: >-", *(line.replace(_GLUE, " ") for line in wrapped)]
     logical = {one.name: one.inferred.logical for one in sample.columns if one.inferred.logical}
     if logical:

@@ -97,7 +97,7 @@ def test_deletes_tombstones_and_markers_bring_no_columns(tmp_path: Path) -> None
             tmp_path / "1.jsonl",
             event("t", {"id": 1}, None, "d"),
             {"topic": "srv.db.t", "key": {"id": 1}, "value": None},
-            {"status": "BEGIN", "id": "9"},
+            {"status": "BEGIN", "id": "9", "event_count": None},
             {"op": "m", "message": {}},
             event("t", {"id": 2}, {"id": 2}),
         )
@@ -352,6 +352,85 @@ def test_the_command_says_what_it_found_and_what_comes_next(tmp_path: Path, monk
     assert "fk-pipeline run shop/shop.yaml" in said.output
     as_json = CliRunner().invoke(app, ["init", "again", *samples, "--format", "json"])
     assert json.loads(as_json.stdout)["files"][0] == "again/again.yaml"
+
+
+NASTY = [
+    "order",
+    "from",
+    "true",
+    "current_date",
+    "group",
+    "timestamp",
+    "Values",
+    "some-longish-name-with-hyphens",
+    "größe",
+    "null",
+]
+
+
+def test_names_that_sql_keeps_for_itself_are_quoted_wherever_they_stand(tmp_path: Path) -> None:
+    left = {"from": 1, **{name: f"v{i}" for i, name in enumerate(NASTY[1:])}, "order": "x"}
+    made = made_of(tmp_path, [left, left | {"from": 2}], [{"order": "x", "case": 1}], ("lines", "orders"))
+    assert [c.name for c in made.spec.left.columns] == list(left)
+    assert made.spec.left.key == ("from",)
+    assert made.spec.left.foreign_key == ("`order`",)
+
+
+def test_rows_may_look_like_records_and_markers(tmp_path: Path) -> None:
+    rows = [{"key": "a", "value": "b", "status": "END"}, {"key": "c", "value": None, "op": "m"}]
+    found = sample(lines(tmp_path / "settings.jsonl", *rows))
+    assert (found.format, found.records) == ("rows", 2)
+
+
+def test_the_table_is_what_the_source_says_not_the_topic(tmp_path: Path) -> None:
+    routed = event("orders", {"id": 1}, {"id": 1}) | {"topic": "everything"}
+    archived = event("orders", {"id": 1}, {"id": 1})
+    for one, schema in ((routed, "public"), (archived, "archive")):
+        one["value"]["source"]["schema"] = schema
+    found = read_sample(lines(tmp_path / "1.jsonl", routed, archived))
+    assert [(one.table, one.options["table"]) for one in found] == [(n, n) for n in ("public.orders", "archive.orders")]
+
+
+def test_a_header_of_csv_may_have_blanks(tmp_path: Path) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text("Order-No,Größe\n1,2\n")
+    found = sample(file)
+    assert list(types(found)) == ["`Order-No`", "`Größe`"]
+    assert "taken for the names" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "in_place", "said"),
+    [
+        ("a.jsonl", "b.jsonl", True, "would read the other's files"),
+        ("a.jsonl", None, True, "is not known"),
+        ("bad.jsonl.gz", "b.jsonl", False, "cannot be read"),
+        ("log", "b.jsonl", False, "no Delta table"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_and_leaves_nothing(
+    left: str, right: str | None, in_place: bool, said: str, tmp_path: Path
+) -> None:
+    lines(tmp_path / "a.jsonl", {"id": 1})
+    lines(tmp_path / "b.jsonl", {"id": 1})
+    (tmp_path / "bad.jsonl.gz").write_text("no gzip")
+    (tmp_path / "log" / "_delta_log").mkdir(parents=True)
+    with pytest.raises(UsageError, match=said):
+        make_folder(tmp_path / "shop", [tmp_path / one for one in (left, right) if one], in_place=in_place)
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_left_side_without_a_column_to_refer_by_gets_a_place_for_it(tmp_path: Path) -> None:
+    made = made_of(tmp_path, [{"x": 1.5}], [{"id": 1}], ("a", "b"))
+    assert made.to_do == (f"say in {made.spec.file} which left column is the foreign key",)
+
+
+def test_a_delta_table_is_read_where_it_lies(tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(tmp_path / "orders", pa.table({"id": [1], "city_id": [2]}))
+    made = make_folder(tmp_path / "shop", [tmp_path / "orders", lines(tmp_path / "cities.jsonl", {"city_id": 2})])
+    assert (made.spec.left.path, made.spec.right.path) == ("../orders", "landing/cities")
 
 
 @pytest.mark.spark

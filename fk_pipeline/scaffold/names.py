@@ -1,0 +1,54 @@
+"""Names: which a column may have in SQL without backticks, and what a table is called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
+from fk_pipeline.spec.sql import SqlTextError, parse_columns, parse_expression
+
+ENDINGS_READ = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in (".gz", "")) + ENDINGS["parquet"]
+"""Endings of the files that a sample may be."""
+
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEPT_BY_SQL = """
+    all and anti any as both case cast check collate column constraint create cross distinct else end except false
+    fetch filter for foreign from full grant group having in inner intersect into is join lateral leading like natural
+    not null on only or order outer overlaps primary references right select semi set some table then to trailing true
+    union unique unknown user using values when where with within
+"""
+_RESERVED = frozenset(_KEPT_BY_SQL.split())
+"""Words that a dialect of SQL keeps for itself, whether or not our reader minds."""
+
+
+def may_be_bare(name: str) -> bool:
+    """Whether SQL takes a name for that column without backticks: not `order`, `from`, `true` or `current_date`."""
+    if not PLAIN.fullmatch(name) or name.lower() in _RESERVED:
+        return False
+    try:
+        read = parse_expression(name)
+        return parse_columns(f"{name} INT")[0].name == name and read.plain and read.reads == ((name,),)
+    except SqlTextError:
+        return False
+
+
+def table_of(file: Path) -> str:
+    """The table that a file is of, by its name, else by that of its folder.
+
+    It is `orders` of `orders-17.jsonl`, of `shop.public.orders+0+42.json`, and of `orders/00000017.jsonl`.
+    """
+    stem = next((file.name.removesuffix(end) for end in ENDINGS_READ if file.name.endswith(end)), file.name)
+    words = re.findall(r"[A-Za-z](?:[A-Za-z_]*[A-Za-z])?", stem.split("+")[0].rsplit(".", 1)[-1])
+    part_of_a_table = {"part", "batch", "load", "data", "snappy", "changes", "cdc", "c", "b"}
+    named = next((word for word in words if word.lower() not in part_of_a_table), None)
+    return named or file.absolute().parent.name
+
+
+def singular(table: str) -> str:
+    """`order` of `orders`, as far as names of tables follow a rule."""
+    name = table.lower()
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("xes", "x"), ("s", "")):
+        if name.endswith(ending) and not name.endswith("ss"):
+            return name.removesuffix(ending) + instead
+    return name
