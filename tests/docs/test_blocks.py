@@ -41,10 +41,9 @@ def test_a_page_can_be_done_as_it_says(
     page: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, tools = tmp_path / "folder", tmp_path / "tools"
-    if page.is_relative_to(ROOT / "examples") and page.parent != ROOT / "examples":
-        shutil.copytree(page.parent, folder)
-    else:
-        folder.mkdir()
+    folder.mkdir()
+    if page.is_relative_to(ROOT / "examples"):  # they are read in a checkout
+        shutil.copytree(ROOT / "examples", folder / "examples")
     tools.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))

@@ -9,14 +9,19 @@ import contextlib
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fk_pipeline.cli.main import app_main
 from tests.docs.blocks import ROOT
+
+LONGEST_SECONDS = 600
+"""A block that takes longer is ended."""
 
 _CLIENT = """#!{python} -SE
 import json, os, socket, sys
@@ -59,8 +64,12 @@ class Shell:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,
             ) as shell:
+                until = time.monotonic() + LONGEST_SECONDS
                 while shell.poll() is None:
+                    if time.monotonic() > until:  # a server that stays, say
+                        os.killpg(shell.pid, signal.SIGKILL)
                     with contextlib.suppress(TimeoutError):
                         connection, _ = server.accept()
                         _answer(connection)
