@@ -58,7 +58,7 @@ class Shell:
             server.listen()
             server.settimeout(0.1)
             with subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script],
+                ["bash", "-eu", "-c", script],
                 cwd=self._folder,
                 env=environment,
                 stdout=said,
