@@ -106,5 +106,9 @@ class CheckFailedError(FkPipelineError):
     done: Sequence[Any] = ()
 
 
+class FanOutError(CheckFailedError):
+    """A batch would touch more rows of the result than `max_fan_out`, and nobody agreed to that."""
+
+
 class ExpectationNotRunError(FkPipelineError):
     """Great Expectations could not evaluate an expectation: whether it holds is not known."""

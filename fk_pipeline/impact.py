@@ -19,13 +19,14 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
+from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.settings import SMALL_BYTES
 
-_SUBSCRIBERS, _EFFECT = "_fk_subscribers", "_fk_effect"
+_EFFECT = "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 UNCHANGED, LATE = "nothing: no selected column differs", "nothing: it is older than what is there"
 TOUCHING = (ADDED, CHANGED, REMOVED)
@@ -95,40 +96,36 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
         kept.callback(records.release)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
         log, state = changelog(records.frame, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table)
-        subscribers = _subscribers(runner).toDF(*keys, _SUBSCRIBERS)
+        subscribers = _subscribers(runner).toDF(*keys, SUBSCRIBERS)
         touched = (
             _effects(log, state, keys)
             .join(subscribers, keys, "left")
-            .select(*map(quote, keys), _EFFECT, F.coalesce(_SUBSCRIBERS, F.lit(0)).alias(_SUBSCRIBERS))
+            .select(*map(quote, keys), _EFFECT, F.coalesce(SUBSCRIBERS, F.lit(0)).alias(SUBSCRIBERS))
             .persist()
         )
         kept.callback(touched.unpersist)
-        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(_SUBSCRIBERS)).collect()
-        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(_SUBSCRIBERS).desc(), *map(quote, keys))
+        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(SUBSCRIBERS)).collect()
+        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBERS).desc(), *map(quote, keys))
         listed = json_rows(most.limit(limit))
     return Impact(
         sum(row[2] for row in groups if row[0] in TOUCHING),
         {row[0]: row[1] for row in sorted(groups)},
         quarantined,
         tuple(
-            {"key": shown({k: row[k] for k in keys}), "subscribers": row[_SUBSCRIBERS], "effect": row[_EFFECT]}
+            {"key": shown({k: row[k] for k in keys}), "subscribers": row[SUBSCRIBERS], "effect": row[_EFFECT]}
             for row in listed
         ),
     )
 
 
 def _referring(runner: Runner) -> DataFrame:
-    """The rows of the subscription store that refer to a right row: none that are deleted."""
-    first = quote(s.fk_columns(runner.spec)[0][0])
-    return runner.warehouse.read(runner.layout.subscription_store).where(
-        f"{s.HASH} IS NOT NULL AND {first} IS NOT NULL"
-    )
+    return referring(runner.warehouse.read(runner.layout.subscription_store), runner.spec)
 
 
 def _subscribers(runner: Runner) -> DataFrame:
     """Per foreign key the number of left rows that refer to it."""
     fks = [quote(name) for name, _ in s.fk_columns(runner.spec)]
-    return _referring(runner).groupBy(*fks).agg(F.count("*").alias(_SUBSCRIBERS))
+    return _referring(runner).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBERS))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:

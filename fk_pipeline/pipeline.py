@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
-from fk_pipeline.errors import StateError, UsageError
+from fk_pipeline.errors import FanOutError, StateError, UsageError
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Origin, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.tables.lease import lease
@@ -381,7 +381,8 @@ class Pipeline:
             if not allowed:
                 break
             for part in passes(allowed, ledger.batches, size):
-                run(stage, part)
+                with suppress(FanOutError):  # the ledger has it: the next round does without these batches
+                    run(stage, part)
         return refusing
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:

@@ -276,6 +276,9 @@ class Settings(_Frozen):
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
     """A range run is cut into passes of at most this many batches."""
+    max_fan_out: int | None = Field(default=None, ge=0)
+    """Left rows that refer to right rows that a batch changes, above which it waits for somebody to agree; null: any
+    number."""
     max_quarantined_share: float = Field(default=0.01, ge=0, le=1)
     """Share of the records that were read, above which a check warns of what is in the quarantine."""
     max_late_share: float = Field(default=0.1, ge=0, le=1)

@@ -19,7 +19,7 @@ LEFT, RIGHT = "left", "right"
 
 _CHANGED_IN, _TOLD = "_fk_changed_in", "_fk_told"
 
-_TOLD_SQL = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
+TOLD = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
 """A tombstone of a right key that never had a row is no news to anybody."""
 
 
@@ -30,7 +30,7 @@ def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFram
 
 def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
     """The right rows that changed on behalf of the batches and that subscribers have to hear of."""
-    return right_table.where(batches.predicate(s.APPLIED_IN)).where(_TOLD_SQL)
+    return right_table.where(batches.predicate(s.APPLIED_IN)).where(TOLD)
 
 
 def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
@@ -51,7 +51,7 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
         *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
         F.col(s.HASH).alias(s.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
-        F.expr(_TOLD_SQL).alias(_TOLD),
+        F.expr(TOLD).alias(_TOLD),
     )
     both = subscriptions.join(right, fks, "left").select(
         *pks, *map(quote, fks), s.APPLIED_IN, s.INSTRUCTION, s.HASH, s.OWNER, s.RIGHT_HASH, _CHANGED_IN, _TOLD

@@ -30,7 +30,7 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
-from fk_pipeline.tables.checks import REBUILD, SOURCE, FailedCheck
+from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -58,7 +58,9 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     """The error for batches that failed checks, with what mends the first."""
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
-    if first.cure == SOURCE:
+    if first.cure == AGREEMENT:
+        mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
+    elif first.cure == SOURCE:
         mend = "correct what landed and run the batch again"
     elif first.cure == REBUILD or first.batch is None or first.batch in ledger.removed:  # running it brings it back
         mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"

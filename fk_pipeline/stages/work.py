@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.errors import UnreadableFileError
+from fk_pipeline.errors import FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
@@ -17,6 +17,7 @@ from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.access import Counts
+from fk_pipeline.stages.fan_out import WITHIN_BUDGET, beyond
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.reading import ChangelogWork
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
@@ -25,6 +26,7 @@ from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.checks import AGREEMENT
 from fk_pipeline.tables.ledger import StageState
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
@@ -163,6 +165,8 @@ class StageWork(ChangelogWork):
                 wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
                 state = state.join(wanted, list(keys), "left_semi")
         rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
+        if table.name == s.RIGHT_TABLE and self.spec.settings.max_fan_out is not None:
+            rows = self._within_budget(rows, at_most, self.spec.settings.max_fan_out)
         if materialised.SMALL < at_most < UNKNOWN and not self.warehouse.rows([table]):
             return self._first_state(rows, table, counts, brought)
         if self.choice is None:
@@ -178,6 +182,35 @@ class StageWork(ChangelogWork):
                 self._index(kept.frame, changed)
             self._merge(kept.but(OUTCOME, LATE), changed, table)
         return counts
+
+    def _within_budget(self, rows: DataFrame, at_most: int, budget: int) -> DataFrame:
+        """What batches make of the right table, where each touches no more rows of the result than it may.
+
+        Raises:
+            FanOutError: a batch would touch more, and nobody agreed; the ledger has it as a failed check.
+        """
+        store = self._read(self.layout.subscription_store)
+        if not self.warehouse.rows([self.layout.subscription_store]):
+            return rows
+        kept = self._materialise(rows, at_most)
+        if kept.local is not None and self.warehouse.rows([self.layout.subscribers]):
+            store, _ = self._subscribers_of(kept, {fk: name for name, fk in self.right_keys.items()})
+        found = beyond(kept.frame, store, self.spec, budget, self.ledger.agreed(self.stage, WITHIN_BUDGET))
+        if found is None:
+            return kept.frame
+        failed = {"stage": self.stage, "name": WITHIN_BUDGET, "severity": "critical", "depth": "batch", "passed": False}
+        self.ledger.record_checks(
+            failed
+            | {"first": batch, "last": batch, "batches": [batch], "value": float(touched), "pending": 0}
+            | {"cure": AGREEMENT}
+            for batch, touched in sorted(found.rows.items())
+        )
+        raise FanOutError(
+            f"{found}, and max_fan_out is {budget:,}",
+            where=f"pipeline {self.spec.name}",
+            why="its right rows were not applied",
+            fix=f"correct what landed, or agree: fk-pipeline run {self.spec.file} --waive REASON",
+        )
 
     def _first_state(self, rows: DataFrame, table: Table, counts: Counts, brought: int) -> Counts:
         """Writes the first rows of a state table, all of them inserted, and counts them in what was written."""

@@ -13,6 +13,9 @@ from typing import Any
 RUN, REBUILD, SOURCE = "run", "rebuild", "source"
 """What mends a batch that failed: its stage runs again for it; or is rebuilt; or runs again once other data landed."""
 
+AGREEMENT = "agreement"
+"""The stage asked before it committed: it goes on once somebody agrees (waives it), or once other data landed."""
+
 FULL = "full"
 """The depth of a check that looked at whole tables."""
 

@@ -26,7 +26,7 @@ from datetime import datetime
 from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.tables.checks import REBUILD, SOURCE, CheckLog, FailedCheck
+from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck
 from fk_pipeline.tables.corrections import Correction, CorrectionLog
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.fields import FieldLog
@@ -443,12 +443,16 @@ class Ledger:
         return [one for one in counting if not lifted(one)]
 
     def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
-        """The failed checks upstream of a stage for which it does not run for some batches.
+        """The failed checks for which a stage does not run for some batches: those upstream, and what it asked itself.
 
         One that lies at no batch stops all of them, unless it is about what landed: then no batch is known to be wrong.
         """
         upstream, wanted = self.all_upstream(stage), set(batches)
-        concerned = (one for one in self.failed_checks() if one.stage in upstream)
+        concerned = (
+            one
+            for one in self.failed_checks()
+            if one.stage in upstream or (one.stage == stage and one.cure == AGREEMENT)
+        )
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
@@ -466,11 +470,24 @@ class Ledger:
         for row in self.entries.append("checks", rows):
             self._checks.fold(row, self.batches)
 
+    def agreed(self, stage: str, name: str) -> set[int]:
+        """The batches with which somebody agreed, for what their landing files say now, when a stage asked."""
+        places = [one for one in self._checks.waived if (one.stage, one.name) == (stage, name)]
+        return {one.batch for one in places if one.batch is not None and one.entry > self._listed(one)}
+
+    def _listed(self, failed: FailedCheck) -> int:
+        """Entry of the last version of the list of files that the stage of a check reads for its batch."""
+        row = self.lists.get((failed.batch or 0, self.inputs[failed.stage]))
+        return row["entry"] if row else 0
+
     def _mended(self, failed: FailedCheck) -> int:
         """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well.
 
-        What is wrong with a changelog is mended by reading its landing files again, and by nothing else.
+        What is wrong with a changelog is mended by reading its landing files again, and by nothing else. A question is
+        asked again when others have landed.
         """
+        if failed.cure == AGREEMENT:
+            return max(self._listed(failed), self.state(failed.stage, failed.batch or 0).succeeded or 0)
         reads, ran = failed.stage in self.inputs and failed.cure != REBUILD, 0
         if failed.cure != REBUILD and failed.batch is not None:
             state = self.state(failed.stage, failed.batch)

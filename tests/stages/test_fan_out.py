@@ -1,0 +1,81 @@
+"""The fan-out budget: a batch whose right rows would touch too much waits for somebody to agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fk_pipeline.errors import CheckFailedError, FanOutError
+from fk_pipeline.identity import Stage
+from fk_pipeline.stages import work
+
+pytestmark = pytest.mark.spark
+
+REGIONS = [("north", "N"), ("south", "S")]
+SHOPS = [(1, "north", "a"), (2, "north", "b"), (3, "north", "c"), (4, "south", "d")]
+NORTH = {1: ("a", "N2"), 2: ("b", "N2"), 3: ("c", "N2")}
+
+
+@pytest.fixture
+def made(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    if getattr(request, "param", None) == "indexed":
+        monkeypatch.setattr(work, "INDEXED_ROWS", 1)
+    made = rows_pipeline("left", settings="{max_fan_out: 2}")
+    made.land(0, SHOPS, REGIONS)
+    made.pipeline.run()  # right rows that nobody refers to yet touch nobody
+    return made
+
+
+@pytest.mark.parametrize("made", ["indexed", "whole"], indirect=True)
+def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: Any) -> None:
+    before = made.result()
+    made.land(1, [(5, "south", "e")], [("north", "N2")])
+    made.land(2, [], [("south", "S2")])
+    stored = made.pipeline.table("right_table").where("k = 'north'").first()
+    with pytest.raises(CheckFailedError, match=re.escape("batch 1 failed check fan_out_within_budget of right_table")):
+        made.pipeline.run()
+    # Batch 2 goes on, and its right row answers the left row of batch 1, whose own answers wait.
+    assert made.result() == before | {4: ("d", "S2"), 5: ("e", "S2")}
+    assert made.pipeline.table("right_table").where("k = 'north'").first() == stored
+    error = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).error
+    assert error == "batch 1 would touch 3 rows of the result (most by north: 3), and max_fan_out is 2"
+    [failed] = made.pipeline.ledger().failed_checks()
+    assert (failed.batch, failed.value, failed.cure) == (1, 3.0, "agreement")
+
+    runs = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).attempts
+    with pytest.raises(CheckFailedError):  # it is not even tried
+        made.pipeline.run()
+    assert made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).attempts == runs
+
+    made.pipeline.run(waive="the region was renamed")
+    assert made.result() == NORTH | {4: ("d", "S2"), 5: ("e", "S2")}
+    assert made.pipeline.ledger().failed_checks() == []
+    assert made.pipeline.verify().ok
+
+
+def test_a_batch_that_is_named_says_what_it_would_touch(made: Any) -> None:
+    made.land(1, [], [("north",), ("south", "S2")])
+    with pytest.raises(FanOutError, match=r"4 rows of the result \(most by north: 3, south: 1\)"):
+        made.pipeline.run(batches="1")
+
+
+def test_other_right_rows_are_asked_about_again(made: Any) -> None:
+    made.land(1, [], [("north", "N2")])
+    with pytest.raises(CheckFailedError):
+        made.pipeline.run()
+    made.land(1, [], [("south", "S2")])
+    made.pipeline.run()
+    assert made.result()[4] == ("d", "S2")
+    assert made.pipeline.ledger().failed_checks() == []
+
+    made.land(1, [], [("north", "N2")])
+    with pytest.raises(CheckFailedError):
+        made.pipeline.run(waive="a reason given before anything was asked")
+    made.pipeline.run(waive="now")
+    made.land(1, [], [("north", "N3")])
+    with pytest.raises(CheckFailedError):  # what somebody agreed with was another file
+        made.pipeline.run()
+    assert made.result()[1] == ("a", "N2")
