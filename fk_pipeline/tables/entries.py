@@ -125,7 +125,7 @@ COLUMNS: dict[str, Columns] = {
             pa.list_(pa.int32()),
             "the batches of the rows that break it; of a waived one the batch that it was waived for",
         ),
-        ("cure", pa.string(), "what mends it: `run`, `rebuild`, `source`; `agreement`: the stage asked before it committed"),
+        ("cure", pa.string(), "what mends it: `run`, `rebuild`, `source`, or `agreement`: the stage asks first"),
         ("reason", pa.string(), "why it was waived"),
         ("seconds", pa.float64(), "of the whole check, all its expectations together"),
     ),
