@@ -111,4 +111,4 @@ def ledger_counts(name: str, looked: Looked, *counts: str) -> Counted:
         for batch, state in states.items()
         if state.succeeded is not None
     }
-    return Counted(name, rows, frozenset(map(int, looked.due[looked.stage])))
+    return Counted(name, rows, looked.folded.union(map(int, looked.due[looked.stage])))

@@ -237,6 +237,11 @@ class Looked(StageTables):
         return self._announced(stage)
 
     @property
+    def folded(self) -> frozenset[int]:
+        """The batches of which rows of the stage's tables were left out when they were folded."""
+        return self.ledger.folded(self.stage) if self.stage in SIDE_OF else self.ledger.fully_folded
+
+    @property
     def may_refuse(self) -> bool:
         """A pair of rows may be in the quarantine: the pipeline selects more than columns."""
         return not all(output.plain for output in self.spec.outputs)

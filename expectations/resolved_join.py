@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 from expectations.looking import Looked
 from expectations.responses import answer_key, excused_keys, pair_of, rights_of
-from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, ranges_sql, with_copies
+from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from expectations.subscription_store import key_of
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import Stage, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised
@@ -133,9 +133,12 @@ def _verdicts(looked: Looked) -> View:
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(s.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
-    responses = looked.of_batches(s.RESPONSES, s.BATCH).select(*columns, none)
-    verdicts = looked.of_batches(s.VERDICTS, s.BATCH).select(
-        *columns, F.coalesce(s.VERDICT, F.lit("?")).alias(s.VERDICT)
+    kept = f"NOT {ranges_sql(s.BATCH, looked.folded)}"
+    responses = looked.of_batches(s.RESPONSES, s.BATCH).where(kept).select(*columns, none)
+    verdicts = (
+        looked.of_batches(s.VERDICTS, s.BATCH)
+        .where(kept)
+        .select(*columns, F.coalesce(s.VERDICT, F.lit("?")).alias(s.VERDICT))
     )
     rows = (
         responses.unionByName(verdicts)

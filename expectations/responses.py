@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from expectations.changelogs import ledger_counts
 from expectations.looking import ABSENT, Looked
-from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, ranges_sql, with_copies
+from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from expectations.subscription_store import key_of
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import Stage, ranges_sql
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s
@@ -91,15 +91,17 @@ def _pairs(looked: Looked) -> View:
     rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
         *[pairs[quote(name)] for name in [*pks, s.LEFT_HASH, s.RIGHT_HASH, s.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
+        "_fk_changed_in",
         F.lit(True).alias(ROW),
     )
+    folded = " OR ".join(ranges_sql(name, looked.folded) for name in (s.APPLIED_IN, "_fk_changed_in"))
     asks = (
         f"{s.INSTRUCTION} IS NOT NULL AND "
         f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL",
+        f"{asks} AND _fk_said IS NULL AND NOT ({folded})",
         "'no response'",
         pair_of(s.LEFT_HASH, s.RIGHT_HASH),
     )
@@ -109,10 +111,11 @@ def _pairs(looked: Looked) -> View:
 def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
     """The batches by the versions of store and right table from which their responses were made.
 
-    Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none.
+    Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none. The
+    answers of one that was folded are removed.
     """
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for batch in looked.known:
+    for batch in (b for b in looked.known if b not in looked.folded):
         read = looked.ledger.state(Stage.RESPONSES, batch).versions
         names = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
         if any(name in read for name in names) and batch not in looked.due[Stage.RESPONSES]:

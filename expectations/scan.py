@@ -16,8 +16,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import contiguous
-
 SAMPLE = 20
 """How many rows a sample shows."""
 
@@ -51,20 +49,20 @@ class Counted:
     Attributes:
         name: the expectation that it belongs to.
         rows: how many, by batch; a batch that is not named ought to have none.
-        due: batches whose number of rows is open.
+        open: batches of which nobody can say how many.
     """
 
     name: str
     rows: Mapping[int, int]
-    due: frozenset[int]
+    open: frozenset[int]
 
     def of(self, batches: Iterable[int]) -> Counted:
         """The same for some batches alone."""
-        return Counted(self.name, {batch: self.rows[batch] for batch in batches if batch in self.rows}, self.due)
+        return Counted(self.name, {batch: self.rows[batch] for batch in batches if batch in self.rows}, self.open)
 
     def compared(self, found: Mapping[int | None, int]) -> Finding:
         """What is wrong with the rows that were found, by batch; a row of no batch is one too many."""
-        wrong = [b for b in {*self.rows, *found} - self.due if found.get(b, 0) != self.rows.get(b, 0)]
+        wrong = [b for b in {*self.rows, *found} - self.open if found.get(b, 0) != self.rows.get(b, 0)]
         wrong.sort(key=lambda batch: (batch is None, batch or 0))
         sample = tuple(
             {
@@ -238,14 +236,3 @@ def json_of(*columns: str) -> str:
 def in_batch(column: str) -> str:
     """SQL (STRING): where a row lies, for people."""
     return f"CONCAT('batch ', COALESCE(CAST({column} AS STRING), 'none'))"
-
-
-def ranges_sql(column: str, batches: Iterable[int]) -> str:
-    """SQL (BOOLEAN, never null): the column is one of the batches.
-
-    >>> ranges_sql("n", [1, 2, 7])
-    'COALESCE(n BETWEEN 1 AND 2 OR n = 7, FALSE)'
-    """
-    numbers = {int(batch) for batch in batches}
-    found = contiguous(numbers, range(min(numbers), max(numbers) + 1)) if numbers else ()
-    return f"COALESCE({' OR '.join(one.predicate(column) for one in found)}, FALSE)" if numbers else "FALSE"

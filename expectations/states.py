@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from expectations.changelogs import TRUNCATES
 from expectations.looking import Looked
-from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, ranges_sql, with_copies
-from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
+from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
+from fk_pipeline.identity import SIDE_OF, BatchRange, Stage, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 

@@ -121,6 +121,17 @@ def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRan
         yield BatchRange.of(run[0], run[-1])
 
 
+def ranges_sql(column: str, batches: Iterable[int]) -> str:
+    """SQL (BOOLEAN, never null): the column is one of the batches.
+
+    >>> ranges_sql("n", [1, 2, 7])
+    'COALESCE(n BETWEEN 1 AND 2 OR n = 7, FALSE)'
+    """
+    numbers = {int(batch) for batch in batches}
+    found = contiguous(numbers, range(min(numbers), max(numbers) + 1)) if numbers else ()
+    return f"COALESCE({' OR '.join(one.predicate(column) for one in found)}, FALSE)" if numbers else "FALSE"
+
+
 def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
     """The fewest ranges that cover `wanted`, no other known batch, and at most `size` known batches each.
 

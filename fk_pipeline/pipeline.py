@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "fields")
+LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields")
 
 ROUNDS = 10
 """So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
@@ -148,11 +148,15 @@ class Pipeline:
 
         Raises:
             UsageError: the batch is withdrawn already.
+            StateError: it was folded.
         """
+        from fk_pipeline.stages.folding import refuse_folded
+
         self.check_fingerprints()
         self.discover()
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
+            refuse_folded(ledger, self.spec, batch)
             if batch in ledger.removed:
                 raise UsageError(
                     f"batch {batch} is withdrawn already",
@@ -260,8 +264,12 @@ class Pipeline:
 
         Raises:
             UsageError: one of its landing files is gone; the batch stays withdrawn.
+            StateError: it was folded.
         """
+        from fk_pipeline.stages.folding import refuse_folded
+
         ledger = self.ledger()
+        refuse_folded(ledger, self.spec, batch)
         gone = [f.path for f in self.look().vanished if f.batch == batch]
         if gone:
             raise UsageError(
@@ -358,9 +366,11 @@ class Pipeline:
         """Records that the failed checks for which stages would not run for batches do not count."""
         if not reason.strip():
             raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
+        from fk_pipeline.tables.checks import FOLDED
+
         ledger = self.ledger()
         wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
-        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted)}
+        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.cure != FOLDED}
         ledger.waive(failed, reason)
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:

@@ -1,23 +1,29 @@
-"""Upkeep of the tables: small files packed into larger ones, files that no kept version needs removed."""
+"""Upkeep of the tables: old batches folded, small files packed into larger ones, files that nothing needs removed."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import fsspec
 from deltalake import DeltaTable
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import SIDE_OF, BatchRange, Stage, ranges_sql
+from fk_pipeline.stages.folding import foldable, superseded
+from fk_pipeline.stages.resolved_join import QUARANTINED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
+from fk_pipeline.stages.subscription_store import new_subscribers
 from fk_pipeline.stages.swap import TABLES_OF
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.entries import SCHEMAS
-from fk_pipeline.tables.lease import lease, leases
+from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.settings import settings, suiting
+from fk_pipeline.tables.warehouse import CommitInfo, clustered
 
 PACKED = {
     "spark.databricks.delta.optimize.minFileSize": str(16 << 20),
@@ -27,6 +33,9 @@ PACKED = {
 
 ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 """`settings.retention_hours` says what is removed, less than a week too."""
+
+MOST_PAIRS = 1.5
+"""Pairs of the index of subscribers per row of the store, above which it is written anew."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +54,19 @@ class TableUpkeep:
     table: str
     before: Size
     after: Size
+    removed: int = 0
+    """Rows that were removed: what folding leaves out."""
 
     def as_json(self) -> dict[str, Any]:
         """The result as the command prints it."""
-        return {"table": self.table, "before": asdict(self.before), "after": asdict(self.after)}
+        return asdict(self)
 
 
 def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
-    """Packs small files and removes old ones, table by table, under the leases of the stages that write it.
+    """Folds old batches, packs small files and removes old ones, table by table, under leases of stages.
 
-    What versions of the last `settings.retention_hours` need stays. The rows are the same before and after.
+    What versions of the last `settings.retention_hours` need stays. The state and the result are the same before and
+    after. Killed anywhere, it has done no harm: the next one goes on.
 
     Args:
         runner: of the pipeline.
@@ -66,14 +78,18 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     """
     home = runner.spec.home
     done = []
+    with _ledger_alone(home):
+        runner.ledger.refresh()
+        _record_folds(runner)
     writers: dict[str, list[Stage]] = {name: [stage] for stage, names in TABLES_OF.items() for name in names}
+    writers[s.SUBSCRIBERS].append(Stage.RESPONSES)  # it may have opened an older store: the pairs of that are looked up
     writers[s.QUARANTINE] = [Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.RESOLVED_JOIN]
     for name, stages in writers.items():
         if runner.warehouse.version(name) is None:
             continue
         progress(name)
-        with leases(home, stages), sole_session(runner.session, home, stages):
-            done.append(_state_table(runner, name))
+        with leases(home, stages) as held, sole_session(runner.session, home, stages):
+            done.append(_state_table(runner, name, held))
     with _ledger_alone(home):
         for name in SCHEMAS:
             if DeltaTable.is_deltatable(f"{home}/{name}"):
@@ -89,13 +105,51 @@ def _ledger_alone(home: str) -> Iterator[None]:
         yield
 
 
-def _state_table(runner: Runner, name: str) -> TableUpkeep:
+def _record_folds(runner: Runner) -> None:
+    """Says in the ledger, before a row is removed, which batches are folded from here on."""
+    hours = runner.spec.settings.fold_after_hours
+    if hours is not None and runner.ledger.open_rebuild is None:
+        runner.ledger.record_folds(foldable(runner.ledger, datetime.now(UTC), hours))
+
+
+def _state_table(runner: Runner, name: str, held: Check) -> TableUpkeep:
     session, path = runner.session, runner.warehouse.path(name)
     before, rows = _size(path), runner.warehouse.logs.rows(path)
     with settings(session, suiting(rows) | PACKED | ANY_RETENTION, optional=True):
+        _fold(runner, name, held)
         session.sql(f"OPTIMIZE delta.`{path}`").collect()
         session.sql(f"VACUUM delta.`{path}` RETAIN {runner.spec.settings.retention_hours:f} HOURS").collect()
-    return TableUpkeep(name, before, _size(path))
+    return TableUpkeep(name, before, _size(path), rows - runner.warehouse.logs.rows(path))
+
+
+def _fold(runner: Runner, name: str, held: Check) -> None:
+    """Removes the rows of a table that are there for batches which are folded only."""
+    spec, layout, warehouse, ledger = runner.spec, runner.layout, runner.warehouse, runner.ledger
+    ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
+    both, table = ledger.fully_folded, layout.table(name)
+    if not both or table is None or ledger.open_rebuild is not None:
+        return
+    info = CommitInfo(spec.name, "compact", BatchRange.of(min(both), max(both)), uuid.uuid4().hex[:12], held)
+    for stage, side in SIDE_OF.items():
+        if table == layout.changelog(side):
+            lost = superseded(warehouse.read(table), spec.side(side), ledger.folded(stage)).persist()
+            try:
+                if not lost.isEmpty():
+                    warehouse.remove(lost, table, info)
+            finally:
+                lost.unpersist()
+    of_folded = ranges_sql(s.BATCH, both)
+    if table in (layout.responses, layout.verdicts):
+        # Which pairs could not be computed is known from their verdicts alone.
+        where = of_folded if table == layout.responses else f"{of_folded} AND {s.VERDICT} <> '{QUARANTINED}'"
+        if not warehouse.read(table).where(where).isEmpty():
+            warehouse.delete(where, table, info)
+    elif table == layout.subscribers:
+        pairs = new_subscribers(warehouse.read(layout.subscription_store), spec)
+        rows = warehouse.rows([table])
+        if rows > warehouse.rows([layout.subscription_store]) * MOST_PAIRS:
+            ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows)
+            warehouse.rewrite(ordered, None, table, info, delete_when=None)
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:

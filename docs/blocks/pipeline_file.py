@@ -44,6 +44,7 @@ MORE = {
     "Settings.data_docs": "expectations.md#data-docs",
     "Settings.sensor_seconds": "dagster.md#the-sensor",
     "Settings.retention_hours": "command.md#compact",
+    "Settings.fold_after_hours": "command.md#compact",
     "Settings.strategy": "#strategy",
 }
 """Where more is said of a key."""

@@ -9,7 +9,7 @@ from fk_pipeline.identity import Stage
 TABLES = (
     "resolved_join", "verdicts", "responses", "subscription_store", "subscribers", "left_changelog", "right_changelog",
     "right_table", "quarantine", "changes",
-    "files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "fields",
+    "files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields",
 )  # fmt: skip
 """What `show` shows: the tables of a pipeline, its changes, and the tables of its ledger."""
 

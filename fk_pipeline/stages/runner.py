@@ -30,7 +30,7 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
-from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, FailedCheck
+from fk_pipeline.tables.checks import AGREEMENT, FOLDED, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -58,7 +58,10 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     """The error for batches that failed checks, with what mends the first."""
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
-    if first.cure == AGREEMENT:
+    waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON"
+    if first.cure == FOLDED:
+        mend, waiving = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read", ""
+    elif first.cure == AGREEMENT:
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
     elif first.cure == SOURCE:
         mend = "correct what landed and run the batch again"
@@ -68,8 +71,8 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     return CheckFailedError(
         f"{first}{others}",
         where=f"pipeline {spec.name}",
-        why="what comes after it does not run for it",
-        fix=f"{mend}; or go on as it is: fk-pipeline run {spec.file} --waive REASON",
+        why="no later version of it is applied" if first.cure == FOLDED else "what comes after it does not run for it",
+        fix=f"{mend}{waiving}",
     )
 
 

@@ -13,6 +13,9 @@ from typing import Any
 RUN, REBUILD, SOURCE = "run", "rebuild", "source"
 """What mends a batch that failed: its stage runs again for it; or is rebuilt; or runs again once other data landed."""
 
+FOLDED = "landing"
+"""The batch was folded: only a rebuild from the landing files brings it as it is now."""
+
 AGREEMENT = "agreement"
 """The stage asked before it committed: it goes on once somebody agrees (waives it), or once other data landed."""
 
@@ -50,6 +53,18 @@ class FailedCheck:
     def __str__(self) -> str:
         whose = "the table" if self.batch is None else f"batch {self.batch}"
         return f"{whose} failed check {self.name} of {self.stage}"
+
+
+class FoldedBatch(FailedCheck):
+    """A batch that was folded, and whose landing files say something else by now: it can no longer be restated."""
+
+    @classmethod
+    def of(cls, stage: str, batch: int) -> FoldedBatch:
+        """The batch, for the stage that would read it."""
+        return cls(stage, "folded", batch, FOLDED, "", 0.0, 0)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} was folded, and what landed of it is not what {self.stage} read"
 
 
 class CheckLog:

@@ -138,6 +138,10 @@ COLUMNS: dict[str, Columns] = {
         ("digest", pa.string(), "SHA-256 of the text of the line, as the quarantine has it"),
         ("text", pa.string(), "what it is read as; empty: it is dropped"),
     ),
+    "folds": (
+        ("side", pa.string(), "`left` or `right`"),
+        ("batches", pa.list_(pa.int32()), "of whose rows in the changelog only the winner per key is kept"),
+    ),
     "fields": (
         ("side", pa.string(), "`left` or `right`"),
         ("name", pa.string(), "the field; null in the row that says that the side is looked at from here on"),

@@ -9,6 +9,7 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 * `rebuilds`: one row per rebuild and event (ready, finished);
 * `checks`: one row per expectation and check (checked), and per check that somebody waived (waived);
 * `corrections`: one row per line that is read as another text;
+* `folds`: one row per side and maintenance that folded batches;
 * `fields`: one row per side and field that its source sent undeclared, and one when the side was first looked at.
 
 The newest row wins.
@@ -20,13 +21,13 @@ and a batch without any `started` was never committed, so that its first commit 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck
+from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck, FoldedBatch
 from fk_pipeline.tables.corrections import Correction, CorrectionLog
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.fields import FieldLog
@@ -149,6 +150,7 @@ class Ledger:
         self.corrections = CorrectionLog()
         for row in rows("corrections"):
             self.corrections.fold(row)
+        self._folds = rows("folds")
         self.fields = FieldLog()
         for row in rows("fields"):
             self.fields.fold(row)
@@ -301,6 +303,28 @@ class Ledger:
             self.corrections.fold(row)
         return len(unknown)
 
+    def folded(self, stage: str) -> frozenset[int]:
+        """The batches of whose rows in the changelog of a stage only the winner per key is kept.
+
+        A rebuild from the landing files brings the others back.
+        """
+        side, since = self.inputs[stage], self._rebuilt(stage, ("landing",))
+        found = (row["batches"] for row in self._folds if row["side"] == side.value and row["entry"] > since)
+        return frozenset().union(*found)
+
+    @property
+    def fully_folded(self) -> frozenset[int]:
+        """The batches that are folded on both sides; what they answered may be gone as well."""
+        return frozenset.intersection(*map(self.folded, self.inputs))
+
+    def record_folds(self, batches: Iterable[int]) -> None:
+        """Records, before a row is removed, that batches are folded on both sides."""
+        rows = []
+        for stage, side in self.inputs.items():
+            new = sorted({int(batch) for batch in batches} - self.folded(stage))
+            rows += [{"side": side.value, "batches": new}] if new else []
+        self._folds += self.entries.append("folds", rows)
+
     def record_fields(self, side: Side, names: Iterable[str], *, always: bool = False) -> None:
         """Records undeclared fields of a side that were not known, and that the side is looked at.
 
@@ -448,11 +472,16 @@ class Ledger:
         One that lies at no batch stops all of them, unless it is about what landed: then no batch is known to be wrong.
         """
         upstream, wanted = self.all_upstream(stage), set(batches)
-        concerned = (
+        concerned = [
             one
             for one in self.failed_checks()
             if one.stage in upstream or (one.stage == stage and one.cure == AGREEMENT)
-        )
+        ]
+        if stage in self.inputs and self.reads_landing:
+            folded = sorted(wanted & self.folded(stage))
+            concerned += [
+                FoldedBatch.of(stage, b) for b in folded if self.state(stage, b).input != self._reading(stage, b)
+            ]
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
@@ -492,10 +521,12 @@ class Ledger:
         if failed.cure != REBUILD and failed.batch is not None:
             state = self.state(failed.stage, failed.batch)
             ran = 0 if reads and not state.versions else state.succeeded or 0  # an adopted run has no versions
-        finished = [
-            row for row in self.rebuilds if row["event"] == "finished" and failed.stage in (row["stages"] or ())
-        ]
-        return max([ran, *(int(row["entry"]) for row in finished if not reads or row["source"] == "landing")])
+        return max(ran, self._rebuilt(failed.stage, ("landing",) if reads else ("landing", "changelog")))
+
+    def _rebuilt(self, stage: str, sources: Collection[str]) -> int:
+        """Entry of the last rebuild of a stage from one of these sources; 0 when there was none."""
+        finished = (row for row in self.rebuilds if row["event"] == "finished" and stage in (row["stages"] or ()))
+        return max((int(row["entry"]) for row in finished if row["source"] in sources), default=0)
 
     def all_upstream(self, stage: str) -> set[str]:
         """Every stage that a stage depends on."""

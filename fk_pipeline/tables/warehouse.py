@@ -239,6 +239,25 @@ class Warehouse:
         with self._commit(table, info):
             writer.save(self.path(table.name))
 
+    def delete(self, predicate: str, table: Table, info: CommitInfo) -> None:
+        """Removes the rows that match a predicate, in one commit, or none where there are none."""
+        target = self.path(table.name).replace("`", "``")
+        with self._commit_by_sql(table, info):
+            self.session.sql(f"DELETE FROM delta.`{target}` WHERE {predicate}").collect()
+
+    def remove(self, rows: DataFrame, table: Table, info: CommitInfo) -> None:
+        """Removes the rows that have the values of others in all columns of these, in one commit."""
+        view, target = f"fk_source_{uuid.uuid4().hex}", self.path(table.name).replace("`", "``")
+        rows.createOrReplaceTempView(view)
+        on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in rows.columns)
+        try:
+            with self._commit_by_sql(table, info):
+                self.session.sql(
+                    f"MERGE INTO delta.`{target}` t USING {view} s ON {on} WHEN MATCHED THEN DELETE"
+                ).collect()
+        finally:
+            self.session.catalog.dropTempView(view)
+
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
         target = self.path(table.name).replace("`", "``")

@@ -108,6 +108,7 @@ class AnyOrder(RuleBasedStateMachine):
             f"    op_column: op\n    foreign_key: fk\n{order}"
             f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
             f"    op_column: op\n{order}select: [{', '.join(['id', 'v', 'fk', 'name', *sorted(self.declared)])}]\n"
+            "settings: {fold_after_hours: 0}\n"
         )
 
     def teardown(self) -> None:
@@ -209,6 +210,7 @@ class AnyOrder(RuleBasedStateMachine):
     def is_withdrawn(self, data: st.DataObject) -> None:
         self.pipeline.discover()
         batch = data.draw(st.sampled_from(sorted({batch for batch, _ in self.landed})))
+        assume(batch not in self._folded())
         self._say(f"batch {batch} is withdrawn")
         self.pipeline.remove_batch(batch)
         self.may_be_due = True
@@ -227,6 +229,21 @@ class AnyOrder(RuleBasedStateMachine):
         self.landings += [("brought back:", place, content) for place, content in self.withdrawn.items()]
         self.withdrawn = {}
         self.pipeline.run(str(batch))
+
+    @precondition(lambda self: not self.withdrawn)
+    @rule(after=st.integers(1, 20))
+    def is_compacted(self, after: int) -> None:
+        """What is done, from the first batch on, is folded: it is not restated any more."""
+        assume(not self._unfinished())
+        self._say("is compacted")
+        self.totals["compactions"] += 1
+        if self.faulty:
+            self._until(after, True, self.pipeline.compact)
+        else:
+            with self._explained():
+                self.pipeline.compact()
+        self._check()
+        self.totals["batches folded"] += len(self._folded())
 
     # ---- what may run
 
@@ -354,7 +371,9 @@ class AnyOrder(RuleBasedStateMachine):
         return ledger.open_rebuild is not None or bool(columns_to_add(self.pipeline.spec, ledger))
 
     def _something_to_do(self) -> None:
-        place = self.random.choice(sorted(self.landed))
+        folded = self._folded()
+        places = [place for place in sorted(self.landed) if place[0] not in folded]
+        place = self.random.choice(places or [(max(batch for batch, _ in self.landed) + 1, LEFT)])
         self._rewrite(place, self.histories.content(place[1], 0.5))
 
     def _die(self, after: int, killed: bool) -> None:
@@ -445,7 +464,15 @@ class AnyOrder(RuleBasedStateMachine):
         self.landed[place] = content
         self.landings.append((what, place, content))
 
+    def _folded(self) -> frozenset[int]:
+        """The batches that are not restated any more, on either side."""
+        ledger = self.pipeline.ledger()
+        return ledger.folded(Stage.LEFT_CHANGELOG) | ledger.folded(Stage.RIGHT_TABLE)
+
     def _rewrite(self, place: Place, content: Content) -> None:
+        if place[0] in self._folded():
+            self.totals["rewrites of folded batches left out"] += 1
+            return
         known = any(of == place for _, of, _ in self.landings)
         self.totals["rewrites"] += known
         self._say(f"batch {place[0]} {place[1]} {'is rewritten' if known else 'lands'}")

@@ -1,0 +1,86 @@
+"""Folding: of the versions that old batches brought, the changelog keeps the winner per key (architecture, rule 2).
+
+What is kept is the winner among the folded batches, a tombstone too, even where a newer batch supersedes it: it is what
+a key falls back to when the newer batch is rewritten or withdrawn. The folded batches themselves can no longer be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.errors import StateError
+from fk_pipeline.identity import SIDE_OF, BatchId, Stage, ranges_sql
+from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.stages.holes import unpacked
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import Ledger
+
+
+def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:
+    """The batches from the first on that are done, and were so many hours ago, up to one that is not.
+
+    A batch is done when no stage is due for it and no check that it failed counts.
+    """
+    failed = {one.batch for one in ledger.failed_checks()}
+    found: list[BatchId] = []
+    for batch in ledger.batches if None not in failed else []:
+        finished = [ledger.state(stage, batch).finished_at for stage in Stage]
+        done = batch not in failed and not any(ledger.is_due(stage, batch) for stage in Stage)
+        if not done or any(at is None or now - at < timedelta(hours=hours) for at in finished):
+            break
+        found.append(batch)
+    return found
+
+
+def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
+    """A folded batch is neither withdrawn nor brought back.
+
+    Raises:
+        StateError: it is one.
+    """
+    if any(batch in ledger.folded(stage) for stage in SIDE_OF):
+        raise StateError(
+            f"batch {batch} was folded",
+            where=f"pipeline {spec.name}",
+            why="which versions it superseded is not known any more; nothing was changed",
+            fix=f"fk-pipeline rebuild {spec.file} --from landing, then try again",
+        )
+
+
+def superseded(log: DataFrame, side: SideSpec, batches: Iterable[int]) -> DataFrame:
+    """The rows of a changelog that folding removes: `_fk_batch` and the key columns, one row per row.
+
+    Truncates stay: they are few. So do all rows of a key of which any row lacks a value that its source did not send,
+    and of the key that such a row had before: its value is searched for among them (architecture, rule 9).
+
+    Args:
+        log: the changelog of a side.
+        side: whose it is.
+        batches: the folded batches.
+    """
+    keys = [c.name for c in side.key_columns]
+    is_row, order = F.col(quote(keys[0])).isNotNull(), F.struct(s.SEQUENCE, s.BATCH)
+    old = log.where(ranges_sql(s.BATCH, batches))
+    rows = old.where(is_row).select(*map(quote, keys), s.BATCH, order.alias("_fk_at"))
+    truncated = old.where(~is_row).agg(F.max(order).alias("_fk_truncated"))
+    newest = F.max("_fk_at").over(Window.partitionBy(*map(quote, keys)))
+    lost = (F.col("_fk_at") < F.col("_fk_newest")) | F.coalesce(F.col("_fk_at") < F.col("_fk_truncated"), F.lit(False))
+    found = rows.withColumn("_fk_newest", newest).crossJoin(F.broadcast(truncated)).where(lost)
+    if format_of(side).has_holes:
+        found = found.join(_searched(log, side), keys, "left_anti")
+    return found.select(s.BATCH, *map(quote, keys))
+
+
+def _searched(log: DataFrame, side: SideSpec) -> DataFrame:
+    """The keys among whose rows values are searched for."""
+    keys = [c.quoted for c in side.key_columns]
+    holed = unpacked(log.where(F.col(s.HOLES).isNotNull()), side)
+    before = holed.where(F.col(s.OLD_KEY).isNotNull()).select(
+        *[F.col(f"{s.OLD_KEY}.key")[c.name] for c in side.key_columns]
+    )
+    return holed.select(*keys).union(before).distinct()
