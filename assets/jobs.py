@@ -41,18 +41,20 @@ def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
 
 
 def upkeep_job(spec: PipelineSpec) -> JobDefinition:
-    """Packs small files and removes old ones; may run beside batches, which wait for it table by table."""
+    """Folds old batches, packs small files, removes old ones; may run beside batches, which wait for it by table."""
 
-    @op(name=f"{spec.name}_compact", description="OPTIMIZE and VACUUM of every table, and of the ledger.")
+    @op(name=f"{spec.name}_compact", description="Folding, OPTIMIZE and VACUUM of every table, and of the ledger.")
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
         done = Pipeline(spec, spark.spark_session).compact(lambda name: context.log.info("%s", name))
-        names = ("table", "files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
+        sizes = ("files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
+        names = ("table", *sizes, "rows removed")
         rows = [
             (
                 one.table,
                 one.before.files, one.after.files,
                 one.before.bytes, one.after.bytes,
                 one.before.stored, one.after.stored,
+                one.removed,
             )
             for one in done
         ]  # fmt: skip

@@ -155,6 +155,8 @@ class Story:
         written_at: when it was written.
         expected: the row of the join computed now.
         due: per stage the batches that are due.
+        folded_to: the newest folded batch: of the folded ones only the last version per key is kept, and no answer;
+            None where none is folded.
         conclusion: why the row is there, or is not.
     """
 
@@ -169,6 +171,7 @@ class Story:
     written_at: str | None
     expected: Row | None
     due: dict[str, list[int]]
+    folded_to: int | None
     conclusion: str
 
     @property
@@ -248,6 +251,7 @@ class _Explained:
             written_at=stored[s.CHANGED_AT] if stored else None,
             expected=expected,
             due=due,
+            folded_to=max(self.runner.ledger.fully_folded, default=None),
             conclusion=self._conclusion(result, expected, bool(due)),
         )
 

@@ -296,9 +296,11 @@ def rebuild(
         print_table(["stage", "table", "rows", "seconds of the stage"], tables)
 
 
-@app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Packs small files and removes old ones.")
+@app.command(
+    epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files."
+)
 def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
-    """Packs small files into larger ones and removes those that no version within the retention needs."""
+    """Folds old batches to the last version per key, packs small files, removes those that nothing needs any more."""
     from fk_pipeline.pipeline import load
 
     done = load(pipeline).compact(lambda name: say(f"{name} ..."))
@@ -308,8 +310,8 @@ def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: 
         sizes = []
         for one in done:
             pairs = zip(astuple(one.before), astuple(one.after), strict=True)
-            sizes.append([one.table, *(f"{value:,}" for pair in pairs for value in pair)])
-        print_table(["table", "files", "after", "bytes", "after", "on disk", "after"], sizes)
+            sizes.append([one.table, *(f"{value:,}" for pair in pairs for value in pair), f"{one.removed:,}"])
+        print_table(["table", "files", "after", "bytes", "after", "on disk", "after", "rows removed"], sizes)
 
 
 @app.command(epilog="Example: fk-pipeline doctor", short_help="Checks this machine; every failed line carries its fix.")

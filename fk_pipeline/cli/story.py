@@ -28,6 +28,8 @@ def print_story(story: Story) -> None:
     if story.due:
         due = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in story.due.items())
         lines.append(f"Due: {due}")
+    if story.folded_to is not None:
+        lines.append(f"Folded: of the batches up to {story.folded_to} the last version per key is kept, and no answer")
     print_lines([*lines, story.conclusion])
 
 
