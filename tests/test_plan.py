@@ -35,6 +35,7 @@ def numbers(made: Any, *args: Any, **options: Any) -> list[tuple[int, int]]:
     return begun
 
 
+@pytest.mark.slow
 def test_a_run_knows_from_its_first_pass_how_many_it_makes(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left", settings="{max_batches_per_pass: 1}")
     made.land(0, [(1, "a", "v")], [("a", "A")])

@@ -33,7 +33,7 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
         session = spark
         totals = AnyOrder.totals.__class__()
 
-    run_schedules(Short, schedules=2, steps=5)
+    run_schedules(Short, schedules=2, steps=3)
     assert Short.totals["schedules"] >= 2
     assert Short.totals["crashes"] + Short.totals["failed stages"] > 0
 

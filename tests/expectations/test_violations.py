@@ -158,7 +158,7 @@ BATCH_CASES = {
 @pytest.mark.parametrize(
     "way",
     [
-        "tables joined",
+        pytest.param("tables joined", marks=pytest.mark.slow),
         pytest.param("rows looked up", marks=pytest.mark.slow),
         "by Spark alone",
         pytest.param("too many for the driver", marks=pytest.mark.slow),

@@ -19,6 +19,7 @@ def changes_of(made: Any, batch: int) -> list[Change]:
     return [(row["_change_type"], row["id"], row["v"], row["name"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_batch_has_the_changes_that_its_run_made(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A")])

@@ -29,7 +29,7 @@ def made(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any], monk
     return made
 
 
-@pytest.mark.parametrize("made", ["indexed", "whole"], indirect=True)
+@pytest.mark.parametrize("made", [pytest.param("indexed", marks=pytest.mark.slow), "whole"], indirect=True)
 def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: Any) -> None:
     before = made.result()
     made.land(1, [(5, "south", "e")], [("north", "N2")])
@@ -62,6 +62,7 @@ def test_a_batch_that_is_named_says_what_it_would_touch(made: Any) -> None:
         made.pipeline.run(batches="1")
 
 
+@pytest.mark.slow
 def test_other_right_rows_are_asked_about_again(made: Any) -> None:
     made.land(1, [], [("north", "N2")])
     with pytest.raises(CheckFailedError):

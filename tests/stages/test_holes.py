@@ -118,6 +118,7 @@ def test_a_changelog_that_may_have_holes_is_appended_to_without_spark(made: Hole
     assert runner.warehouse.appends_locally(runner.layout.right_changelog)
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_null_until_a_batch_brings_it(made: Holed) -> None:
     made.land(3, [left(1, 30)], [right("a", 31)])
     assert made.settle() == {1: (None, "w", None)}

@@ -135,6 +135,7 @@ def test_an_added_column_is_taken_over_in_place_with_the_values_of_every_batch(m
     assert changed == {1: None, 2: None}
 
 
+@pytest.mark.slow
 def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: Callable[..., Made]) -> None:
     its = made(FILE + "select: [id, v, name]\n")
     its.left(0, {"id": 1, "fk": "a", "v": "x"})

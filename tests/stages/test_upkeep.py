@@ -89,6 +89,7 @@ def test_old_batches_are_folded_to_the_winner_per_key(rows_pipeline: Any) -> Non
         assert set(red) <= {"late_share_is_low"}, (stage, red)
 
 
+@pytest.mark.slow
 def test_a_folded_batch_is_run_again_as_it_was_and_restated_by_a_rebuild_only(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings=FOLDING)
     made.land(0, [(1, "a", "v0")], [("a", "A0")])
