@@ -133,7 +133,7 @@ def _verdicts(looked: Looked) -> View:
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(s.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
-    kept = f"NOT {ranges_sql(s.BATCH, looked.folded)}"
+    kept = f"NOT {ranges_sql(s.BATCH, looked.folded, looked.ledger.batches)}"
     responses = looked.of_batches(s.RESPONSES, s.BATCH).where(kept).select(*columns, none)
     verdicts = (
         looked.of_batches(s.VERDICTS, s.BATCH)

@@ -94,7 +94,9 @@ def _pairs(looked: Looked) -> View:
         "_fk_changed_in",
         F.lit(True).alias(ROW),
     )
-    folded = " OR ".join(ranges_sql(name, looked.folded) for name in (s.APPLIED_IN, "_fk_changed_in"))
+    folded = " OR ".join(
+        ranges_sql(name, looked.folded, looked.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in")
+    )
     asks = (
         f"{s.INSTRUCTION} IS NOT NULL AND "
         f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"

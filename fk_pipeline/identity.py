@@ -121,14 +121,20 @@ def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRan
         yield BatchRange.of(run[0], run[-1])
 
 
-def ranges_sql(column: str, batches: Iterable[int]) -> str:
+def ranges_sql(column: str, batches: Iterable[int], known: Sequence[int] | None = None) -> str:
     """SQL (BOOLEAN, never null): the column is one of the batches.
+
+    Args:
+        column: which holds batch numbers.
+        batches: the batches.
+        known: all numbers that the column may hold, if that is known: then it takes fewer ranges.
 
     >>> ranges_sql("n", [1, 2, 7])
     'COALESCE(n BETWEEN 1 AND 2 OR n = 7, FALSE)'
     """
     numbers = {int(batch) for batch in batches}
-    found = contiguous(numbers, range(min(numbers), max(numbers) + 1)) if numbers else ()
+    apart = [n for n in (number + 1 for number in numbers) if n not in numbers]
+    found = contiguous(numbers, apart if known is None else known)
     return f"COALESCE({' OR '.join(one.predicate(column) for one in found)}, FALSE)" if numbers else "FALSE"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone
 from fk_pipeline.errors import FanOutError, StateError, UsageError
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Origin, Stage, cut, parse_batches, passes
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.tables.lease import lease
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Pipeline:
     def _ledger(self) -> Ledger:
         from fk_pipeline.tables.ledger import Ledger
 
-        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION)
+        budget = self.spec.settings.max_fan_out
+        limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
+        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION, limits)
 
     def ledger(self) -> Ledger:
         """The ledger as it is now; needs no Spark."""
@@ -385,14 +388,18 @@ class Pipeline:
     def _run_due(self, stage: Stage, size: int, run: Callable[[Stage, BatchRange], None]) -> list[FailedCheck]:
         """Runs a stage until none of its batches is due but those that failed checks; these checks."""
         refusing: list[FailedCheck] = []
-        for _ in range(ROUNDS):
+        left = ROUNDS
+        while left:
             ledger = self.ledger()
             allowed, refusing = ledger.not_refused(stage, ledger.due(stage))
             if not allowed:
                 break
+            left -= 1
             for part in passes(allowed, ledger.batches, size):
-                with suppress(FanOutError):  # the ledger has it: the next round does without these batches
+                try:
                     run(stage, part)
+                except FanOutError:  # the ledger has it: another round does without these batches
+                    left = ROUNDS
         return refusing
 
     def _pass(self, work: Pass, progress: Progress | None) -> StageRun:

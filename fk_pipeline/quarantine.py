@@ -19,6 +19,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import QUARANTINED_BY, BatchId, BatchRange, Origin, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stages.folding import refuse_folded
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.corrections import Correction, digest
@@ -93,10 +94,12 @@ def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[Lan
 
     Raises:
         UsageError: it is not such a file, a record of it cannot be corrected by its text, or its landing file is gone.
+        StateError: the batch of a record was folded.
     """
     corrections, unchanged = _edited(file, spec, ledger)
     places = {(f.side, f.path) for f in gone}
     for one in ledger.corrections.unknown(corrections):
+        refuse_folded(ledger, spec, one.batch)
         if (one.side, one.path) in places:
             raise UsageError(
                 f"a record of {file} cannot be corrected: {one.path} is gone from the landing folder",

@@ -39,6 +39,7 @@ from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.checks import AGREEMENT
 from fk_pipeline.tables.lease import leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
@@ -145,6 +146,8 @@ class Rebuild:
             if self.asked is not None and not set(needed.stages) <= set(chosen):
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
             chosen = downstream([*chosen, *needed.stages])
+        if Stage.RESOLVED_JOIN in chosen and self.ledger.fully_folded:  # what was answered long ago is not stored
+            chosen = downstream([*chosen, Stage.RESPONSES])
         if "left.foreign_key" in stale and self.source is Source.CHANGELOG:
             self._refuse_lost_lines()
         return chosen
@@ -224,7 +227,7 @@ class Rebuild:
         copy.reads_landing = not from_log
         tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
         warehouse = Warehouse(self.session, self.spec.home, tables)
-        settings = self.spec.settings.model_copy(update={"max_fan_out": None})  # agreed long ago, or not done
+        settings = self.spec.settings.model_copy(update={"max_fan_out": None})  # what is in the tables is agreed
         spec = self.spec.model_copy(update={"settings": settings})
         runner = Runner(self.session, spec, copy, self.zone, warehouse)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
@@ -258,7 +261,8 @@ class Rebuild:
             return []
         chosen = known
         if from_log and stage in SIDE_OF:
-            chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts]
+            asked = {one.batch for one in self.ledger.failed_checks() if one.cure == AGREEMENT}
+            chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts and batch not in asked]
         return passes(chosen, known, self.spec.settings.max_batches_per_pass)
 
     def _write_log(self, warehouse: Warehouse, layout: Layout, side: Side) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import fsspec
 from deltalake import DeltaTable
 
-from fk_pipeline.identity import SIDE_OF, BatchRange, Stage, ranges_sql
-from fk_pipeline.stages.folding import foldable, superseded
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Stage, ranges_sql
+from fk_pipeline.stages.folding import foldable, settled, superseded
 from fk_pipeline.stages.resolved_join import QUARANTINED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
@@ -78,9 +78,10 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     """
     home = runner.spec.home
     done = []
-    with _ledger_alone(home):
-        runner.ledger.refresh()
-        _record_folds(runner)
+    if _to_fold(runner):
+        with _ledger_alone(home):
+            runner.ledger.refresh()
+            runner.ledger.record_folds(_to_fold(runner))
     writers: dict[str, list[Stage]] = {name: [stage] for stage, names in TABLES_OF.items() for name in names}
     writers[s.SUBSCRIBERS].append(Stage.RESPONSES)  # it may have opened an older store: the pairs of that are looked up
     writers[s.QUARANTINE] = [Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.RESOLVED_JOIN]
@@ -105,11 +106,12 @@ def _ledger_alone(home: str) -> Iterator[None]:
         yield
 
 
-def _record_folds(runner: Runner) -> None:
-    """Says in the ledger, before a row is removed, which batches are folded from here on."""
-    hours = runner.spec.settings.fold_after_hours
-    if hours is not None and runner.ledger.open_rebuild is None:
-        runner.ledger.record_folds(foldable(runner.ledger, datetime.now(UTC), hours))
+def _to_fold(runner: Runner) -> list[BatchId]:
+    """The batches that are folded from here on."""
+    ledger, hours = runner.ledger, runner.spec.settings.fold_after_hours
+    if hours is None or ledger.open_rebuild is not None:
+        return []
+    return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in ledger.fully_folded]
 
 
 def _state_table(runner: Runner, name: str, held: Check) -> TableUpkeep:
@@ -126,22 +128,27 @@ def _fold(runner: Runner, name: str, held: Check) -> None:
     """Removes the rows of a table that are there for batches which are folded only."""
     spec, layout, warehouse, ledger = runner.spec, runner.layout, runner.warehouse, runner.ledger
     ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
-    both, table = ledger.fully_folded, layout.table(name)
-    if not both or table is None or ledger.open_rebuild is not None:
+    table = layout.table(name)
+    if table is None or ledger.open_rebuild is not None or not ledger.fully_folded:
+        return
+    # A folded batch may run again; what it answers then is still to be resolved.
+    known, both = ledger.batches, settled(ledger, ledger.fully_folded)
+    if not both:
         return
     info = CommitInfo(spec.name, "compact", BatchRange.of(min(both), max(both)), uuid.uuid4().hex[:12], held)
     for stage, side in SIDE_OF.items():
         if table == layout.changelog(side):
-            lost = superseded(warehouse.read(table), spec.side(side), ledger.folded(stage)).persist()
+            old = ranges_sql(s.BATCH, settled(ledger, ledger.folded(stage)), known)
+            lost = superseded(warehouse.read(table), spec.side(side), old).persist()
             try:
                 if not lost.isEmpty():
                     warehouse.remove(lost, table, info)
             finally:
                 lost.unpersist()
-    of_folded = ranges_sql(s.BATCH, both)
     if table in (layout.responses, layout.verdicts):
-        # Which pairs could not be computed is known from their verdicts alone.
-        where = of_folded if table == layout.responses else f"{of_folded} AND {s.VERDICT} <> '{QUARANTINED}'"
+        # Pairs that could not be computed are resolved again when somebody asks for that (`quarantine --replay`).
+        refused = [b for b in both if ledger.state(Stage.RESOLVED_JOIN, b).counts.get(QUARANTINED)]
+        where = ranges_sql(s.BATCH, {*both}.difference(refused), known)
         if not warehouse.read(table).where(where).isEmpty():
             warehouse.delete(where, table, info)
     elif table == layout.subscribers:

@@ -296,9 +296,7 @@ def rebuild(
         print_table(["stage", "table", "rows", "seconds of the stage"], tables)
 
 
-@app.command(
-    epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files."
-)
+@app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files.")
 def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Folds old batches to the last version per key, packs small files, removes those that nothing needs any more."""
     from fk_pipeline.pipeline import load

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.console import print_table
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.tables.checks import AGREEMENT, FOLDED
 from fk_pipeline.tables.ledger import Ledger
 
 VERDICTS_SHOWN = 12
@@ -42,11 +43,16 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "errors": errors,
         "failed_checks": [
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
-            for one in ledger.failed_checks()
+            for one in [*ledger.failed_checks(), *(one for stage in SIDE_OF for one in ledger.restated_folds(stage))]
         ],
         "last_run": max(finished).isoformat() if finished else None,
         "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
     }
+
+
+def _mending(cure: str) -> str:
+    """What mends it, in words."""
+    return {FOLDED: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(cure, f"a {cure}")
 
 
 def _state(ledger: Ledger, stage: Stage, batch: int) -> str:
@@ -79,5 +85,5 @@ def print_status(found: dict[str, Any]) -> None:
         print(f"failed: {where}: {error}")
     for one in found["failed_checks"]:
         where = "the whole table" if one["batch"] is None else f"batch {one['batch']}"
-        print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by a {one['mended_by']}")
+        print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
     print(f"last run: {found['last_run'] or 'never'}")

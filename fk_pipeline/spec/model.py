@@ -264,6 +264,10 @@ class Output:
 Strategy = Literal["auto", "incremental", "full"]
 
 
+FAN_OUT_WITHIN_BUDGET = "fan_out_within_budget"
+"""The check of `right_table` that a batch beyond `max_fan_out` fails."""
+
+
 class Settings(_Frozen):
     """Tuning. Every default is meant to be left alone."""
 
@@ -306,9 +310,9 @@ class Settings(_Frozen):
     retention_hours: float = Field(default=168, ge=0)
     """Maintenance removes files that no version of so many hours ago needs: changes and time travel go as far back, and
     so does what a run that goes on may still read. Leave it at hours."""
-    fold_after_hours: float | None = Field(default=720, ge=0)
-    """Maintenance folds batches that were done so many hours ago: of their versions the changelogs keep the last per
-    key, and what they answered is removed. A folded batch can no longer be restated or withdrawn. null: never."""
+    fold_after_hours: float | None = Field(default=None, ge=0)
+    """Maintenance folds batches that were done so many hours ago, 720 for example: of their versions the changelogs
+    keep the last per key, and what they answered is removed. A folded batch can no longer be restated or withdrawn."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""

@@ -19,9 +19,6 @@ from fk_pipeline.stages.responses import TOLD
 from fk_pipeline.stages.versions import APPLIED, COUNTED_IN, INSERTED, OUTCOME
 from fk_pipeline.tables import schemas as s
 
-WITHIN_BUDGET = "fan_out_within_budget"
-"""The check of `right_table` that a batch beyond the budget fails."""
-
 SUBSCRIBERS = "_fk_subscribers"
 
 MOST = 5

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import SIDE_OF, BatchId, Stage, ranges_sql
+from fk_pipeline.identity import SIDE_OF, BatchId, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.holes import unpacked
 from fk_pipeline.tables import schemas as s
@@ -26,15 +27,20 @@ def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:
 
     A batch is done when no stage is due for it and no check that it failed counts.
     """
-    failed = {one.batch for one in ledger.failed_checks()}
-    found: list[BatchId] = []
-    for batch in ledger.batches if None not in failed else []:
+
+    def is_old(batch: int) -> bool:
         finished = [ledger.state(stage, batch).finished_at for stage in Stage]
-        done = batch not in failed and not any(ledger.is_due(stage, batch) for stage in Stage)
-        if not done or any(at is None or now - at < timedelta(hours=hours) for at in finished):
-            break
-        found.append(batch)
-    return found
+        return all(at is not None and now - at >= timedelta(hours=hours) for at in finished)
+
+    done = frozenset(settled(ledger, ledger.batches))
+    return [*takewhile(lambda batch: batch in done and is_old(batch), ledger.batches)]
+
+
+def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
+    """Those of some batches for which no stage is due, and that failed no check that counts."""
+    failed = {one.batch for one in ledger.failed_checks()}
+    due = {batch for stage in Stage for batch in ledger.due(stage)}
+    return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
 
 
 def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
@@ -52,7 +58,7 @@ def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
         )
 
 
-def superseded(log: DataFrame, side: SideSpec, batches: Iterable[int]) -> DataFrame:
+def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
     """The rows of a changelog that folding removes: `_fk_batch` and the key columns, one row per row.
 
     Truncates stay: they are few. So do all rows of a key of which any row lacks a value that its source did not send,
@@ -61,11 +67,11 @@ def superseded(log: DataFrame, side: SideSpec, batches: Iterable[int]) -> DataFr
     Args:
         log: the changelog of a side.
         side: whose it is.
-        batches: the folded batches.
+        folded: SQL (BOOLEAN): a row is of a folded batch.
     """
     keys = [c.name for c in side.key_columns]
     is_row, order = F.col(quote(keys[0])).isNotNull(), F.struct(s.SEQUENCE, s.BATCH)
-    old = log.where(ranges_sql(s.BATCH, batches))
+    old = log.where(folded)
     rows = old.where(is_row).select(*map(quote, keys), s.BATCH, order.alias("_fk_at"))
     truncated = old.where(~is_row).agg(F.max(order).alias("_fk_truncated"))
     newest = F.max("_fk_at").over(Window.partitionBy(*map(quote, keys)))

@@ -288,8 +288,17 @@ class ChangelogWork(StageTables):
         return found
 
     def _keep_vanished(self, side: Side, counts: Counts) -> None:
-        """A vanished file changes nothing: the stored partition of its batch stays and serves backfills."""
-        wanted = {f.path: int(b) for b in self.known for f in self.ledger.files_of(b, side)}
+        """A vanished file changes nothing: the stored partition of its batch stays and serves backfills.
+
+        So does that of a folded batch when only the reader is new: what it would lose now may be what others lost to.
+        """
+        for batch in map(int, self.known):
+            if self.ledger.keeps_stored(self.stage, batch):
+                self.vanished.append(batch)
+                counts[batch] = dict(self.ledger.state(self.stage, batch).counts)
+                self.notes.append(f"batch {batch} was folded; the stored partition was kept")
+        kept = {*self.vanished}
+        wanted = {f.path: int(b) for b in self.known if b not in kept for f in self.ledger.files_of(b, side)}
         if not wanted:
             return
         delta = self.spec.side(side).format == "delta"

@@ -13,11 +13,12 @@ from fk_pipeline.errors import FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.access import Counts
-from fk_pipeline.stages.fan_out import WITHIN_BUDGET, beyond
+from fk_pipeline.stages.fan_out import beyond
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.reading import ChangelogWork
 from fk_pipeline.stages.responses import due_rights, due_subscriptions, responses
@@ -195,13 +196,20 @@ class StageWork(ChangelogWork):
         kept = self._materialise(rows, at_most)
         if kept.local is not None and self.warehouse.rows([self.layout.subscribers]):
             store, _ = self._subscribers_of(kept, {fk: name for name, fk in self.right_keys.items()})
-        found = beyond(kept.frame, store, self.spec, budget, self.ledger.agreed(self.stage, WITHIN_BUDGET))
+        found = beyond(kept.frame, store, self.spec, budget, self.ledger.agreed(self.stage, FAN_OUT_WITHIN_BUDGET))
         if found is None:
             return kept.frame
-        failed = {"stage": self.stage, "name": WITHIN_BUDGET, "severity": "critical", "depth": "batch", "passed": False}
+        failed = {"stage": self.stage, "name": FAN_OUT_WITHIN_BUDGET, "severity": "critical", "depth": "batch"}
         self.ledger.record_checks(
             failed
-            | {"first": batch, "last": batch, "batches": [batch], "value": float(touched), "pending": 0}
+            | {
+                "passed": False,
+                "first": batch,
+                "last": batch,
+                "batches": [batch],
+                "value": float(touched),
+                "pending": 0,
+            }
             | {"cure": AGREEMENT}
             for batch, touched in sorted(found.rows.items())
         )

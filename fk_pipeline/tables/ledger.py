@@ -92,15 +92,23 @@ class Ledger:
         home: the folder or URI of the pipeline's tables.
         upstream: for every stage of the join, in running order, the stages whose success makes it due.
         inputs: for the stages that read landing files, which side they read.
+        reader: the version of what reads them.
+        limits: by the name of a check with which a stage asks before it commits, up to where it does not ask.
     """
 
     def __init__(
-        self, home: str, upstream: Mapping[Any, Sequence[str]], inputs: Mapping[Any, Side], reader: str = ""
+        self,
+        home: str,
+        upstream: Mapping[Any, Sequence[str]],
+        inputs: Mapping[Any, Side],
+        reader: str = "",
+        limits: Mapping[str, float] | None = None,
     ) -> None:
         self.home = home.rstrip("/")
         self.upstream = upstream
         self.inputs = inputs
         self.reader = reader
+        self.limits = limits or {}
         self.entries = Entries(home)
         self.reads_landing = True
         """False: changelog stages read what they had read before, not what has landed since (a rebuild)."""
@@ -317,6 +325,23 @@ class Ledger:
         """The batches that are folded on both sides; what they answered may be gone as well."""
         return frozenset.intersection(*map(self.folded, self.inputs))
 
+    def restated_folds(self, stage: str) -> list[FoldedBatch]:
+        """The folded batches of which something else landed than the stage has read: they can no longer be restated."""
+        if stage not in self.inputs or not self.reads_landing:
+            return []
+        return [FoldedBatch.of(stage, b) for b in sorted(self.folded(stage)) if self._is_restated(stage, b)]
+
+    def _is_restated(self, stage: str, batch: int) -> bool:
+        """Other files or corrections than the stage has read; where it had read nothing, nothing was folded."""
+        read = self.state(stage, batch).input
+        return read not in (None, "") and _without_reader(read) != _without_reader(self._reading(stage, batch))
+
+    def keeps_stored(self, stage: str, batch: int) -> bool:
+        """The batch was folded, and all that is new is how its files are read: its stored partition stays."""
+        read = self.state(stage, batch).input
+        new = bool(read) and read != self._reading(stage, batch)
+        return new and batch in self.folded(stage) and not self._is_restated(stage, batch)
+
     def record_folds(self, batches: Iterable[int]) -> None:
         """Records, before a row is removed, that batches are folded on both sides."""
         rows = []
@@ -456,7 +481,7 @@ class Ledger:
 
     def failed_checks(self) -> list[FailedCheck]:
         """The batches that failed a critical check, and have neither been mended nor waived since."""
-        counting = [one for one in self._checks.failed() if one.entry > self._mended(one)]
+        counting = [one for one in self._checks.failed() if one.entry > self._mended(one) and self._is_asked(one)]
         kept = {one.place for one in counting} | {one.place for one in self._checks.waived}
 
         def lifted(one: FailedCheck) -> bool:
@@ -477,11 +502,7 @@ class Ledger:
             for one in self.failed_checks()
             if one.stage in upstream or (one.stage == stage and one.cure == AGREEMENT)
         ]
-        if stage in self.inputs and self.reads_landing:
-            folded = sorted(wanted & self.folded(stage))
-            concerned += [
-                FoldedBatch.of(stage, b) for b in folded if self.state(stage, b).input != self._reading(stage, b)
-            ]
+        concerned += self.restated_folds(stage)
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
@@ -504,10 +525,16 @@ class Ledger:
         places = [one for one in self._checks.waived if (one.stage, one.name) == (stage, name)]
         return {one.batch for one in places if one.batch is not None and one.entry > self._listed(one)}
 
+    def _is_asked(self, failed: FailedCheck) -> bool:
+        """It is no question, or one that would be asked today."""
+        limit = self.limits.get(failed.name)
+        return failed.cure != AGREEMENT or (limit is not None and failed.value > limit)
+
     def _listed(self, failed: FailedCheck) -> int:
-        """Entry of the last version of the list of files that the stage of a check reads for its batch."""
-        row = self.lists.get((failed.batch or 0, self.inputs[failed.stage]))
-        return row["entry"] if row else 0
+        """Entry of the last change of what the stage of a check reads for its batch: files, or corrections of lines."""
+        batch, side = failed.batch or 0, self.inputs[failed.stage]
+        row = self.lists.get((batch, side))
+        return max(row["entry"] if row else 0, self.corrections.newest(batch, side) or 0)
 
     def _mended(self, failed: FailedCheck) -> int:
         """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well.
@@ -622,6 +649,12 @@ class Ledger:
 def _files_in(reading: str | None) -> list[str]:
     """The part of an input that is about the files and how they are read, not about corrections."""
     return (reading or "").split(":")[:2]
+
+
+def _without_reader(reading: str | None) -> list[str]:
+    """The parts of an input that are about the files and about corrections."""
+    files, *rest = (reading or "").split(":")
+    return [files, *rest[1:]]
 
 
 def _name_order(file: LandedFile) -> tuple[str, str]:

@@ -10,6 +10,8 @@ import pytest
 
 from fk_pipeline.errors import CheckFailedError, FanOutError
 from fk_pipeline.identity import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import work
 
 pytestmark = pytest.mark.spark
@@ -80,3 +82,23 @@ def test_other_right_rows_are_asked_about_again(made: Any) -> None:
     with pytest.raises(CheckFailedError):  # what somebody agreed with was another file
         made.pipeline.run()
     assert made.result()[1] == ("a", "N2")
+
+
+@pytest.mark.slow
+def test_every_batch_of_a_backlog_is_asked_about_and_a_larger_budget_lets_them_in(made: Any) -> None:
+    made.land(1, [], [("north", "N1")])
+    made.land(2, [(6, "south", "f")], [("north", "N2")])
+    made.land(3, [], [("north", "N3"), ("west", "W")])
+    with pytest.raises(CheckFailedError):
+        made.pipeline.run()
+    assert [one.batch for one in made.pipeline.ledger().failed_checks()] == [1, 2, 3]
+    assert 6 not in made.result()  # the answers of a batch wait for its right rows
+    made.pipeline.rebuild("changelog")  # nobody has agreed by that
+    assert made.result()[1] == ("a", "N")
+    made.file.write_text(made.file.read_text().replace("max_fan_out: 2", "max_fan_out: 3"))
+    larger = Pipeline(load_spec(made.file), made.pipeline.session)
+    larger.run()
+    assert made.result()[1] == ("a", "N3")
+    assert made.result()[6] == ("f", "S")
+    assert larger.ledger().failed_checks() == []
+    assert larger.verify().ok

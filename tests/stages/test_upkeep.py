@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ def test_small_files_are_packed_and_old_ones_removed(rows_pipeline: Any) -> None
     assert told == list(done)
     for name in ("left_changelog", "responses", "verdicts", "runs"):
         assert done[name].before.files > done[name].after.files == 1, name
-        assert done[name].after.stored < done[name].before.stored, name
+        assert done[name].after.bytes < done[name].before.bytes, name
+        assert len(list(Path(runner.spec.home, name).glob("*.parquet"))) == 1, name  # the log grows by what was done
     after = {table.name: sorted(map(str, runner.warehouse.read(table).collect())) for table in tables}
     assert after == before
     assert not any(made.pipeline.due().values())
@@ -115,3 +117,42 @@ def test_a_folded_batch_is_run_again_as_it_was_and_restated_by_a_rebuild_only(ro
     made.pipeline.remove_batch(1)
     made.pipeline.run()
     assert made.result() == {1: ("v0", "A0"), 3: ("x2", "A0")}
+
+
+@pytest.mark.slow
+def test_answers_of_a_folded_batch_that_ran_again_stay_until_they_are_resolved(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", settings=FOLDING)
+    made.land(0, [(1, "a", "v0")], [("a", "A0")])
+    made.land(1, [(2, "a", "w1")])
+    made.pipeline.run()
+    made.pipeline.compact()
+    made.pipeline.run(batches="0..1", stages=["subscription_store", "responses"])
+    answers = len(rows_of(made, "responses"))
+    assert answers > 0
+    made.pipeline.compact()  # the result was not made of them yet
+    assert len(rows_of(made, "responses")) == answers
+    made.pipeline.run()
+    made.pipeline.compact()
+    assert rows_of(made, "responses") == []
+    made.pipeline.rebuild("changelog", ["resolved_join"])  # makes the answers anew
+    assert made.pipeline.verify().ok
+    assert made.result() == {1: ("v0", "A0"), 2: ("w1", "A0")}
+
+
+@pytest.mark.slow
+def test_a_folded_batch_takes_a_first_file_of_the_other_side_and_no_correction(
+    rows_pipeline: Any, tmp_path: Path
+) -> None:
+    made = rows_pipeline("left", settings=FOLDING)
+    made.land(0, [(1, "a", "v0"), "not JSON"])
+    made.pipeline.run()
+    made.pipeline.compact()
+    exported = tmp_path / "bad.jsonl"
+    assert made.pipeline.export_quarantine(exported) == 1
+    exported.write_text(exported.read_text().replace("not JSON", "{}"))
+    with pytest.raises(StateError, match="batch 0 was folded"):
+        made.pipeline.correct(exported)
+    (made.folder / "landing/right/00000000.jsonl").write_text('{"op": "u", "k": "a", "name": "A0"}\n')
+    made.pipeline.run()
+    assert made.result() == {1: ("v0", "A0")}
+    assert made.pipeline.verify().ok
