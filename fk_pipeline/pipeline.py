@@ -322,7 +322,8 @@ class Pipeline:
             What every pass did, in order.
 
         Raises:
-            CheckFailedError: a batch failed a check upstream of a stage.
+            CheckFailedError: a batch failed a check upstream of a stage, waits for somebody to agree, or was folded and
+                landed anew.
         """
         from fk_pipeline.stages.fingerprints import columns_to_add
 
@@ -369,11 +370,11 @@ class Pipeline:
         """Records that the failed checks for which stages would not run for batches do not count."""
         if not reason.strip():
             raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
-        from fk_pipeline.tables.checks import FOLDED
+        from fk_pipeline.tables.checks import LANDING
 
         ledger = self.ledger()
         wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
-        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.cure != FOLDED}
+        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.cure != LANDING}
         ledger.waive(failed, reason)
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
@@ -523,7 +524,7 @@ class Pipeline:
         return changes(self.runner, batch)
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
-        """Packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
+        """Folds old batches, packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()

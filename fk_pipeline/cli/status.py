@@ -8,7 +8,7 @@ from typing import Any
 from fk_pipeline.console import print_table
 from fk_pipeline.identity import SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.tables.checks import AGREEMENT, FOLDED
+from fk_pipeline.tables.checks import AGREEMENT, LANDING
 from fk_pipeline.tables.ledger import Ledger
 
 VERDICTS_SHOWN = 12
@@ -52,7 +52,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
 
 def _mending(cure: str) -> str:
     """What mends it, in words."""
-    return {FOLDED: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(cure, f"a {cure}")
+    return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(cure, f"a {cure}")
 
 
 def _state(ledger: Ledger, stage: Stage, batch: int) -> str:

@@ -29,7 +29,9 @@ def print_story(story: Story) -> None:
         due = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in story.due.items())
         lines.append(f"Due: {due}")
     if story.folded_to is not None:
-        lines.append(f"Folded: of the batches up to {story.folded_to} the last version per key is kept, and no answer")
+        lines.append(
+            f"Folded: of old batches, the newest {story.folded_to}, the last version per key is kept, and no answer"
+        )
     print_lines([*lines, story.conclusion])
 
 

@@ -30,7 +30,7 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
-from fk_pipeline.tables.checks import AGREEMENT, FOLDED, REBUILD, SOURCE, FailedCheck
+from fk_pipeline.tables.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -59,7 +59,7 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
     waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON"
-    if first.cure == FOLDED:
+    if first.cure == LANDING:
         mend, waiving = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read", ""
     elif first.cure == AGREEMENT:
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
@@ -71,7 +71,7 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     return CheckFailedError(
         f"{first}{others}",
         where=f"pipeline {spec.name}",
-        why="no later version of it is applied" if first.cure == FOLDED else "what comes after it does not run for it",
+        why="no later version of it is applied" if first.cure == LANDING else "what comes after it does not run for it",
         fix=f"{mend}{waiving}",
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 RUN, REBUILD, SOURCE = "run", "rebuild", "source"
 """What mends a batch that failed: its stage runs again for it; or is rebuilt; or runs again once other data landed."""
 
-FOLDED = "landing"
+LANDING = "landing"
 """The batch was folded: only a rebuild from the landing files brings it as it is now."""
 
 AGREEMENT = "agreement"
@@ -61,7 +61,7 @@ class FoldedBatch(FailedCheck):
     @classmethod
     def of(cls, stage: str, batch: int) -> FoldedBatch:
         """The batch, for the stage that would read it."""
-        return cls(stage, "folded", batch, FOLDED, "", 0.0, 0)
+        return cls(stage, "folded", batch, LANDING, "", 0.0, 0)
 
     def __str__(self) -> str:
         return f"batch {self.batch} was folded, and what landed of it is not what {self.stage} read"
