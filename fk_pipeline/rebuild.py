@@ -259,10 +259,11 @@ class Rebuild:
         known = self.ledger.batches
         if from_log and stage is Stage.LEFT_CHANGELOG:  # it is written whole
             return []
-        chosen = known
+        asks = [one for one in self.ledger.failed_checks() if one.cure == AGREEMENT and one.stage == stage]
+        asked = {one.batch for one in asks}  # nobody has agreed to these by asking for a rebuild
+        chosen = [batch for batch in known if batch not in asked]
         if from_log and stage in SIDE_OF:
-            asked = {one.batch for one in self.ledger.failed_checks() if one.cure == AGREEMENT}
-            chosen = [batch for batch in known if self.ledger.state(stage, batch).attempts and batch not in asked]
+            chosen = [batch for batch in chosen if self.ledger.state(stage, batch).attempts]
         return passes(chosen, known, self.spec.settings.max_batches_per_pass)
 
     def _write_log(self, warehouse: Warehouse, layout: Layout, side: Side) -> None:
