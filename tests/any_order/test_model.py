@@ -1,0 +1,25 @@
+"""The rules, by their model: right in any order, and wrong without any of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.any_order.model import RULES, Schedule, wrong
+
+
+def test_with_all_rules_every_schedule_ends_with_the_join() -> None:
+    assert wrong(1500) == 0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_some_schedule_does_not(rule: str) -> None:
+    assert any(not Schedule(seed, inner=seed % 2 == 0, without=rule).is_right() for seed in range(6000))
+
+
+def test_the_schedules_do_what_may_go_wrong() -> None:
+    schedules = [Schedule(seed, inner=True) for seed in range(100)]
+    for schedule in schedules:
+        schedule.is_right()
+    assert sum(schedule.folds > 0 for schedule in schedules) > 50
+    assert sum(schedule.declared for schedule in schedules) > 20
+    assert sum(len(old) > 1 for schedule in schedules for old in schedule.history.values()) > 50
