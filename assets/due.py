@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
-from fk_pipeline.tables.checks import LANDING
 from fk_pipeline.tables.ledger import Ledger
 
 LONGEST_PAUSE = timedelta(hours=1)
@@ -37,8 +36,9 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
     wanted: dict[BatchId, None] = {}
     for stage in Stage:
         allowed, refused = ledger.not_refused(stage, ledger.due(stage))
-        mends = {one: "mend it" if one.cure == LANDING else "mend or waive it" for one in refused}
-        refusing += [f"{one}; {mend}: 'fk-pipeline run {spec.file}' says how" for one, mend in mends.items()]
+        for one in refused:
+            mend = "mend or waive it" if one.may_be_waived else "mend it"
+            refusing.append(f"{one}; {mend}: 'fk-pipeline run {spec.file}' says how")
         wanted |= dict.fromkeys(allowed)
     may = []
     for batch in sorted(wanted):

@@ -117,7 +117,8 @@ def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
     answers of one that was folded are removed.
     """
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for batch in (b for b in looked.known if b not in looked.folded):
+    folded = looked.folded
+    for batch in (b for b in looked.known if b not in folded):
         read = looked.ledger.state(Stage.RESPONSES, batch).versions
         names = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
         if any(name in read for name in names) and batch not in looked.due[Stage.RESPONSES]:

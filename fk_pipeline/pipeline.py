@@ -370,11 +370,9 @@ class Pipeline:
         """Records that the failed checks for which stages would not run for batches do not count."""
         if not reason.strip():
             raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
-        from fk_pipeline.tables.checks import LANDING
-
         ledger = self.ledger()
         wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
-        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.cure != LANDING}
+        failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.may_be_waived}
         ledger.waive(failed, reason)
 
     def _stages(self, stages: Iterable[str] | None) -> list[Stage]:

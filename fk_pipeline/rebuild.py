@@ -227,9 +227,7 @@ class Rebuild:
         copy.reads_landing = not from_log
         tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
         warehouse = Warehouse(self.session, self.spec.home, tables)
-        settings = self.spec.settings.model_copy(update={"max_fan_out": None})  # what is in the tables is agreed
-        spec = self.spec.model_copy(update={"settings": settings})
-        runner = Runner(self.session, spec, copy, self.zone, warehouse)
+        runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
         number, of = 0, sum(map(len, ranges.values()))
         done = []

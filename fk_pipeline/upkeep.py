@@ -111,7 +111,8 @@ def _to_fold(runner: Runner) -> list[BatchId]:
     ledger, hours = runner.ledger, runner.spec.settings.fold_after_hours
     if hours is None or ledger.open_rebuild is not None:
         return []
-    return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in ledger.fully_folded]
+    folded = ledger.fully_folded
+    return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in folded]
 
 
 def _state_table(runner: Runner, name: str, held: Check) -> TableUpkeep:

@@ -11,7 +11,7 @@ from fk_pipeline.spec.sql import SqlTextError, parse_columns, parse_expression
 ENDINGS_READ = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in (".gz", "")) + ENDINGS["parquet"]
 """Endings of the files that a sample may be."""
 
-PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEPT_BY_SQL = """
     all and anti any as both case cast check collate column constraint create cross distinct else end except false
     fetch filter for foreign from full grant group having in inner intersect into is join lateral leading like natural
@@ -24,7 +24,7 @@ _RESERVED = frozenset(_KEPT_BY_SQL.split())
 
 def may_be_bare(name: str) -> bool:
     """Whether SQL takes a name for that column without backticks: not `order`, `from`, `true` or `current_date`."""
-    if not PLAIN.fullmatch(name) or name.lower() in _RESERVED:
+    if not _PLAIN.fullmatch(name) or name.lower() in _RESERVED:
         return False
     try:
         read = parse_expression(name)

@@ -21,8 +21,7 @@ from typing import IO, Any
 from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import MAX_BATCH
-from fk_pipeline.scaffold.names import ENDINGS_READ as _ENDINGS
-from fk_pipeline.scaffold.names import may_be_bare, singular, table_of
+from fk_pipeline.scaffold.names import ENDINGS_READ, may_be_bare, singular, table_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
 from fk_pipeline.scaffold.types import Inferred, of_arrow, of_connect, of_values
 from fk_pipeline.spec.model import CsvSpec
@@ -34,7 +33,6 @@ _OPERATIONS = re.compile(r"_*(op|operation|change_?type|_change_type|action)", r
 _WORDS = frozenset(
     "c i r u d t insert inserted update updated delete deleted upsert create read truncate I U D".lower().split()
 )
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATE_IN_NAME = re.compile(r"\d{4}[-_.]\d{2}[-_.]\d{2}")
 
 
@@ -116,14 +114,14 @@ def read_sample(path: Path) -> list[Sample]:
 
 
 def _files(path: Path) -> list[Path]:
-    fix = f"a sample ends in one of {', '.join(_ENDINGS)}"
+    fix = f"a sample ends in one of {', '.join(ENDINGS_READ)}"
     if path.is_file():
-        if not path.name.endswith(_ENDINGS):
+        if not path.name.endswith(ENDINGS_READ):
             raise UsageError(f"{path} ends in nothing that is read", fix=fix)
         return [path]
     if not path.is_dir():
         raise UsageError(f"there is no sample {path}", fix="name a file as it lands, or a folder of them")
-    found = sorted(one for one in path.iterdir() if one.name.endswith(_ENDINGS) and one.name[0] not in "._")
+    found = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS_READ) and one.name[0] not in "._")
     if not found:
         raise UsageError(f"{path} has no file to read", fix=fix)
     return found

@@ -58,9 +58,9 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     """The error for batches that failed checks, with what mends the first."""
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
-    waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON"
+    waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON" if first.may_be_waived else ""
     if first.cure == LANDING:
-        mend, waiving = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read", ""
+        mend = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read"
     elif first.cure == AGREEMENT:
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
     elif first.cure == SOURCE:

@@ -166,8 +166,9 @@ class StageWork(ChangelogWork):
                 wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
                 state = state.join(wanted, list(keys), "left_semi")
         rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
-        if table.name == s.RIGHT_TABLE and self.spec.settings.max_fan_out is not None:
-            rows = self._within_budget(rows, at_most, self.spec.settings.max_fan_out)
+        budget = self.ledger.limits.get(FAN_OUT_WITHIN_BUDGET)
+        if table.name == s.RIGHT_TABLE and budget is not None:
+            rows = self._within_budget(rows, at_most, budget)
         if materialised.SMALL < at_most < UNKNOWN and not self.warehouse.rows([table]):
             return self._first_state(rows, table, counts, brought)
         if self.choice is None:

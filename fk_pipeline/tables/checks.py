@@ -46,6 +46,11 @@ class FailedCheck:
         return self.stage, self.name, self.batch
 
     @property
+    def may_be_waived(self) -> bool:
+        """Somebody may go on with the batch as it is."""
+        return True
+
+    @property
     def batches(self) -> list[int]:
         """The batch, if it is one."""
         return [] if self.batch is None else [self.batch]
@@ -62,6 +67,11 @@ class FoldedBatch(FailedCheck):
     def of(cls, stage: str, batch: int) -> FoldedBatch:
         """The batch, for the stage that would read it."""
         return cls(stage, "folded", batch, LANDING, "", 0.0, 0)
+
+    @property
+    def may_be_waived(self) -> bool:
+        """No: what its rows would supersede is not known any more."""
+        return False
 
     def __str__(self) -> str:
         return f"batch {self.batch} was folded, and what landed of it is not what {self.stage} read"

@@ -102,7 +102,7 @@ class Ledger:
         upstream: Mapping[Any, Sequence[str]],
         inputs: Mapping[Any, Side],
         reader: str = "",
-        limits: Mapping[str, float] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.home = home.rstrip("/")
         self.upstream = upstream
@@ -164,7 +164,7 @@ class Ledger:
             self.fields.fold(row)
 
     def copy(self, home: str, without: Iterable[str]) -> Ledger:
-        """A ledger elsewhere that knows what this one knows, but no run of some stages."""
+        """A ledger elsewhere that knows what this one knows, but no run of some stages; no stage asks by it."""
         dropped = set(without)
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`

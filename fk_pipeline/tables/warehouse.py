@@ -247,14 +247,16 @@ class Warehouse:
 
     def remove(self, rows: DataFrame, table: Table, info: CommitInfo) -> None:
         """Removes the rows that have the values of others in all columns of these, in one commit."""
-        view, target = f"fk_source_{uuid.uuid4().hex}", self.path(table.name).replace("`", "``")
-        rows.createOrReplaceTempView(view)
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in rows.columns)
+        self._merge_by_sql(rows, table, info, f"ON {on} WHEN MATCHED THEN DELETE")
+
+    def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:
+        """A MERGE of `source`, as `s`, into a table, as `t`: `how` is its ON and what follows."""
+        view, target = f"fk_source_{uuid.uuid4().hex}", self.path(table.name).replace("`", "``")
+        source.createOrReplaceTempView(view)
         try:
             with self._commit_by_sql(table, info):
-                self.session.sql(
-                    f"MERGE INTO delta.`{target}` t USING {view} s ON {on} WHEN MATCHED THEN DELETE"
-                ).collect()
+                self.session.sql(f"MERGE INTO delta.`{target}` t USING {view} s {how}")
         finally:
             self.session.catalog.dropTempView(view)
 
@@ -348,23 +350,14 @@ class Warehouse:
                     rows.coalesce(1) if len(keys or ()) <= NAMED else rows.repartition(1), table, predicate, info
                 )
             return
-        view = f"fk_source_{uuid.uuid4().hex}"
-        source.createOrReplaceTempView(view)
         on = " AND ".join([*[f"t.{quote(k)} = s.{quote(k)}" for k in table.keys], *[c.sql("t.") for c in where]])
-        target = self.path(table.name).replace("`", "``")
         columns = [quote(n) for n in table.names]
         update = ", ".join(f"t.{c} = s.{c}" for c in columns)
         insert = f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
         delete = f"WHEN MATCHED AND s.{delete_when} THEN DELETE " if delete_when else ""
         guard = f" AND NOT s.{delete_when}" if delete_when else ""
-        try:
-            with self._commit_by_sql(table, info):
-                self.session.sql(
-                    f"MERGE INTO delta.`{target}` t USING {view} s ON {on} "
-                    f"{delete}WHEN MATCHED THEN UPDATE SET {update} WHEN NOT MATCHED{guard} THEN {insert}"
-                )
-        finally:
-            self.session.catalog.dropTempView(view)
+        matched = f"{delete}WHEN MATCHED THEN UPDATE SET {update}"
+        self._merge_by_sql(source, table, info, f"ON {on} {matched} WHEN NOT MATCHED{guard} THEN {insert}")
 
 
 def _meeting(where: Sequence[Condition], frame: DataFrame) -> DataFrame:
