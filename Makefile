@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -60,6 +60,9 @@ fuzz-formats: $(STAMP) ## mutated lines and files of every format, for about ten
 
 bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
 	$(BIN)/python benchmarks $(BENCH)
+
+bench-age: setup ## a pipeline after a thousand small batches beside a young one; BENCH="--help" lists the options
+	$(BIN)/python benchmarks/age.py $(BENCH)
 
 docs: $(DOCS_STAMP) ## the site of docs/ in build/site; a link that leads nowhere is an error
 	@$(MKDOCS) build --strict
