@@ -1,8 +1,10 @@
-"""One Spark session for the whole test run, and small pipelines to run in it."""
+"""One Spark session for the whole test run, of the kind that FK_TEST_SPARK names, and small pipelines to run in it."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,32 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.session import start_session
-from fk_pipeline.spec import Settings, load_spec
+from fk_pipeline.spec import load_spec
+from tests.sessions import SESSIONS
 
 LEFT_SCHEMA = "id INT, fk STRING, v STRING, note STRING"
 RIGHT_SCHEMA = "k STRING, name STRING, note STRING"
 
 
+KIND = os.environ.get("FK_TEST_SPARK", "classic")
+
+
+def pytest_report_header() -> str:
+    return f"Spark session of the tests: {KIND}"
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of the test run: two cores, few partitions."""
-    session = start_session(Settings(shuffle_partitions=2, spark={"spark.master": "local[2]"}))
-    yield session
-    session.stop()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the test run: two cores, few partitions, and no Python for its executors."""
+    with SESSIONS[KIND](tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def python_on_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python for the frames that a user makes of Python's own rows; a Connect client sends these as they are."""
+    if KIND == "classic":
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ def made(rows_pipeline: Any) -> Any:
     return made
 
 
+@pytest.mark.slow  # in what is read: test_a_planted_error
 def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     spark, warehouse = made.pipeline.session, made.pipeline.runner.warehouse
     table = f"delta.`{warehouse.path('resolved_join')}`"
