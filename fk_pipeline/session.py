@@ -15,6 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment.jars import bring
+from fk_pipeline.environment.s3_jars import s3_jar_paths
+from fk_pipeline.environment.storage import S3Place
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
 
@@ -41,7 +43,8 @@ LOCAL = {
 def session_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
 
-    The Delta JARs are fetched if they are missing, unless the settings bring others.
+    The Delta JARs are fetched if they are missing, unless the settings bring others; those for S3 are taken if they are
+    there. What the environment says of S3, endpoint and region, is said to Spark.
 
     Raises:
         EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
@@ -56,10 +59,10 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
-    conf |= settings.spark
+    conf |= S3Place.of(environment).for_spark() | settings.spark
     brings_jars = any(k in conf for k in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
     if not brings_jars:
-        jars = [str(jar) for jar in bring()]
+        jars = [*map(str, bring()), *s3_jar_paths()]
         if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import fsspec
 from deltalake import DeltaTable
 
+from fk_pipeline.environment import storage
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Stage, ranges_sql
 from fk_pipeline.stages.folding import foldable, settled, superseded
 from fk_pipeline.stages.resolved_join import QUARANTINED
@@ -93,7 +93,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
             done.append(_state_table(runner, name, held))
     with _ledger_alone(home):
         for name in SCHEMAS:
-            if DeltaTable.is_deltatable(f"{home}/{name}"):
+            if DeltaTable.is_deltatable(f"{home}/{name}", storage.delta_options(home)):
                 progress(name)
                 done.append(_ledger_table(f"{home}/{name}", name, runner.spec.settings.retention_hours))
     return done
@@ -161,7 +161,7 @@ def _fold(runner: Runner, name: str, held: Check) -> None:
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    before, table = _size(path), DeltaTable(path)
+    before, table = _size(path), DeltaTable(path, storage_options=storage.delta_options(path))
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
@@ -169,6 +169,7 @@ def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
 
 
 def _size(path: str) -> Size:
-    sizes = DeltaTable(path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    fs, root = fsspec.core.url_to_fs(path)
+    table = DeltaTable(path, storage_options=storage.delta_options(path))
+    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    fs, root = storage.filesystem(path)
     return Size(len(sizes), sum(sizes), int(fs.du(root)))
