@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import fsspec
-
-from fk_pipeline.errors import EnvironmentNotFit
+from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 S3 = ("s3a", "s3")
 """Schemes of S3. Spark's Hadoop client knows the first one only."""
@@ -71,10 +69,6 @@ class S3Place:
         return options | {"allow_http": "true"} if self.is_plain else options
 
 
-class StorageError(OSError):
-    """The object store did not do what it was asked for."""
-
-
 @dataclass(frozen=True)
 class Refusal:
     """What S3 answers instead: the status of HTTP, and its own code."""
@@ -98,7 +92,7 @@ def ask_s3(operation: str, url: str, **what: Any) -> Any:
         EnvironmentNotFit: the package s3fs, which brings botocore, is not installed.
         StorageError: no answer, or no credentials.
     """
-    client = _client()
+    client = _client(S3Place.of())
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
     bucket, _, key = url.split("://", maxsplit=1)[1].partition("/")
@@ -109,11 +103,17 @@ def ask_s3(operation: str, url: str, **what: Any) -> Any:
     except ClientError as error:
         return Refusal(error.response["ResponseMetadata"]["HTTPStatusCode"], str(error.response["Error"]["Code"]))
     except (BotoCoreError, HTTPClientError) as error:
-        raise StorageError(f"{url}: {error}") from error
+        raise StorageError(
+            f"no answer from S3: {error}",
+            where=url,
+            why="nothing is known of what is there",
+            fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and for another server than Amazon's "
+            "AWS_ENDPOINT_URL; 'fk-pipeline doctor PIPELINE.yaml' tries them",
+        ) from error
 
 
 @cache
-def _client() -> Any:
+def _client(place: S3Place) -> Any:
     try:
         import botocore.session
         from botocore.config import Config
@@ -122,7 +122,7 @@ def _client() -> Any:
             "paths in S3 need the package s3fs, which is not installed", fix="pip install 'fk-pipeline[s3]'"
         ) from error
     config = Config(retries={"mode": "standard", "max_attempts": 4}, connect_timeout=5, read_timeout=20)
-    return botocore.session.get_session().create_client("s3", config=config, **S3Place.of().for_client())
+    return botocore.session.get_session().create_client("s3", config=config, **place.for_client())
 
 
 def delta_options(path: str) -> dict[str, str] | None:
@@ -135,16 +135,21 @@ def filesystem(path: str) -> tuple[Any, str]:
 
     It remembers no listing: others write while we look.
     """
+    import fsspec
+
     fs, root = fsspec.core.url_to_fs(path, **_options(path))
     return fs, root
 
 
 def opened(path: str, mode: str = "rb", **options: Any) -> Any:
     """`fsspec.open` on what `filesystem` returns."""
+    import fsspec
+
     return fsspec.open(path, mode, **_options(path), **options)
 
 
 def _options(path: str) -> dict[str, Any]:
-    if not is_s3(path):
+    if scheme_of(path) in ("", "file"):
         return {}
-    return {"use_listings_cache": False, "client_kwargs": S3Place.of().for_client()}
+    options: dict[str, Any] = {"use_listings_cache": False}
+    return options | {"client_kwargs": S3Place.of().for_client()} if is_s3(path) else options

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
-from fk_pipeline.environment.storage import Refusal, StorageError, ask_s3
-from fk_pipeline.errors import LeaseLostError, LeaseTakenError
+from fk_pipeline.environment.storage import Refusal, ask_s3
+from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
 
 POLL_SECONDS = 1.0
 """How often a waiting run looks."""
@@ -65,11 +65,16 @@ class LeaseObject:
         if isinstance(answer, Refusal):
             if answer.code == "NoSuchKey":
                 return None
-            raise StorageError(f"{self.url} cannot be read: {answer.code}")
+            raise self._refused("read", answer)
         try:
             return Content(**json.loads(answer["Body"].read())), answer["ETag"]
         except (TypeError, ValueError) as error:
-            raise StorageError(f"{self.url} is no lease: {error}") from None
+            raise StorageError(
+                f"the object is no lease: {error}",
+                where=self.url,
+                why="whether another run is at work is not known",
+                fix="see what wrote it; if no run is at work, remove it",
+            ) from None
 
     def write(self, content: Content, replaces: str | None) -> str | None:
         """Writes it if it is still what it was.
@@ -89,9 +94,17 @@ class LeaseObject:
         if not isinstance(answer, Refusal):
             return str(answer["ETag"])
         if answer.status not in _REFUSED or answer.code == "NoSuchBucket":
-            raise StorageError(f"{self.url} cannot be written: {answer.code}")
+            raise self._refused("written", answer)
         stored = self.read()  # a put that was repeated because its answer got lost is refused by its own first try
         return stored[1] if stored is not None and stored[0] == content else None
+
+    def _refused(self, what: str, answer: Refusal) -> StorageError:
+        return StorageError(
+            f"the lease cannot be {what}: {answer.code}",
+            where=self.url,
+            why="without it two runs of one stage could bring back an old row",
+            fix="make the bucket, or give these credentials the right to read and write there",
+        )
 
 
 class _Held:
