@@ -317,7 +317,9 @@ def doctor(
     pipeline: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PIPELINE.yaml]", help="also check its warehouse", autocompletion=completion.pipeline_files
+            metavar="[PIPELINE.yaml]",
+            help="also check its warehouse and landing zone",
+            autocompletion=completion.pipeline_files,
         ),
     ] = None,
     format_: Format = OutputFormat.TEXT,

@@ -1,7 +1,7 @@
 """The lease of `lease.py` where the warehouse is in S3: an object that is written only by conditional puts (ADR 0018).
 
-It names its holder, who writes it anew at work. Whoever waits takes it over at once when the holder is a dead process
-of its own host, and otherwise when it has not changed for as long as it lasts, by the clock of the one who waits. Each
+It names its holder, who writes it anew at work. Whoever waits takes it over soon when the holder is a dead process of
+its own host, and otherwise when it has not changed for as long as it lasts, by the clock of the one who waits. Each
 write names the ETag of what it replaces (`If-Match`, or `If-None-Match: *` for the first), so of two that take it one
 is refused. It is never deleted: a lease that is given back has no holder.
 """
@@ -23,6 +23,9 @@ from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
 
 POLL_SECONDS = 1.0
 """How often a waiting run looks."""
+
+AFTERLIFE_SECONDS = 3.0
+"""A JVM outlives its dead process for a moment, and nothing in S3 refuses a commit that it makes then."""
 
 _REFUSED = (404, 409, 412)
 """What S3 answers to a conditional put on another object than the one named, on none, or during another put."""
@@ -176,8 +179,9 @@ def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: 
             content, tag = found
             if tag != seen:
                 seen, since = tag, time.monotonic()
-            silent = time.monotonic() - since >= max(content.lasts, expires_after)
-            free = content.holder is None or silent or _is_dead(content.holder)
+            silent = time.monotonic() - since
+            free = content.holder is None or silent >= max(content.lasts, expires_after)
+            free = free or (silent >= AFTERLIFE_SECONDS and _is_dead(content.holder))
         if free:
             written = file.write(mine, tag)
             if written is not None:
