@@ -197,8 +197,8 @@ def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: 
         time.sleep(min(POLL_SECONDS, left, expires_after / 3))
 
 
-def _is_dead(holder: dict[str, Any]) -> bool:
+def _is_dead(holder: dict[str, Any] | None) -> bool:
     try:
-        return ProcessIdentity.from_json(holder).life() is Life.DEAD
+        return holder is not None and ProcessIdentity.from_json(holder).life() is Life.DEAD
     except TypeError:  # of another version of ours
         return False
