@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ settings:
   retention_hours: 0
   spark:
     spark.master: local[2]
-    spark.driver.extraJavaOptions: -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+    spark.driver.extraJavaOptions: -Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 """
 
 Row = dict[str, Any]
@@ -59,7 +60,7 @@ class Story:
         self.bucket, self.fs = bucket, filesystem(bucket)[0]
         self.landed: dict[str, list[Row]] = {}
         file = folder / "pipeline.yaml"
-        file.write_text(PIPELINE.format(bucket=bucket))
+        file.write_text(PIPELINE.format(bucket=bucket, logging=files("fk_pipeline") / "log4j2.properties"))
         self.pipeline = fk.load(file)
 
     def land(self, name: str, *rows: Row, besides: str = "", packed: bool = False, cut: int = 0) -> None:

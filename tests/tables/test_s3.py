@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from fk_pipeline.cdc.table_versions import are_kept, new_versions
 from fk_pipeline.environment.jars import DELTA_JARS, fetch, jar_folder, wrong_jars
 from fk_pipeline.environment.s3_jars import S3_JARS
 from fk_pipeline.environment.storage import delta_options, filesystem, opened
@@ -121,3 +122,21 @@ def test_of_two_commits_of_one_version_the_store_refuses_one(s3):
     with pytest.raises(CommitFailedError):
         write_deltalake(other, rows, mode="overwrite")
     assert DeltaTable(path, storage_options=delta_options(path)).version() == 1
+
+
+def test_a_delta_table_in_s3_can_be_a_side(s3):
+    path = f"{s3}/fingerprints"
+    assert new_versions(path, {}, []) is None
+    Entries(s3).append("fingerprints", [{"part": "a", "value": "1"}])
+    found = new_versions(path, {}, [])
+    assert found is not None
+    whole, size, name = found
+    assert whole == f"{path}@..0"
+    assert size > 0
+    assert new_versions(path, {whole: name}, []) is None
+    assert are_kept(whole)
+    Entries(s3).append("fingerprints", [{"part": "a", "value": "2"}])
+    assert new_versions(path, {whole: name}, []) == (f"{path}@..1", size * 2, name)
+    fs, root = filesystem(path)
+    fs.rm(next(file for file in fs.find(root) if file.endswith(".parquet")))
+    assert not are_kept(f"{path}@..1")
