@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import fsspec
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.environment import storage
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
@@ -104,7 +104,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         done.append(TableUpkeep(name, before[name], _size(runner.warehouse.path(name)), folding.removed[name]))
     with _ledger_alone(home):
         for name in SCHEMAS:
-            if DeltaTable.is_deltatable(f"{home}/{name}"):
+            if DeltaTable.is_deltatable(f"{home}/{name}", storage.delta_options(home)):
                 progress(name)
                 done.append(_ledger_table(f"{home}/{name}", name, runner.spec.settings.retention_hours))
     return done
@@ -251,7 +251,7 @@ class _Folding:
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    before, table = _size(path), DeltaTable(path)
+    before, table = _size(path), DeltaTable(path, storage_options=storage.delta_options(path))
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
@@ -259,6 +259,7 @@ def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
 
 
 def _size(path: str) -> Size:
-    sizes = DeltaTable(path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    fs, root = fsspec.core.url_to_fs(path)
+    table = DeltaTable(path, storage_options=storage.delta_options(path))
+    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    fs, root = storage.filesystem(path)
     return Size(len(sizes), sum(sizes), int(fs.du(root)))
