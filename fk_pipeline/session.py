@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fk_pipeline.environment import sail
 from fk_pipeline.environment.jars import bring
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -71,13 +72,15 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     """The running session, or a new one.
 
     Raises:
-        EnvironmentNotFit: no Java, no Delta JARs, or a running session without Delta.
+        EnvironmentNotFit: no Java, no Delta JARs, no Sail, or a running session without Delta.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return prepare(running)
     builder: Any = SparkSession.builder
     remote = environment.get("FK_SPARK_REMOTE")
+    if remote == sail.NAME:
+        return prepare(sail.start())
     if remote:
         return prepare(builder.remote(remote).getOrCreate())
     conf = session_conf(settings, environment)
@@ -101,6 +104,8 @@ def prepare(session: SparkSession) -> SparkSession:
         session.conf.set(name, value)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print what we raise, as JSON
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    if sail.is_sail(session):
+        return session
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if "DeltaSparkSessionExtension" not in extensions:
         raise EnvironmentNotFit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ RIGHT_SCHEMA = "k STRING, name STRING, note STRING"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session of the test run: two cores, few partitions."""
-    session = start_session(Settings(shuffle_partitions=2, spark={"spark.master": "local[2]"}))
+    engine = os.environ.get("FK_TEST_SPARK", "classic")
+    environment = {"FK_SPARK_REMOTE": "sail"} if engine == "sail" else {}
+    session = start_session(Settings(shuffle_partitions=2, spark={"spark.master": "local[2]"}), environment)
     yield session
     session.stop()
 

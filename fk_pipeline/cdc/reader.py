@@ -18,8 +18,10 @@ from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
+from fk_pipeline.cdc.sail import Spoken
 from fk_pipeline.cdc.table_versions import is_whole, versions_of
 from fk_pipeline.cdc.unreadable import Unreadable
+from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
@@ -80,7 +82,6 @@ def read_records(
         texts: by path, per digest of a line, the text that it is read as.
     """
     side_spec = spec.side(side)
-    reads = format_of(side_spec)
     places = [
         _Place(spec.location(f.path), int(batch), number)
         for batch, group in files.items()
@@ -94,7 +95,7 @@ def read_records(
         if texts:
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
-        parsed = reads.parse(lines, side_spec)
+        parsed = _parsed(lines, side_spec)
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
@@ -117,6 +118,12 @@ def read_records(
         order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
         parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
     return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
+
+
+def _parsed(lines: DataFrame, side: SideSpec) -> DataFrame:
+    if not is_sail(lines.sparkSession):
+        return format_of(side).parse(lines, side)
+    return format_of(side).parse(Spoken(lines), side).frame  # type: ignore[arg-type, attr-defined, no-any-return]
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"

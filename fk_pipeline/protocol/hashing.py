@@ -48,7 +48,7 @@ def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
     for name, (value, content) in sorted(fields.items()):
         said = f"{len(name.encode())}:{name}"
         parts.append(f"IF({value} IS NULL, '', CONCAT({text(said)}, OCTET_LENGTH({content}), ':', {content}))")
-    return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
+    return f"UNHEX(CAST(MD5(CONCAT({', '.join(parts)})) AS STRING))"  # Sail keeps what MD5 gives in another form
 
 
 def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:

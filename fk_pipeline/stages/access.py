@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.errors import BadRecordError
 from fk_pipeline.identity import BatchId, Stage
@@ -119,6 +120,7 @@ class StageTables:
         for kept in self._frames:
             kept.release()
         self._frames = []
+        sail.forget()
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
         kept = Materialised(frame, at_most)

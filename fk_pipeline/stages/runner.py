@@ -31,6 +31,7 @@ from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
 from fk_pipeline.tables.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
+from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
@@ -91,7 +92,7 @@ class Runner:
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
         self.layout: Layout = layout_of(session, spec)
-        self.warehouse = warehouse or Warehouse(session, spec.home)
+        self.warehouse = warehouse or open_warehouse(session, spec.home)
         self.ledger = ledger
 
     def finish_rebuild(self) -> None:

@@ -1,0 +1,233 @@
+"""How landing files are read on Sail: it tells neither a line's file nor its place, and reads JSON numbers by halves.
+
+The driver reads the files and hands them over as Parquet, with the place of every row; a function of ours reads JSON.
+Sail itself would number rows in the order in which its threads come, stop at bytes that are not UTF-8, turn the number
+1234567890123456789012 into 1.2345678901234568e21 and not tell a line that is no JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import arrow_udf
+
+from fk_pipeline.cdc.json_texts import reader_of
+
+LINES_AT_ONCE = 1 << 24
+"""Bytes of a file that are split into lines at a time."""
+
+_PLACE = [("path", pa.string()), ("block", pa.int64()), ("position", pa.int64())]
+_BOM = "\ufeff"
+
+_folder: TemporaryDirectory[str] | None = None
+_handed: dict[int, list[Path]] = {}
+"""By thread, the files that were handed over."""
+
+
+def lines(session: SparkSession, paths: Sequence[str], not_utf8: str) -> DataFrame:
+    """The lines of text files: `value` without a byte order mark, and `path`, `block` and `position` (from 0).
+
+    Args:
+        session: a session on Sail.
+        paths: the files.
+        not_utf8: what stands before the bytes, in Base64, of a line that is not UTF-8.
+    """
+    schema = pa.schema([("value", pa.string()), *_PLACE])
+    written = []
+    for path in paths:
+        written.append(to := _new_file())
+        first = 0
+        with pq.ParquetWriter(to, schema) as writer:
+            for found in _lines_of(path):
+                values = _texts(found, not_utf8)
+                writer.write_table(pa.table([values, *_places(path, first, len(found))], schema=schema))
+                first += len(found)
+    return session.read.parquet(*map(str, written))
+
+
+def rows(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The rows of Parquet files with the same columns, and `_fk_path` and `_fk_position` (from 0) after these."""
+    written = []
+    for path in paths:
+        written.append(to := _new_file())
+        first = 0
+        with fsspec.open(path, "rb") as stream:
+            file = pq.ParquetFile(stream)
+            schema = file.schema_arrow
+            for name, kind in (("_fk_path", pa.string()), ("_fk_position", pa.int64())):
+                schema = schema.append(pa.field(name, kind))
+            with pq.ParquetWriter(to, schema) as writer:
+                for batch in file.iter_batches():
+                    found, _, position = _places(path, first, len(batch))
+                    writer.write_table(pa.table([*batch.columns, found, position], schema=schema))
+                    first += len(batch)
+    return session.read.parquet(*map(str, written))
+
+
+def forget() -> None:
+    """Removes what was handed over in this thread."""
+    for file in _handed.pop(threading.get_ident(), []):
+        file.unlink(missing_ok=True)
+
+
+def _new_file() -> Path:
+    global _folder  # noqa: PLW0603 - one for the process; it is removed when that ends
+    _folder = _folder or TemporaryDirectory(prefix="fk-pipeline-sail-")
+    file = Path(_folder.name, f"{uuid.uuid4().hex}.parquet")
+    _handed.setdefault(threading.get_ident(), []).append(file)
+    return file
+
+
+def _places(path: str, first: int, number: int) -> list[pa.Array]:
+    return [
+        pa.repeat(path, number),
+        pa.repeat(pa.scalar(0, pa.int64()), number),
+        pa.array(range(first, first + number), pa.int64()),
+    ]
+
+
+def _lines_of(path: str) -> Iterator[list[bytes]]:
+    """The lines of a file, some at a time, split on the line feed only; after the last line feed an empty one is none.
+
+    Raises:
+        UnreadableFileError: it breaks off, or is no gzip file.
+    """
+    with fsspec.open(path, "rb", compression="gzip" if path.endswith(".gz") else None) as stream:
+        rest = b""
+        while block := _block(stream, path):
+            *found, rest = (rest + block).split(b"\n")
+            if found:
+                yield found
+        if rest:
+            yield [rest]
+
+
+def _block(stream: Any, path: str) -> bytes:
+    from zlib import error as ZlibError
+
+    from fk_pipeline.errors import UnreadableFileError
+
+    try:
+        block: bytes = stream.read(LINES_AT_ONCE)
+    except (EOFError, ZlibError, OSError) as error:
+        raise UnreadableFileError(
+            "the file cannot be read to its end",
+            where=path,
+            why=str(error),
+            fix="replace it by a whole one, or let what can be read of it be read: on_bad_record: quarantine",
+        ) from None
+    return block
+
+
+def _texts(found: list[bytes], not_utf8: str) -> pa.Array:
+    """Lines as texts, as `records.JsonLines.read` shows them."""
+    try:
+        texts = pa.array(found, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.array([_shown(line, not_utf8) for line in found], pa.string())
+    if any(_BOM.encode() in line[:3] for line in found):
+        texts = pa.array([text.lstrip(_BOM) for text in texts.to_pylist()], pa.string())
+    return texts
+
+
+def _shown(line: bytes, not_utf8: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return not_utf8 + base64.b64encode(line).decode()
+
+
+class Spoken:
+    """A frame on Sail whose SQL may say `FROM_JSON` as Spark understands it; `frame` is what came of it."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.frame = frame
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
+        return self.frame.columns
+
+    @property
+    def sparkSession(self) -> SparkSession:  # noqa: N802 - as the frame calls it
+        """The session."""
+        return self.frame.sparkSession
+
+    def selectExpr(self, *texts: str) -> Spoken:  # noqa: N802 - as the frame calls it
+        """Columns by SQL."""
+        return Spoken(self.frame.selectExpr(*[spoken(self.sparkSession, sql) for sql in texts]))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.frame, name)
+
+
+def spoken(session: SparkSession, sql: str) -> str:
+    """SQL in which every `FROM_JSON(text, 'type', ...)` is a call of a function that reads JSON as Spark does."""
+    done, start = [], 0
+    while (at := sql.find("FROM_JSON(", start)) >= 0:
+        arguments, end = _arguments(sql, at + len("FROM_JSON("))
+        kind = _literal(arguments[1].strip())
+        corrupt = len(arguments) > 2 and "_corrupt" in arguments[2]
+        name = _function(session, kind, corrupt)
+        done += [sql[start:at], f"{name}({spoken(session, arguments[0])})"]
+        start = end
+    return "".join([*done, sql[start:]])
+
+
+def _function(session: SparkSession, kind: str, corrupt: bool) -> str:
+    """The name of a function of the session that reads texts of a JSON value of a type."""
+    name = f"fk_json_{hashlib.sha256(f'{kind} {corrupt}'.encode()).hexdigest()[:16]}"
+    known = _functions.setdefault(getattr(session, "session_id", ""), set())
+    if name not in known:
+        # A function of the session answers with texts; Sail gives the rest of the type to it.
+        wanted = session.range(0).selectExpr(f"CAST(NULL AS {kind}) AS v").schema["v"].dataType
+        read = reader_of(wanted, corrupt=corrupt)
+        session.udf.register(name, arrow_udf(read, wanted))
+        known.add(name)
+    return name
+
+
+_functions: dict[str, set[str]] = {}
+
+
+def _arguments(sql: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call that begin somewhere, and where it ends."""
+    found, depth, at, since = [], 0, start, start
+    while True:
+        letter = sql[at]
+        if letter in "'`\"":
+            at = _end_of_quoted(sql, at)
+            continue
+        if letter in "([{":
+            depth += 1
+        elif letter in ")]}" and depth:
+            depth -= 1
+        elif letter == ")":
+            return [*found, sql[since:at]], at + 1
+        elif letter == "," and not depth:
+            found.append(sql[since:at])
+            since = at + 1
+        at += 1
+
+
+def _end_of_quoted(sql: str, at: int) -> int:
+    mark, at = sql[at], at + 1
+    while sql[at] != mark:
+        at += 2 if sql[at] == "\\" and mark != "`" else 1
+    return at + 1
+
+
+def _literal(sql: str) -> str:
+    """The value of a SQL text that `spec.sql.text` made."""
+    return sql[1:-1].replace("\\u0024", "$").replace("\\'", "'").replace("\\\\", "\\")
