@@ -120,8 +120,7 @@ def _state_table(runner: Runner, name: str, held: Check) -> TableUpkeep:
     before, rows = _size(path), runner.warehouse.logs.rows(path)
     with settings(session, suiting(rows) | PACKED | ANY_RETENTION, optional=True):
         _fold(runner, name, held)
-        session.sql(f"OPTIMIZE delta.`{path}`").collect()
-        session.sql(f"VACUUM delta.`{path}` RETAIN {runner.spec.settings.retention_hours:f} HOURS").collect()
+        runner.warehouse.pack(name, runner.spec.settings.retention_hours)
     return TableUpkeep(name, before, _size(path), rows - runner.warehouse.logs.rows(path))
 
 

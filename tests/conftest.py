@@ -19,6 +19,16 @@ LEFT_SCHEMA = "id INT, fk STRING, v STRING, note STRING"
 RIGHT_SCHEMA = "k STRING, name STRING, note STRING"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what is about Spark alone where the tests run on Sail."""
+    if os.environ.get("FK_TEST_SPARK") != "sail":
+        return
+    for item in items:
+        found = item.get_closest_marker("no_sail")
+        if found is not None:
+            item.add_marker(pytest.mark.skip(reason=f"not on Sail: {found.args[0]}"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session of the test run: two cores, few partitions."""

@@ -17,6 +17,7 @@ from fk_pipeline.cdc.records import (
     records,
     typed_row,
 )
+from fk_pipeline.cdc.sail import PLACED
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -93,7 +94,7 @@ def as_lines(
     fields = ", ".join(map(text, sent))
     problem = operation_problem(side, named, misfit(side, texts, "row"), missing_key(side, "row"))
     return (
-        stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
+        stored.selectExpr(f"STRUCT({', '.join(quote(n) for n in stored.columns if n not in PLACED)}) AS _raw", *place)
         .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(

@@ -52,9 +52,18 @@ def reader_of(kind: T.DataType, *, corrupt: bool) -> Callable[[pa.Array], pa.Arr
     wanted = to_arrow_type(kind)
 
     def read(texts: pa.Array) -> pa.Array:
-        return pa.array([read_one(text, kind, corrupt=corrupt) for text in texts.to_pylist()], wanted)
+        return _array([read_one(text, kind, corrupt=corrupt) for text in texts.to_pylist()], wanted)
 
     return read
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values of a type. Where a struct is null its fields are, too: Arrow's own builder makes empty texts of them."""
+    if not pa.types.is_struct(kind):
+        return pa.array(values, kind)
+    fields = [_array([None if v is None else v.get(field.name) for v in values], field.type) for field in kind]
+    gone = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=gone)
 
 
 def read_one(text: str | None, kind: T.DataType, *, corrupt: bool) -> Any:

@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
+from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
+from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
@@ -88,9 +90,12 @@ def parquet_rows(
     raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
     for group in alike.values():
-        stored = session.read.parquet(*group)
+        if is_sail(session):
+            stored, place, besides = sail.rows(session, group), sail.PLACE, sail.PLACED
+        else:
+            stored, place, besides = session.read.parquet(*group), _PLACE, ()
         op, named = operation(op_column, stored.columns, words)
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named))
+        parts.append(as_lines(stored, side, raw, place, op=op, named=named, besides=besides))
     return reduce(DataFrame.unionByName, parts)
 
 

@@ -19,13 +19,21 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udf
 
 from fk_pipeline.cdc.json_texts import reader_of
+from fk_pipeline.errors import LandingError, UnreadableFileError
 
 LINES_AT_ONCE = 1 << 24
 """Bytes of a file that are split into lines at a time."""
+
+PLACED = ("_fk_path", "_fk_position")
+"""Columns of rows that were handed over, beside their own."""
+
+PLACE = ("_fk_path AS path", "CAST(0 AS BIGINT) AS block", "_fk_position AS position")
+"""SQL of their place."""
 
 _PLACE = [("path", pa.string()), ("block", pa.int64()), ("position", pa.int64())]
 _BOM = "\ufeff"
@@ -57,22 +65,67 @@ def lines(session: SparkSession, paths: Sequence[str], not_utf8: str) -> DataFra
 
 
 def rows(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The rows of Parquet files with the same columns, and `_fk_path` and `_fk_position` (from 0) after these."""
+    """The rows of Parquet files with the same columns, and `PLACED` (the position from 0) after these.
+
+    Raises:
+        LandingError: a column has a type that Sail may read in another way than Spark.
+    """
     written = []
     for path in paths:
         written.append(to := _new_file())
         first = 0
         with fsspec.open(path, "rb") as stream:
             file = pq.ParquetFile(stream)
-            schema = file.schema_arrow
-            for name, kind in (("_fk_path", pa.string()), ("_fk_position", pa.int64())):
+            schema = pa.schema([pa.field(f.name, _kept(f, path)) for f in file.schema_arrow])
+            for name, kind in zip(PLACED, (pa.string(), pa.int64()), strict=True):
                 schema = schema.append(pa.field(name, kind))
             with pq.ParquetWriter(to, schema) as writer:
                 for batch in file.iter_batches():
                     found, _, position = _places(path, first, len(batch))
-                    writer.write_table(pa.table([*batch.columns, found, position], schema=schema))
+                    own = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=False)]
+                    writer.write_table(pa.table([*own, found, position], schema=schema))
                     first += len(batch)
     return session.read.parquet(*map(str, written))
+
+
+def _kept(field: pa.Field, path: str) -> pa.DataType:
+    """The type of a column as it is handed over."""
+    try:
+        return _alike(field.type)
+    except TypeError as error:
+        raise LandingError(
+            f"column {field.name} is of type {error}",
+            where=path,
+            why="Sail may read it in another way than Spark; nothing of the batch was applied",
+            fix="run on Spark (unset FK_SPARK_REMOTE), or write the file with another type",
+        ) from None
+
+
+def _alike(kind: pa.DataType) -> pa.DataType:
+    """A type that Sail and Spark read alike, for one of a file.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if pt.is_dictionary(kind):
+        return _alike(kind.value_type)
+    if pt.is_large_string(kind) or pt.is_string(kind):
+        return pa.string()
+    if pt.is_large_binary(kind) or pt.is_binary(kind) or pt.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pt.is_timestamp(kind) and kind.unit in ("ms", "us"):
+        return pa.timestamp("us", tz=kind.tz and "UTC")
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(f.name, _alike(f.type)) for f in kind])
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return pa.list_(_alike(kind.value_type))
+    if pt.is_map(kind):
+        return pa.map_(_alike(kind.key_type), _alike(kind.item_type))
+    if pt.is_signed_integer(kind) or pt.is_boolean(kind) or pt.is_float32(kind) or pt.is_float64(kind):
+        return kind
+    if pt.is_date32(kind) or pt.is_decimal128(kind):
+        return kind
+    raise TypeError(str(kind))
 
 
 def forget() -> None:
@@ -115,8 +168,6 @@ def _lines_of(path: str) -> Iterator[list[bytes]]:
 
 def _block(stream: Any, path: str) -> bytes:
     from zlib import error as ZlibError
-
-    from fk_pipeline.errors import UnreadableFileError
 
     try:
         block: bytes = stream.read(LINES_AT_ONCE)

@@ -92,8 +92,8 @@ def _text(value: str, kind: T.DataType, depth: int) -> str:
             return f"CAST(XXHASH64({value}) AS STRING)"
         digits = f"CAST({value} AS STRING)"
         return f"RTRIM('.', RTRIM('0', {digits}))" if kind.scale > 0 else digits
-    if isinstance(kind, T.FloatType | T.DoubleType):
-        return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
+    if isinstance(kind, T.FloatType | T.DoubleType):  # Sail hashes every NaN by its own bits
+        return f"CAST(XXHASH64(NANVL(CAST({value} AS DOUBLE), DOUBLE('NaN'))) AS STRING)"
     if isinstance(kind, T.DateType):
         return f"CAST(UNIX_DATE({value}) AS STRING)"
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):

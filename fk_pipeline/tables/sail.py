@@ -7,6 +7,7 @@ do not belong there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.tables.schemas import MERGED, Table
 from fk_pipeline.tables.skipping import Condition
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, committing, typed
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, committing, empty, typed
+
+PACKED_BYTES = 64 << 20
+"""Into files of this size small ones are packed."""
 
 
 class SailWarehouse(Warehouse):
@@ -50,11 +54,20 @@ class SailWarehouse(Warehouse):
         found = DeltaTable(self.path(name)).history()
         return [(int(one["version"]), one["userMetadata"]) for one in found if one.get("userMetadata")]
 
+    def pack(self, name: str, retention_hours: float) -> None:
+        """Packs the small files of a table, and removes those that versions of the last hours do not need."""
+        table = DeltaTable(self.path(name))
+        table.optimize.compact(target_size=PACKED_BYTES)
+        table.vacuum(retention_hours=ceil(retention_hours), enforce_retention_duration=False, dry_run=False)
+
     def feed(self, table: Table, version: int) -> DataFrame:
         """What a commit changed, as the table's change feed has it."""
         stored = DeltaTable(self.path(table.name))
-        rows = pa.RecordBatchReader.from_stream(stored.load_cdf(starting_version=version, ending_version=version))
-        return self.session.createDataFrame(rows.read_all())
+        found = pa.RecordBatchReader.from_stream(stored.load_cdf(starting_version=version, ending_version=version))
+        columns = [*table.columns, ("_change_type", "STRING"), ("_commit_version", "BIGINT")]
+        kinds = empty(self.session, [*columns, ("_commit_timestamp", "TIMESTAMP")]).schema
+        rows = found.read_all().select(kinds.names).cast(to_arrow_schema(kinds.toNullable(), timezone="UTC"))  # type: ignore[attr-defined]
+        return self.session.createDataFrame(rows, kinds)
 
     def _overwrite(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         self._write(frame, table, info, mode="overwrite")
@@ -74,8 +87,8 @@ class SailWarehouse(Warehouse):
         source: DataFrame,
         table: Table,
         info: CommitInfo,
-        where: Sequence[Condition],
-        delete_when: str | None,  # noqa: ARG002 - delta-rs finds the files by the bounds of the source
+        where: Sequence[Condition],  # noqa: ARG002 - delta-rs finds the files by the bounds of the source
+        delete_when: str | None,
     ) -> None:
         on = " AND ".join(f"t.{_name(key)} = s.{_name(key)}" for key in table.keys)
         values = {_name(name): f"s.{_name(name)}" for name in table.names}

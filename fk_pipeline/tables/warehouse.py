@@ -267,6 +267,11 @@ class Warehouse:
         found = self.session.sql(f"DESCRIBE HISTORY delta.`{self.path(name)}`").where("userMetadata IS NOT NULL")
         return [(int(row[0]), row[1]) for row in found.select("version", "userMetadata").collect()]
 
+    def pack(self, name: str, retention_hours: float) -> None:
+        """Packs the small files of a table, and removes those that versions of the last hours do not need."""
+        self.session.sql(f"OPTIMIZE delta.`{self.path(name)}`").collect()
+        self.session.sql(f"VACUUM delta.`{self.path(name)}` RETAIN {retention_hours:f} HOURS").collect()
+
     def feed(self, table: Table, version: int) -> DataFrame:
         """What a commit changed, as the table's change feed has it."""
         options = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}

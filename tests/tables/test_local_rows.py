@@ -15,7 +15,7 @@ from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.skipping import Within
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.no_sail("deletion vectors are written by Spark")]
 
 KINDS = {
     "tiny": "TINYINT",

@@ -24,6 +24,7 @@ def ids(warehouse: Warehouse) -> list[int]:
     return sorted(row["id"] for row in warehouse.read(TABLE).collect())
 
 
+@pytest.mark.no_sail("deletion vectors are written by Spark")
 @pytest.mark.parametrize("words", [marked.MARK_WORDS, 0], ids=["as a literal", "joined"])
 def test_marked_rows_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
