@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs docs-serve docs-reference lint format lock dist clean
+.PHONY: test-sail help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -45,6 +45,9 @@ test: $(STAMP) ## every test that is not slow
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(BIN)/pytest -m "not spark and not slow"
+
+test-sail: $(STAMP) ## the tests of the join on the second engine, Sail (pip install 'fk-pipeline[sail]')
+	FK_TEST_SPARK=sail $(BIN)/pytest tests/sail tests/protocol tests/tables tests/verify tests/stages tests/any_order -m "not slow"
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs

@@ -20,7 +20,8 @@ NAME = "sail"
 SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000"}
 """Up to so many files of a table are read as Parquet: Sail reads these quicker than by the log."""
 
-_server: Any = None
+_server: tuple[int, Any] | None = None
+"""The process that started it, and the server."""
 _sessions: set[str] = set()
 
 
@@ -51,10 +52,11 @@ def start() -> SparkSession:
         ) from None
     from pyspark.sql import SparkSession
 
-    if _server is None or not _server.running:
-        _server = SparkConnectServer("127.0.0.1", 0)
-        _server.start(background=True)
-    host, port = _server.listening_address
+    if _server is None or _server[0] != os.getpid():  # its threads do not come along into a copy of a process
+        started = SparkConnectServer("127.0.0.1", 0)
+        started.start(background=True)
+        _server = os.getpid(), started
+    host, port = _server[1].listening_address
     builder: Any = SparkSession.builder
     session: SparkSession = builder.remote(f"sc://{host}:{port}").getOrCreate()
     for name, value in SETTINGS.items():

@@ -17,11 +17,13 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.errors import CheckFailedError, StageError
+from fk_pipeline.environment.sail import is_sail
+from fk_pipeline.errors import CheckFailedError, PipelineFileError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange, Side, Stage
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.portable import not_alike
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
@@ -77,6 +79,24 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     )
 
 
+def refuse_otherwise_computed(spec: PipelineSpec) -> None:
+    """Refuses, on Sail, expressions that it computes otherwise than Spark.
+
+    Raises:
+        PipelineFileError: the pipeline has one.
+    """
+    written = [*spec.row_expressions(Side.LEFT), *spec.row_expressions(Side.RIGHT)]
+    for sql in [*written, *(output.sql for output in spec.outputs)]:
+        part = not_alike(sql)
+        if part is not None:
+            raise PipelineFileError(
+                f"Sail may compute {part} otherwise than Spark",
+                where=f"pipeline {spec.name}, expression {sql}",
+                why="the result would not be the one that Spark gives (docs/how-to/sail.md); nothing was read",
+                fix="run on Spark (unset FK_SPARK_REMOTE), or compute it downstream",
+            )
+
+
 class Runner:
     """Runs the stages of one pipeline in one Spark session."""
 
@@ -91,6 +111,8 @@ class Runner:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
+        if is_sail(session):
+            refuse_otherwise_computed(spec)
         self.layout: Layout = layout_of(session, spec)
         self.warehouse = warehouse or open_warehouse(session, spec.home)
         self.ledger = ledger
