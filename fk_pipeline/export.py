@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from math import inf, isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import typed
@@ -75,8 +80,40 @@ def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
         F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else column
         for f, column in zip(rows.schema.fields, texts(rows), strict=True)
     ]
+    if is_sail(rows.sparkSession):
+        return [json.loads(line) for line in _json_lines(rows, columns)]
     lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
     return [json.loads(row["row"]) for row in lines.collect()]
+
+
+def _json_lines(rows: DataFrame, columns: list[Column]) -> Iterator[str]:
+    """Columns of a frame as JSON objects, nulls included. Sail's own function leaves them out."""
+    if is_sail(rows.sparkSession):
+        yield from (_json(row) for row in rows.select(*columns).toLocalIterator())
+    else:
+        lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("line"))
+        yield from (row["line"] for row in lines.toLocalIterator())
+
+
+def _json(value: Any) -> str:
+    """A value as `to_json` writes it."""
+    if isinstance(value, Row):
+        value = dict(zip(value.__fields__, value, strict=True))
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json(str(name))}:{_json(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return _json(value.isoformat(timespec="microseconds"))
+    if isinstance(value, date):
+        return _json(value.isoformat())
+    if isinstance(value, (bytes, bytearray)):
+        return _json(b64encode(value).decode())
+    if isinstance(value, float) and not isfinite(value):
+        return {inf: '"Infinity"', -inf: '"-Infinity"'}.get(value, '"NaN"')
+    return json.dumps(value, ensure_ascii=False)
 
 
 def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> dict[str, Any]:
@@ -95,13 +132,14 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
-    lines = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
     with file.open("w", encoding="utf-8", newline="") as out:
-        return _write_lines((row["line"] for row in lines.toLocalIterator()), out)
+        return _write_lines(_json_lines(rows, texts(rows)), out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:
     nested = (T.ArrayType, T.MapType, T.StructType)
+    if is_sail(rows.sparkSession) and any(isinstance(f.dataType, nested) for f in rows.schema.fields):
+        raise UsageError(f"{file.name}: nested columns are written as CSV by Spark alone", fix="write a .jsonl file")
     fields = [
         (F.to_json(value, JSON_OPTIONS) if isinstance(f.dataType, nested) else value).cast("string").alias(f.name)
         for value, f in zip(texts(rows), rows.schema.fields, strict=True)
