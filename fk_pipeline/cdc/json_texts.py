@@ -132,7 +132,7 @@ def _elements(text: str, at: int) -> list[int]:
     return found
 
 
-_BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
 def _typed(value: Any, kind: T.DataType, text: str, at: int) -> Any:

@@ -89,6 +89,8 @@ def parquet_rows(
         alike.setdefault(_columns(path), []).append(path)
     raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
+    besides: tuple[str, ...]
+    place: tuple[str, ...]
     for group in alike.values():
         if is_sail(session):
             stored, place, besides = sail.rows(session, group), sail.PLACE, sail.PLACED

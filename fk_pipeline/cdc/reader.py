@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -123,7 +124,9 @@ def read_records(
 def _parsed(lines: DataFrame, side: SideSpec) -> DataFrame:
     if not is_sail(lines.sparkSession):
         return format_of(side).parse(lines, side)
-    return format_of(side).parse(Spoken(lines), side).frame  # type: ignore[arg-type, attr-defined, no-any-return]
+    spoken: Any = Spoken(lines)
+    parsed: Any = format_of(side).parse(spoken, side)
+    return cast("DataFrame", parsed.frame)
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"

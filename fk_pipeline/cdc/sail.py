@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
 from fk_pipeline.cdc.json_texts import reader_of
 from fk_pipeline.errors import LandingError, UnreadableFileError
@@ -254,7 +254,8 @@ _functions: dict[str, set[str]] = {}
 
 def _arguments(sql: str, start: int) -> tuple[list[str], int]:
     """The arguments of a call that begin somewhere, and where it ends."""
-    found, depth, at, since = [], 0, start, start
+    found: list[str] = []
+    depth, at, since = 0, start, start
     while True:
         letter = sql[at]
         if letter in "'`\"":

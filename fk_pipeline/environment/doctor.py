@@ -82,13 +82,13 @@ def check_engine() -> Check:
         version = importlib.metadata.version("pyspark")
         where = f"a Spark Connect server at {remote.split(';')[0]}" if remote else f"Spark {version}, in this process"
         return Check("Engine", ok=True, found=where, wanted=wanted)
-    version, tested = sail.installed(), tested_versions().get("pysail")
-    if version is None:
+    there, tested = sail.installed(), tested_versions().get("pysail")
+    if there is None:
         fix = "Run `pip install 'fk-pipeline[sail]'`, or unset FK_SPARK_REMOTE to use Spark."
         return Check("Engine", ok=False, found="Sail is not installed", wanted=f"Sail {tested or ''}".strip(), fix=fix)
-    ok = tested in (None, version)
+    ok = tested in (None, there)
     fix = "" if ok else f"Run `pip install pysail=={tested}`: what Sail computes as Spark does was tried with that one."
-    return Check("Engine", ok, f"Sail {version}, in this process", f"Sail {tested or ''}".strip(), fix)
+    return Check("Engine", ok, f"Sail {there}, in this process", f"Sail {tested or ''}".strip(), fix)
 
 
 def check_java() -> Check:

@@ -21,6 +21,6 @@ ALIKE: tuple[type[exp.Expr], ...] = (
 
 def not_alike(text: str) -> str | None:
     """The first part of an expression that another engine may compute otherwise; None when there is none."""
-    tree = sqlglot.parse_one(f"SELECT\n{text}", dialect=DIALECT).selects[0]
+    tree = sqlglot.parse_one(f"SELECT\n{text}", dialect=DIALECT).expressions[0]
     found = next((node for node in tree.walk() if not isinstance(node, ALIKE)), None)
     return None if found is None else found.sql(dialect=DIALECT)

@@ -110,11 +110,9 @@ def refuse_otherwise_stored(spec: PipelineSpec) -> None:
             continue
         keys = {c.name for c in side.key_columns}
         for column in side.columns:
-            exact = column.type.upper() in (*INTEGERS, "STRING", "DATE", "BOOLEAN")
-            kept = (
-                exact if column.name in keys or side.sequence_by is not None else "DECIMAL" not in column.type.upper()
-            )
-            if not kept:
+            kind = column.type.upper()
+            kept = kind in (*INTEGERS, "STRING", "DATE", "BOOLEAN")
+            if not kept and (column.name in keys or side.sequence_by is not None or "DECIMAL" in kind):
                 raise PipelineFileError(
                     f"Sail does not keep {column.type} in JSON, and rows of format {side.format} need that",
                     where=f"pipeline {spec.name}, column {column.name}",

@@ -66,7 +66,7 @@ class SailWarehouse(Warehouse):
         found = pa.RecordBatchReader.from_stream(stored.load_cdf(starting_version=version, ending_version=version))
         columns = [*table.columns, ("_change_type", "STRING"), ("_commit_version", "BIGINT")]
         kinds = empty(self.session, [*columns, ("_commit_timestamp", "TIMESTAMP")]).schema
-        rows = found.read_all().select(kinds.names).cast(to_arrow_schema(kinds.toNullable(), timezone="UTC"))  # type: ignore[attr-defined]
+        rows = found.read_all().select(kinds.names).cast(to_arrow_schema(kinds.toNullable(), timezone="UTC"))
         return self.session.createDataFrame(rows, kinds)
 
     def _overwrite(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
@@ -119,9 +119,10 @@ class SailWarehouse(Warehouse):
 
 def streamed(frame: DataFrame) -> pa.RecordBatchReader:
     """The rows of a frame as they are computed."""
-    schema = to_arrow_schema(frame.schema.toNullable(), timezone="UTC")  # type: ignore[attr-defined]
-    client: Any = frame.sparkSession.client  # type: ignore[attr-defined]
-    plan = frame._plan.to_proto(client)  # type: ignore[operator]  # noqa: SLF001 - `toArrow` would hold all of them
+    schema = to_arrow_schema(frame.schema.toNullable(), timezone="UTC")
+    client: Any = frame.sparkSession.client
+    connected: Any = frame
+    plan = connected._plan.to_proto(client)  # noqa: SLF001 - `toArrow` would hold all of them
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in client.to_table_as_iterator(plan, {}):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
@@ -274,7 +275,7 @@ class Warehouse:
 
     def feed(self, table: Table, version: int) -> DataFrame:
         """What a commit changed, as the table's change feed has it."""
-        options = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
+        options: dict[str, Any] = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
         return self.session.read.format("delta").options(**options).load(self.path(table.name))
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:

@@ -67,8 +67,7 @@ def test_a_value_keeps_the_text_that_it_was_written_in(text: str, a: str | None)
     "text", ["", "not", "[1]", '{"a": "x"', '{"a": 1} more', "null", '"x"', '{"a": NaN}', "{'a': 1}"]
 )
 def test_what_is_no_object_is_corrupt(text: str) -> None:
-    found = read_one(text, RECORD, corrupt=True)
-    assert found == ({"_corrupt": text} if text != "null" else {"_corrupt": text})
+    assert read_one(text, RECORD, corrupt=True) == {"_corrupt": text}
 
 
 @pytest.mark.parametrize(
@@ -111,13 +110,13 @@ def test_what_computes_is_refused(sql: str) -> None:
 
 
 @pytest.mark.spark
-def test_an_expression_that_computes_is_refused_before_anything_is_read(
-    rows_pipeline: Any, spark: SparkSession
-) -> None:
+def test_an_expression_that_computes_is_refused_before_it_is_read(rows_pipeline: Any, spark: SparkSession) -> None:
     if not is_sail(spark):
         pytest.skip("Spark computes it")
+    made = rows_pipeline("left", select="[id, v, 'string(1 / id) AS name']")
+    made.land(0, [(0, "a", "v")])
     with pytest.raises(PipelineFileError, match="Sail may compute"):
-        rows_pipeline("left", select="[id, v, 'string(1 / id) AS name']").pipeline.run()
+        made.pipeline.run()
 
 
 @pytest.mark.spark
