@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from json import decoder
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -31,12 +31,8 @@ class _Number(str):
     __slots__ = ()
 
 
-class _Misfit(ValueError):
-    """A value is not of the type that is wanted."""
-
-
-def _refuse(word: str) -> Any:
-    raise _Misfit(word)
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(word)
 
 
 _decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
@@ -74,9 +70,9 @@ def read_one(text: str | None, kind: T.DataType, *, corrupt: bool) -> Any:
         start = _skip(text, 0)
         value, end = _decoder.raw_decode(text, start)
         if _skip(text, end) != len(text):
-            raise _Misfit("text after the value")
+            _refuse("text after the value")
         if isinstance(kind, T.StructType) and not isinstance(value, dict):
-            raise _Misfit("no object")
+            _refuse("no object")
         return _as(value, kind, text, start)
     except (ValueError, RecursionError):
         return {CORRUPT: text} if corrupt else None
@@ -139,7 +135,7 @@ def _typed(value: Any, kind: T.DataType, text: str, at: int) -> Any:
     """A value that is not wanted as text.
 
     Raises:
-        _Misfit: it is not of the type.
+        ValueError: it is not of the type.
     """
     if isinstance(kind, T.ArrayType) and isinstance(value, list):
         return [_as(one, kind.elementType, text, place) for one, place in zip(value, _elements(text, at), strict=True)]
@@ -151,7 +147,7 @@ def _typed(value: Any, kind: T.DataType, text: str, at: int) -> Any:
     if isinstance(kind, T.DateType) and isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
         return date.fromisoformat(value)
     if not isinstance(value, _Number):
-        raise _Misfit(f"not a {kind.simpleString()}")
+        _refuse(f"not a {kind.simpleString()}")
     return _number(value, kind)
 
 
@@ -162,14 +158,14 @@ def _number(value: _Number, kind: T.DataType) -> Any:
     if bits is not None:
         number = int(value)  # a point or an exponent is a ValueError
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
-            raise _Misfit("out of range")
+            _refuse("out of range")
         return number
     if isinstance(kind, T.DecimalType):
         try:
             exact = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
         except InvalidOperation:
-            raise _Misfit("too many digits") from None
+            _refuse("too many digits")
         if len(exact.as_tuple().digits) > kind.precision or exact != Decimal(value):
-            raise _Misfit("too many digits")
+            _refuse("too many digits")
         return exact
-    raise _Misfit(f"not a {kind.simpleString()}")
+    _refuse(f"not a {kind.simpleString()}")

@@ -79,7 +79,10 @@ def check_engine() -> Check:
     """What computes, and its version: Spark, a Spark Connect server, or Sail."""
     remote, wanted = remote_session(), "Spark; Sail if FK_SPARK_REMOTE says so"
     if remote != sail.NAME:
-        version = importlib.metadata.version("pyspark")
+        try:
+            version = importlib.metadata.version("pyspark")
+        except importlib.metadata.PackageNotFoundError:
+            version = "that is not installed"
         where = f"a Spark Connect server at {remote.split(';')[0]}" if remote else f"Spark {version}, in this process"
         return Check("Engine", ok=True, found=where, wanted=wanted)
     there, tested = sail.installed(), tested_versions().get("pysail")

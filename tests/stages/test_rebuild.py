@@ -67,6 +67,7 @@ def is_whole(pipeline: Pipeline) -> bool:
     return report.ok and report.due == 0 and not Path(pipeline.spec.home, "rebuilding").exists()
 
 
+@pytest.mark.no_sail("the test damages a table by SQL, which Sail refuses where there is a feed")
 @pytest.mark.parametrize("source", ["changelog", pytest.param("landing", marks=pytest.mark.slow)])
 def test_damaged_state_and_result_are_made_anew_and_their_history_stays(made: Any, source: str) -> None:
     assert made.result() == RESULT
