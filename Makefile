@@ -6,7 +6,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: test-sail help setup demo up down test test-fast test-docs test-ui test-all fuzz fuzz-formats bench docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-classic test-connect test-sail test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -19,6 +19,8 @@ UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
 TESTS ?=
+ON_CONNECT := tests/stages tests/tables tests/verify
+ON_SAIL := tests/sail tests/protocol tests/any_order $(ON_CONNECT)
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Without the advertisement of another program that the theme prints.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -40,14 +42,25 @@ up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIP
 down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
-test: $(STAMP) ## every test that is not slow
-	$(BIN)/pytest -m "not slow and not docs"
+# Two at a time, on two cores: the longest shows its progress, the others what came out, and all they said if they failed.
+test: $(STAMP) ## every test that is not slow, and those of the stages once more through Spark Connect
+	@mkdir -p build
+	@$(MAKE) -j2 test-classic test-connect test-fast BESIDE=yes
+
+BESIDE ?=
+QUIETLY = $(if $(BESIDE),>build/$@.txt 2>&1 && echo "$@: $$(tail -n 1 build/$@.txt)" || { cat build/$@.txt; exit 1; })
+
+test-classic: $(STAMP) ## the tests that need Spark and are not slow, on a session of their own process
+	$(BIN)/pytest -m "spark and not slow and not docs" $(TESTS)
+
+test-connect: $(STAMP) ## the tests of stages, tables and verify as a client of a Connect server of ours
+	@FK_TEST_SPARK=connect $(BIN)/pytest -m "spark and not slow and not once" $(or $(TESTS),$(ON_CONNECT)) $(QUIETLY)
 
 test-fast: $(STAMP) ## the tests without Spark
-	$(BIN)/pytest -m "not spark and not slow"
+	@$(BIN)/pytest -m "not spark and not slow and not docs" $(QUIETLY)
 
 test-sail: $(STAMP) ## the tests of the join on the second engine, Sail (pip install 'fk-pipeline[sail]')
-	FK_TEST_SPARK=sail $(BIN)/pytest tests/sail tests/protocol tests/tables tests/verify tests/stages tests/any_order -m "not slow"
+	FK_TEST_SPARK=sail $(BIN)/pytest -m "not slow" $(or $(TESTS),$(ON_SAIL))
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs
@@ -63,6 +76,9 @@ fuzz-formats: $(STAMP) ## mutated lines and files of every format, for about ten
 
 bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Streams; BENCH="--help" lists the options
 	$(BIN)/python benchmarks $(BENCH)
+
+bench-age: setup ## a pipeline after a thousand small batches beside a young one; BENCH="--help" lists the options
+	$(BIN)/python benchmarks/age.py $(BENCH)
 
 docs: $(DOCS_STAMP) ## the site of docs/ in build/site; a link that leads nowhere is an error
 	@$(MKDOCS) build --strict

@@ -60,12 +60,14 @@ def rounded(taken: dict[Stage, float]) -> dict[str, float]:
     return {stage.value: round(one, 2) for stage, one in taken.items()}
 
 
-def cases(left: int, wanted: list[str]) -> dict[str, Change]:
-    """The cases by name: `recent`, and `<percent>%` of all left rows, with right rows in proportion."""
+def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:
+    """The cases by name: `recent`, `right` and `<percent>%` of all left rows, with right rows in proportion."""
     found = {}
     for name in wanted:
         if name == "recent":
             found[name] = Change(1000, 10, recent=True)
+        elif name == "right":
+            found[name] = Change(0, right)
         else:
             share = float(name.removesuffix("%")) / 100
             found[name] = Change(max(1, round(left * share)), max(1, round(left * share / 100)))
@@ -101,7 +103,7 @@ class Bench:
             self.ours.run(str(batch), self.options.checks)
             if self.sail is not None:
                 self.sail.run(str(batch))
-        for name, change in cases(self.options.left, self.options.cases).items():
+        for name, change in cases(self.options.left, self.options.right, self.options.cases).items():
             measured = None
             for _ in range(self.options.repeat):
                 batch = self.workload.change(change)

@@ -6,7 +6,7 @@ and no later writer may stand in the changelog (`docs/architecture.md`, rules 1 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -89,22 +89,29 @@ def beside_changelog(
     return rows.where(f"_fk_last IS NOT NULL OR {within.predicate(s.OWNER)}")
 
 
-def version_rules(one_row: str, within: BatchRange | None = None) -> tuple[Rule, ...]:
+def version_rules(
+    one_row: str, within: BatchRange | None = None, folded: Collection[int] = frozenset()
+) -> tuple[Rule, ...]:
     """What must hold for `beside_changelog`, whatever the table says of its rows.
 
     Args:
         one_row: the name of the rule that there is one row per key.
         within: the batches that are looked at; None for all.
+        folded: batches whose deleted keys the changelog may have forgotten.
     """
     # A key that a truncate deleted points to a batch that may have no row of it; one whose last version was withdrawn
     # points nowhere.
     truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
+    forgotten = f"({s.HASH} IS NULL AND _fk_own_last IS NULL AND {ranges_sql(s.OWNER, folded)})"
     mine = "" if within is None else f" AND {within.predicate(s.OWNER)}"
     dangling = f"{ROW} IS NOT NULL AND {s.OWNER} IS NOT NULL AND {LOGGED} IS NULL AND NOT {truncated}{mine}"
+    dangling += f" AND NOT {forgotten}"
     outdated = (
         f"NOT (({_MINE}) <=> _fk_last)" if within is None else f"COALESCE(({_MINE}) < _fk_last, _fk_last IS NOT NULL)"
     )
-    outdated = f"{ROW} IS NOT NULL AND (({outdated}) OR ({LOGGED} AND {s.GENERATION} <> {LOG_GENERATION}))"
+    outdated = (
+        f"{ROW} IS NOT NULL AND NOT {forgotten} AND (({outdated}) OR ({LOGGED} AND {s.GENERATION} <> {LOG_GENERATION}))"
+    )
     place = (
         "CONCAT('sequence ', COALESCE(TO_JSON({0}), 'none'), ' of ', {1}, "
         "', generation ', COALESCE(CAST({2} AS STRING), 'none'))"

@@ -89,6 +89,12 @@ class StateError(FkPipelineError):
     """The warehouse does not fit the pipeline file or this version, and a run would mix both."""
 
 
+class StorageError(FkPipelineError, OSError):
+    """An object store did not do what it was asked for: no answer, no credentials, no such bucket, no permission."""
+
+    exit_code = 3
+
+
 class LeaseTakenError(FkPipelineError):
     """Another run holds the stage: one run of a stage of a pipeline at a time (architecture, rule 8)."""
 

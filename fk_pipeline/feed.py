@@ -8,10 +8,10 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
-import fsspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange, Stage, parse_batches
 from fk_pipeline.spec import quote
@@ -70,7 +70,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
 
 def _kept(path: str, version: int) -> bool:
     """The log still has a commit, and the files that its changes are read from are there."""
-    fs, root = fsspec.core.url_to_fs(path)
+    fs, root = storage.filesystem(path)
     log = f"{root}/_delta_log/{version:020d}.json"
     if not fs.exists(log):
         return False

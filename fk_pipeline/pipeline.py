@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
 from fk_pipeline.errors import FanOutError, StateError, UsageError
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Origin, Stage, cut, parse_batches, passes
+from fk_pipeline.identity import (
+    SIDE_OF,
+    UPSTREAM,
+    BatchId,
+    BatchRange,
+    Origin,
+    Side,
+    Stage,
+    cut,
+    parse_batches,
+    passes,
+)
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.tables.lease import lease
@@ -92,8 +103,9 @@ class Pipeline:
     def session(self) -> SparkSession:
         """The Spark session; started on first use."""
         if self._session is None:
-            from fk_pipeline.session import start_session
+            from fk_pipeline.session import require_s3, start_session
 
+            require_s3([self.spec.home, *map(self.spec.landing, Side)], self.spec.settings)
             self._session = start_session(self.spec.settings)
         return self._session
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.environment import sail
 from fk_pipeline.environment.jars import bring
+from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
+from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
 
@@ -23,6 +25,9 @@ DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+OWN_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+"""With one of these the pipeline file brings the JARs, Delta's too."""
+
 SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """What the results depend on: set on every session, also on one that was running before."""
 
@@ -42,7 +47,8 @@ LOCAL = {
 def session_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
 
-    The Delta JARs are fetched if they are missing, unless the settings bring others.
+    The Delta JARs are fetched if they are missing, unless the settings bring others; those for S3 are taken if they are
+    there. What the environment says of S3, endpoint and region, is said to Spark.
 
     Raises:
         EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
@@ -57,15 +63,29 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
-    conf |= settings.spark
-    brings_jars = any(k in conf for k in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
-    if not brings_jars:
-        jars = [str(jar) for jar in bring()]
+    conf |= S3Place.of(environment).for_spark() | settings.spark
+    if not any(name in conf for name in OWN_JARS):
+        jars = [*map(str, bring()), *s3_jar_paths()]
         if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:
             conf["spark.jars"] = ",".join(jars)
     return conf
+
+
+def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises unless a session that we would start here can read what lies in S3.
+
+    Raises:
+        EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up bring the JARs for it.
+    """
+    wanted = next((path for path in paths if is_s3(path)), None)
+    remote = environment.get("FK_SPARK_REMOTE") or SparkSession.getActiveSession() is not None
+    if wanted is None or remote or any(name in settings.spark for name in OWN_JARS) or s3_jar_paths():
+        return
+    raise EnvironmentNotFit(
+        "the JARs with which Spark reaches S3 are not there", where=wanted, fix=f"run {S3_FETCH_COMMAND}"
+    )
 
 
 def start_session(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> SparkSession:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import fsspec
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Stage, ranges_sql
-from fk_pipeline.stages.folding import foldable, settled, superseded
+from fk_pipeline.environment import storage
+from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage, ranges_sql
+from fk_pipeline.spec import quote
+from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
 from fk_pipeline.stages.resolved_join import QUARANTINED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
@@ -22,6 +26,7 @@ from fk_pipeline.stages.swap import TABLES_OF
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.lease import Check, lease, leases
+from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import settings, suiting
 from fk_pipeline.tables.warehouse import CommitInfo, clustered
 
@@ -55,7 +60,7 @@ class TableUpkeep:
     before: Size
     after: Size
     removed: int = 0
-    """Rows that were removed: what folding leaves out."""
+    """Rows that folding left out, and those of deleted keys that were forgotten."""
 
     def as_json(self) -> dict[str, Any]:
         """The result as the command prints it."""
@@ -65,8 +70,9 @@ class TableUpkeep:
 def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
     """Folds old batches, packs small files and removes old ones, table by table, under leases of stages.
 
-    What versions of the last `settings.retention_hours` need stays. The state and the result are the same before and
-    after. Killed anywhere, it has done no harm: the next one goes on.
+    What versions of the last `settings.retention_hours` need stays. The result is the same before and after, and so is
+    the state but for deleted keys that are forgotten (`settings.tombstone_retention`). Killed anywhere, it has done no
+    harm: the next one goes on.
 
     Args:
         runner: of the pipeline.
@@ -76,24 +82,29 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         LeaseTakenError: a stage was at work for too long.
         StateError: the stored tables do not fit the pipeline file.
     """
-    home = runner.spec.home
-    done = []
+    home, tables = runner.spec.home, runner.layout.tables
+    stored = [table.name for table in tables if runner.warehouse.version(table.name) is not None]
+    before = {name: _size(runner.warehouse.path(name)) for name in stored}
+    folding = _Folding(runner)
     if _to_fold(runner):
         with _ledger_alone(home):
             runner.ledger.refresh()
             runner.ledger.record_folds(_to_fold(runner))
-    writers: dict[str, list[Stage]] = {name: [stage] for stage, names in TABLES_OF.items() for name in names}
-    writers[s.SUBSCRIBERS].append(Stage.RESPONSES)  # it may have opened an older store: the pairs of that are looked up
-    writers[s.QUARANTINE] = [Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.RESOLVED_JOIN]
-    for name, stages in writers.items():
-        if runner.warehouse.version(name) is None:
-            continue
+    if runner.ledger.fully_folded:
+        for side in Side:
+            progress(f"folding: {side}")
+            folding.versions_of(side)
+        progress("folding: answers")
+        folding.answers()
+    done = []
+    for name in stored:
         progress(name)
-        with leases(home, stages) as held, sole_session(runner.session, home, stages):
-            done.append(_state_table(runner, name, held))
+        with _alone(runner, _writers(name)):
+            _pack(runner, name)
+        done.append(TableUpkeep(name, before[name], _size(runner.warehouse.path(name)), folding.removed[name]))
     with _ledger_alone(home):
         for name in SCHEMAS:
-            if DeltaTable.is_deltatable(f"{home}/{name}"):
+            if DeltaTable.is_deltatable(f"{home}/{name}", storage.delta_options(home)):
                 progress(name)
                 done.append(_ledger_table(f"{home}/{name}", name, runner.spec.settings.retention_hours))
     return done
@@ -115,52 +126,131 @@ def _to_fold(runner: Runner) -> list[BatchId]:
     return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in folded]
 
 
-def _state_table(runner: Runner, name: str, held: Check) -> TableUpkeep:
+def _writers(name: str) -> list[Stage]:
+    """The stages whose leases keep a table as it is."""
+    if name == s.QUARANTINE:
+        return [Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.RESOLVED_JOIN]
+    writers = [stage for stage, names in TABLES_OF.items() if name in names]
+    if name == s.SUBSCRIBERS:  # `responses` may have opened an older store: the pairs of that are looked up
+        writers.append(Stage.RESPONSES)
+    return writers
+
+
+@contextmanager
+def _alone(runner: Runner, stages: Sequence[Stage]) -> Iterator[Check]:
+    """No run of some stages goes on, and none that died does."""
+    home = runner.spec.home
+    with leases(home, stages) as held, sole_session(runner.session, home, stages):
+        yield held
+
+
+def _pack(runner: Runner, name: str) -> None:
     session, path = runner.session, runner.warehouse.path(name)
-    before, rows = _size(path), runner.warehouse.logs.rows(path)
-    with settings(session, suiting(rows) | PACKED | ANY_RETENTION, optional=True):
-        _fold(runner, name, held)
+    with settings(session, suiting(runner.warehouse.logs.rows(path)) | PACKED | ANY_RETENTION, optional=True):
         runner.warehouse.pack(name, runner.spec.settings.retention_hours)
-    return TableUpkeep(name, before, _size(path), rows - runner.warehouse.logs.rows(path))
 
 
-def _fold(runner: Runner, name: str, held: Check) -> None:
-    """Removes the rows of a table that are there for batches which are folded only."""
-    spec, layout, warehouse, ledger = runner.spec, runner.layout, runner.warehouse, runner.ledger
-    ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
-    table = layout.table(name)
-    if table is None or ledger.open_rebuild is not None or not ledger.fully_folded:
-        return
-    # A folded batch may run again; what it answers then is still to be resolved.
-    known, both = ledger.batches, settled(ledger, ledger.fully_folded)
-    if not both:
-        return
-    info = CommitInfo(spec.name, "compact", BatchRange.of(min(both), max(both)), uuid.uuid4().hex[:12], held)
-    for stage, side in SIDE_OF.items():
-        if table == layout.changelog(side):
-            old = ranges_sql(s.BATCH, settled(ledger, ledger.folded(stage)), known)
-            lost = superseded(warehouse.read(table), spec.side(side), old).persist()
+class _Folding:
+    """Removes what is stored for folded batches only, table by table."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.spec, self.layout = runner, runner.spec, runner.layout
+        self.warehouse, self.ledger = runner.warehouse, runner.ledger
+        self.removed: Counter[str] = Counter()
+        """Rows that were removed, by table."""
+
+    @contextmanager
+    def _at(self, *tables: Table) -> Iterator[CommitInfo | None]:
+        """Nobody else writes some tables; for what they are changed, None where there is nothing to do."""
+        stages = [stage for stage in Stage if any(stage in _writers(table.name) for table in tables)]
+        with _alone(self.runner, stages) as held:
+            self.ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
+            batches = settled(self.ledger, self.ledger.fully_folded)
+            if not batches or self.ledger.open_rebuild is not None:
+                yield None
+                return
+            where = BatchRange.of(min(batches), max(batches))
+            info = CommitInfo(self.spec.name, "compact", where, uuid.uuid4().hex[:12], held)
+            with settings(self.runner.session, suiting(self.warehouse.rows(tables)), optional=True):
+                yield info
+
+    def versions_of(self, side: Side) -> None:
+        """Of the versions in the changelog of a side the last per key, and of deleted keys none after some time."""
+        log = self.layout.changelog(side)
+        stage = next(stage for stage, one in SIDE_OF.items() if one is side)
+        with self._at(log) as info:
+            if info is not None:
+                old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folded(stage)), self.ledger.batches)
+                self._remove(superseded(self.warehouse.read(log), self.spec.side(side), old), info, log)
+        if self.spec.settings.tombstone_retention is not None:
+            self._forget(side, stage, self.spec.settings.tombstone_retention)
+
+    def _forget(self, side: Side, log_stage: Stage, hours: float) -> None:
+        """Deleted keys, in the changelog first: one of which the state alone knows is removed from it the next time."""
+        spec, ledger, log = self.spec, self.ledger, self.layout.changelog(side)
+        if side is Side.LEFT:
+            state, state_stage = self.layout.subscription_store, Stage.SUBSCRIPTION_STORE
+            keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
+        else:
+            state, state_stage = self.layout.right_table, Stage.RIGHT_TABLE
+            keys = {c.name: c.name for c in spec.right.key_columns}
+        with self._at(log, state) as info:
+            if info is None or ledger.due(log_stage) or ledger.due(state_stage):
+                return  # what has landed and is not read may be older than a delete
+            now = datetime.now(UTC)
+            done = [b for b in settled(ledger, ledger.fully_folded) if is_old(ledger, b, now, hours)]
+
+            def old(column: str) -> str:
+                return ranges_sql(column, done, ledger.batches)
+
+            dead = forgettable(self.warehouse.read(log), self.warehouse.read(state), keys, old).persist()
             try:
-                if not lost.isEmpty():
-                    warehouse.remove(lost, table, info)
+                owned = dead.select(
+                    *[F.col(quote(key)).alias(name) for key, name in keys.items()], F.col(s.OWNER).alias(s.BATCH)
+                )
+                self._remove(owned, info, log)
+                self._remove(dead.select(*map(quote, keys)), info, state)
             finally:
-                lost.unpersist()
-    if table in (layout.responses, layout.verdicts):
-        # Pairs that could not be computed are resolved again when somebody asks for that (`quarantine --replay`).
-        refused = [b for b in both if ledger.state(Stage.RESOLVED_JOIN, b).counts.get(QUARANTINED)]
-        where = ranges_sql(s.BATCH, {*both}.difference(refused), known)
-        if not warehouse.read(table).where(where).isEmpty():
-            warehouse.delete(where, table, info)
-    elif table == layout.subscribers:
-        pairs = new_subscribers(warehouse.read(layout.subscription_store), spec)
-        rows = warehouse.rows([table])
-        if rows > warehouse.rows([layout.subscription_store]) * MOST_PAIRS:
-            ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows)
-            warehouse.rewrite(ordered, None, table, info, delete_when=None)
+                dead.unpersist()
+
+    def answers(self) -> None:
+        """What folded batches answered, and pairs that the index of subscribers has for nothing."""
+        spec, layout, ledger = self.spec, self.layout, self.ledger
+        for table in (layout.responses, layout.verdicts):
+            with self._at(table) as info:
+                if info is not None:
+                    # A folded batch may run again; what it answers then is still to be resolved. Pairs that could not
+                    # be computed are resolved again when somebody asks for that (`quarantine --replay`).
+                    both = settled(ledger, ledger.fully_folded)
+                    refused = [b for b in both if ledger.state(Stage.RESOLVED_JOIN, b).counts.get(QUARANTINED)]
+                    where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)
+                    number = self.warehouse.read(table).where(where).count()
+                    if number:
+                        self.warehouse.delete(where, table, info)
+                    self.removed[table.name] += number
+        store, index = layout.subscription_store, layout.subscribers
+        rows = self.warehouse.rows([index])
+        if rows > self.warehouse.rows([store]) * MOST_PAIRS:
+            with self._at(index) as info:
+                if info is not None:
+                    pairs = new_subscribers(self.warehouse.read(store), spec)
+                    ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows)
+                    self.warehouse.rewrite(ordered, None, index, info, delete_when=None)
+
+    def _remove(self, lost: DataFrame, info: CommitInfo, table: Table) -> None:
+        """Removes rows; commits nothing where there are none."""
+        lost = lost.persist()
+        try:
+            number = lost.count()
+            if number:
+                self.warehouse.remove(lost, table, info)
+            self.removed[table.name] += number
+        finally:
+            lost.unpersist()
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    before, table = _size(path), DeltaTable(path)
+    before, table = _size(path), DeltaTable(path, storage_options=storage.delta_options(path))
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
@@ -168,6 +258,7 @@ def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
 
 
 def _size(path: str) -> Size:
-    sizes = DeltaTable(path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    fs, root = fsspec.core.url_to_fs(path)
+    table = DeltaTable(path, storage_options=storage.delta_options(path))
+    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    fs, root = storage.filesystem(path)
     return Size(len(sizes), sum(sizes), int(fs.du(root)))

@@ -1,9 +1,11 @@
-"""One Spark session for the whole test run, and small pipelines to run in it."""
+"""One Spark session for the whole test run, of the kind that FK_TEST_SPARK names, small pipelines, and a local S3."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,25 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.session import start_session
-from fk_pipeline.spec import Settings, load_spec
+from fk_pipeline.spec import load_spec
+from tests.sessions import SESSIONS
 
 LEFT_SCHEMA = "id INT, fk STRING, v STRING, note STRING"
 RIGHT_SCHEMA = "k STRING, name STRING, note STRING"
 
 
+KIND = os.environ.get("FK_TEST_SPARK", "classic")
+
+
+def pytest_report_header() -> str:
+    return f"Spark session of the tests: {KIND}"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves out what is about Spark alone where the tests run on Sail."""
-    if os.environ.get("FK_TEST_SPARK") != "sail":
+    if KIND != "sail":
         return
     for item in items:
         found = item.get_closest_marker("no_sail")
@@ -30,13 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of the test run: two cores, few partitions."""
-    engine = os.environ.get("FK_TEST_SPARK", "classic")
-    environment = {"FK_SPARK_REMOTE": "sail"} if engine == "sail" else {}
-    session = start_session(Settings(shuffle_partitions=2, spark={"spark.master": "local[2]"}), environment)
-    yield session
-    session.stop()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the test run: two cores, few partitions, and no Python for its executors."""
+    with SESSIONS[KIND](tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def python_on_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python for the frames that a user makes of Python's own rows; a Connect client sends these as they are."""
+    if KIND == "classic":
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +61,36 @@ def rows_pipeline(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession)
         return RowsPipeline(tmp_path_factory.mktemp("pipeline"), spark, join, **changes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of a server that speaks S3."""
+    for package in ("moto", "flask", "flask_cors", "s3fs"):
+        pytest.importorskip(package, reason=f"{package} is not installed: it is among the extras dev and s3")
+    command = [sys.executable, str(Path(__file__).parent / "s3_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            port = server.stdout.readline().strip()
+            assert port.isdigit(), "the server did not start"
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The URI of a bucket of the test's own, to which the environment leads."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"AWS_ACCESS_KEY_ID": "tested", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-central-1"}
+    for name, value in (given | {"AWS_ENDPOINT_URL": s3_server, "AWS_EC2_METADATA_DISABLED": "true"}).items():
+        monkeypatch.setenv(name, value)
+    bucket = f"s3a://b{abs(hash(request.node.nodeid)):020d}"
+    fs, root = filesystem(bucket)
+    fs.mkdir(root)
+    return bucket
 
 
 class RowsPipeline:

@@ -90,6 +90,7 @@ def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
     assert made.pipeline.explain("6").subscription is None
 
 
+@pytest.mark.slow  # beside the story before
 @pytest.mark.spark
 def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left", left_extra="  sequence_by: note\n")

@@ -117,3 +117,21 @@ def test_what_must_start_quickly_imports_nothing_heavy(statement: str, heavy: tu
     check = f"import sys; {statement}; print([m for m in {heavy!r} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
+
+
+NOT_EVERYWHERE = {
+    *("_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"),  # not through Spark Connect
+    *("udf", "udtf", "pandas_udf", "arrow_udf", "mapInPandas", "mapInArrow", "applyInPandas", "applyInArrow"),
+    *("foreach", "foreachPartition", "dataSource"),  # Python on the executors
+}
+
+
+ON_SAIL_ALONE = ROOT / "fk_pipeline" / "cdc" / "sail.py"
+"""What is written there runs on Sail, which computes in our own process and has its Python."""
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f != ON_SAIL_ALONE], ids=lambda f: str(f.relative_to(ROOT)))
+def test_every_session_will_do_and_executors_need_no_python(file: Path) -> None:
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = {n.attr for n in nodes if isinstance(n, ast.Attribute)} | {n.id for n in nodes if isinstance(n, ast.Name)}
+    assert not names & NOT_EVERYWHERE

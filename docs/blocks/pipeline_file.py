@@ -45,6 +45,7 @@ MORE = {
     "Settings.sensor_seconds": "dagster.md#the-sensor",
     "Settings.retention_hours": "command.md#compact",
     "Settings.fold_after_hours": "command.md#compact",
+    "Settings.tombstone_retention": "command.md#compact",
     "Settings.strategy": "#strategy",
 }
 """Where more is said of a key."""

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from functools import reduce
 from zlib import error as ZlibError
 
-import fsspec
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
 from fk_pipeline.cdc.records import NOT_UTF8
+from fk_pipeline.environment import storage
 from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec, quote
@@ -147,7 +147,7 @@ def _without_last(lines: DataFrame) -> DataFrame:
 def _look(path: str) -> tuple[bytes, bool]:
     """The start of a file, and whether it has an odd number of quotes."""
     try:
-        with fsspec.open(path, "rb", compression="gzip" if path.endswith(".gz") else None) as stream:
+        with storage.opened(path, compression="gzip" if path.endswith(".gz") else None) as stream:
             start = block = stream.read(_BLOCK)
             quotes = 0
             while block:

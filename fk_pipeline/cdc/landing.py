@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.table_versions import names_versions, new_versions
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
@@ -61,7 +61,7 @@ class FsspecLandingZone:
     """A landing zone on any file system that fsspec knows."""
 
     def list(self, location: str) -> list[FoundFile]:
-        fs, root = fsspec.core.url_to_fs(location)
+        fs, root = storage.filesystem(location)
         if fs.isdir(root):
             entries = fs.ls(root, detail=True)
         elif fs.isfile(root):
@@ -89,7 +89,7 @@ class FsspecLandingZone:
         if file.modified and "://" in file.path:
             return f"{file.size}:{file.modified}"  # an object's etag or time; reading it all only to hash it is dear
         digest = hashlib.sha256()
-        with fsspec.open(file.path, "rb") as stream:
+        with storage.opened(file.path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
         return digest.hexdigest()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
+from fk_pipeline.environment import storage
 from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec
@@ -44,7 +44,7 @@ class Parquet(Columnar):
 
     def has_keys_once(self, path: str, side: SideSpec) -> bool:
         """Whether the keys of a file, taken as they are, are one number or text each that is greater than the last."""
-        with fsspec.open(path, "rb") as stream:
+        with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
             stored = [field for field in file.schema_arrow if field.name.lower() == side.key_columns[0].name.lower()]
             if len(side.key_columns) > 1 or len(stored) != 1 or not _is_kept(stored[0].type, side.key_columns[0].type):
@@ -104,7 +104,7 @@ def parquet_rows(
 def _columns(path: str) -> str:
     """Names and types of the columns of a file, from its footer."""
     try:
-        with fsspec.open(path, "rb") as stream:
+        with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
             names, columns = str(file.schema_arrow.remove_metadata()), list(file.schema)
     except (OSError, pa.ArrowException) as error:

@@ -27,6 +27,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.tables.warehouse import empty
 
 _FORMATS: dict[str, Format] = {
     "csv": Csv(),
@@ -105,7 +106,7 @@ def read_records(
             (p.file, p.batch, p.number, _LAST_BLOCK, 0, unreadable[p.path].reason, unreadable[p.path].tail)
             for p in tails
         ]
-        broken = session.createDataFrame(rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
+        broken = _frame(session, rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
         lines = lines.unionByName(broken.select("file", "block", "position"))
         kept = broken if dict(parsed.dtypes)["value"] == "string" else broken.drop("value")
         parsed = parsed.unionByName(kept, allowMissingColumns=True)
@@ -113,7 +114,7 @@ def read_records(
     snapshots = list(first) if side_spec.is_snapshot else [p for p in places if is_whole(p.path)]
     if snapshots:
         at = [(p.file, p.batch, -1, versions_of(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
-        before = session.createDataFrame(at, _PLACE).selectExpr(
+        before = _frame(session, at, _PLACE).selectExpr(
             "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
         )
         order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
@@ -170,12 +171,28 @@ def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
     reads = format_of(side)
     row = ", ".join(f"{c.quoted}: {c.type}" for c in side.columns)
     keys = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
-    lacking = f", holes ARRAY<STRING>, old_key STRUCT<{keys}>" if reads.has_holes else ""
-    return session.createDataFrame(
-        [],
-        f"value STRING, {_PLACE}, kind STRING, reason STRING, op STRING, deleted BOOLEAN, "
-        f"sequence {reads.sequence_type}, row STRUCT<{row}>{lacking}",
-    )
+    columns = [
+        ("value", "STRING"), *_columns(_PLACE), ("kind", "STRING"), ("reason", "STRING"), ("op", "STRING"),
+        ("deleted", "BOOLEAN"), ("sequence", reads.sequence_type), ("row", f"STRUCT<{row}>"),
+    ]  # fmt: skip
+    if reads.has_holes:
+        columns += [("holes", "ARRAY<STRING>"), ("old_key", f"STRUCT<{keys}>")]
+    return empty(session, columns)
+
+
+def _frame(session: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:
+    """A frame of at least one row of the driver, its columns as DDL.
+
+    By way of Arrow: of Python's own rows a classic session makes a frame with Python workers on its executors.
+    """
+    values = zip(*rows, strict=True)
+    names = [name for name, _ in _columns(columns)]
+    return session.createDataFrame(pa.table(dict(zip(names, map(list, values), strict=True))), columns)
+
+
+def _columns(ddl: str) -> list[tuple[str, str]]:
+    """Name and type of columns of plain types."""
+    return [(name, kind) for name, kind in map(str.split, ddl.split(", "))]
 
 
 def line_digest(text: Column) -> Column:

@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
@@ -24,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
 from fk_pipeline.cdc.json_texts import reader_of
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError, UnreadableFileError
 
 LINES_AT_ONCE = 1 << 24
@@ -74,7 +74,7 @@ def rows(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     for path in paths:
         written.append(to := _new_file())
         first = 0
-        with fsspec.open(path, "rb") as stream:
+        with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
             schema = pa.schema([pa.field(f.name, _kept(f, path)) for f in file.schema_arrow])
             for name, kind in zip(PLACED, (pa.string(), pa.int64()), strict=True):
@@ -156,7 +156,7 @@ def _lines_of(path: str) -> Iterator[list[bytes]]:
     Raises:
         UnreadableFileError: it breaks off, or is no gzip file.
     """
-    with fsspec.open(path, "rb", compression="gzip" if path.endswith(".gz") else None) as stream:
+    with storage.opened(path, compression="gzip" if path.endswith(".gz") else None) as stream:
         rest = b""
         while block := _block(stream, path):
             *found, rest = (rest + block).split(b"\n")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Mapping
 from urllib.parse import unquote
 
-import fsspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
 
 _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
@@ -46,7 +46,7 @@ def are_kept(path: str) -> bool:
     location, first, last = versions_of(path)
     try:
         if first is None:
-            return all(_is_there(uri) for uri in DeltaTable(location, version=last).file_uris())
+            return all(_is_there(uri) for uri in _table(location, last).file_uris())
         return all(
             _is_there(f"{location}/{name}" if "://" not in name and not name.startswith("/") else name)
             for version in range(first, last + 1)
@@ -56,9 +56,13 @@ def are_kept(path: str) -> bool:
         return False
 
 
+def _table(location: str, version: int | None = None) -> DeltaTable:
+    return DeltaTable(location, version=version, storage_options=storage.delta_options(location))
+
+
 def _files_of(entry: str) -> list[str]:
     """The files that the changes of a version are read from, given its entry in the log."""
-    with fsspec.open(entry, "rt", encoding="utf-8") as stream:
+    with storage.opened(entry, "rt", encoding="utf-8") as stream:
         actions = [json.loads(line) for line in stream]
     found = [action["cdc"] for action in actions if "cdc" in action]
     if not found:
@@ -68,7 +72,7 @@ def _files_of(entry: str) -> list[str]:
 
 
 def _is_there(uri: str) -> bool:
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = storage.filesystem(uri)
     return bool(fs.exists(path))
 
 
@@ -88,9 +92,9 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
         LandingError: it is another table than before, or at an older version, or its log cannot be read.
     """
     try:
-        if not DeltaTable.is_deltatable(location):
+        if not DeltaTable.is_deltatable(location, storage.delta_options(location)):
             return None
-        table = DeltaTable(location)
+        table = _table(location)
     except DeltaError as error:
         raise LandingError("the table cannot be read", where=location, why=str(error)) from error
     name, now = str(table.metadata().id), table.version()
@@ -118,7 +122,7 @@ def _goes_on(table: DeltaTable, version: int, name: str) -> bool:
     if str(table.metadata().id) == name:
         return version <= table.version()
     try:
-        return version < table.version() and str(DeltaTable(table.table_uri, version=version).metadata().id) == name
+        return version < table.version() and str(_table(table.table_uri, version).metadata().id) == name
     except DeltaError:
         return False
 
@@ -137,6 +141,6 @@ def _feeds(table: DeltaTable) -> bool:
 def _feeds_at(location: str, version: int) -> bool:
     """A version that is not in the log any more has no change feed either."""
     try:
-        return _feeds(DeltaTable(location, version=version))
+        return _feeds(_table(location, version))
     except DeltaError:
         return False

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from fk_pipeline.environment import storage
 
 UNREADABLE = "unreadable from byte "
 """How the reason of such a record begins."""
@@ -75,14 +76,14 @@ def look_into(path: str, folder: str) -> Unreadable | None:
         ending = path.removesuffix(".gz").rsplit("/", 1)[-1].rsplit(".", 1)[-1]
         to = f"{folder}/{hashlib.sha256(path.encode()).hexdigest()[:16]}.{ending}"
         whole.seek(0)
-        with fsspec.open(to, "wb", auto_mkdir=True) as stream:
+        with storage.opened(to, "wb", auto_mkdir=True) as stream:
             shutil.copyfileobj(whole, stream)
     return Unreadable(*broken, tail, to)
 
 
 def forget(folder: str) -> None:
     """Removes what `look_into` has put into a folder."""
-    fs, root = fsspec.core.url_to_fs(folder)
+    fs, root = storage.filesystem(folder)
     if fs.exists(root):
         fs.rm(root, recursive=True)
 
@@ -126,6 +127,6 @@ def _unpack(path: str, to: IO[bytes]) -> tuple[int, str] | None:
 
 
 def _pieces(path: str) -> Iterator[bytes]:
-    with fsspec.open(path, "rb") as stream:
+    with storage.opened(path) as stream:
         while piece := stream.read(_BLOCK):
             yield piece

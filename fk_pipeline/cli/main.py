@@ -317,7 +317,9 @@ def doctor(
     pipeline: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PIPELINE.yaml]", help="also check its warehouse", autocompletion=completion.pipeline_files
+            metavar="[PIPELINE.yaml]",
+            help="also check its warehouse and landing zone",
+            autocompletion=completion.pipeline_files,
         ),
     ] = None,
     format_: Format = OutputFormat.TEXT,
@@ -325,16 +327,21 @@ def doctor(
 ) -> None:
     """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
     from fk_pipeline.environment.doctor import check_environment
+    from fk_pipeline.identity import Side
     from fk_pipeline.spec import load_spec
 
-    warehouse = load_spec(pipeline).home if pipeline is not None else None
-    checks = check_environment(pipeline.parent if pipeline else None, warehouse)
+    if pipeline is None:
+        checks = check_environment()
+    else:
+        spec = load_spec(pipeline)
+        landing = [spec.landing(side) for side in Side]
+        checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
     if format_ is OutputFormat.JSON:
         print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
     else:
         print_table(
             ["", "check", "found", "wanted", "fix"],
-            [["ok" if c.ok else "FAILED", c.name, c.found, c.wanted, "" if c.ok else c.fix] for c in checks],
+            [[c.verdict, c.name, c.found, c.wanted, c.fix] for c in checks],
         )
     if not all(c.ok for c in checks):
         raise typer.Exit(3)

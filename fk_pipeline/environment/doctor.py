@@ -12,10 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fk_pipeline.environment import jars, sail
+from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
 from fk_pipeline.errors import EnvironmentNotFit
 
@@ -29,7 +31,7 @@ _LEAST_MEMORY = 3 * _GIB  # a JVM with a heap of 1 GiB, its Python, and Dagster
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's report; `fix` is one sentence, empty when there is nothing to mend."""
+    """One line of the doctor's report; `fix` is empty when there is nothing to mend and nothing to be warned of."""
 
     name: str
     ok: bool
@@ -37,12 +39,25 @@ class Check:
     wanted: str
     fix: str = ""
 
+    @property
+    def verdict(self) -> str:
+        """`ok`, `WARNING` (it works, as long as the fix is heeded) or `FAILED`."""
+        return "FAILED" if not self.ok else "WARNING" if self.fix else "ok"
 
-def check_environment(pipeline_folder: Path | None = None, warehouse: Path | str | None = None) -> list[Check]:
+
+def check_environment(
+    pipeline_folder: Path | None = None,
+    warehouse: Path | str | None = None,
+    landing: Sequence[str] = (),
+    spark: Mapping[str, str] | None = None,
+) -> list[Check]:
     """Every check, good ones included, in the order in which they are best mended.
 
-    `pipeline_folder` is where Dagster will be started from, `warehouse` the folder (or URI) that will be written; by
-    default the working directory and `warehouse` in it.
+    Args:
+        pipeline_folder: where Dagster will be started from; default: the working directory.
+        warehouse: the folder or URI that will be written; default: `warehouse` in that folder.
+        landing: the folders, globs or URIs that will be read.
+        spark: the settings of the session that the pipeline file gives.
     """
     folder = pipeline_folder or Path.cwd()
     store = warehouse or folder / "warehouse"
@@ -57,6 +72,7 @@ def check_environment(pipeline_folder: Path | None = None, warehouse: Path | str
         check_writable(store),
         check_disk(store),
         check_memory(),
+        *check_storage(str(store), landing, spark or {}),
     ]
 
 
@@ -261,6 +277,11 @@ def check_memory() -> Check:
     ok = memory >= _LEAST_MEMORY
     fix = "Give the machine or container more memory, or use a Spark elsewhere by FK_SPARK_REMOTE."
     return Check("Memory", ok, _gib(memory), wanted, "" if ok else fix)
+
+
+def check_storage(warehouse: str, landing: Sequence[str], spark: Mapping[str, str]) -> list[Check]:
+    """What paths in object stores need; nothing where all are on disks."""
+    return [Check(**vars(one)) for one in findings(warehouse, landing, spark, remote=bool(remote_session()))]
 
 
 def _memory() -> int | None:

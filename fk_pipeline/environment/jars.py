@@ -129,11 +129,11 @@ def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
     return jar_paths()
 
 
-def wrong_jars(folder: Path | None = None) -> list[str]:
-    """One phrase per JAR that is missing or has another SHA-256; empty when all is well."""
+def wrong_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> list[str]:
+    """One phrase per JAR (by default of Delta's) that is missing or has another SHA-256; empty when all is well."""
     folder = folder or jar_folder()
     wrong = []
-    for jar in DELTA_JARS:
+    for jar in DELTA_JARS if jars is None else jars:
         path = folder / jar.file_name
         if not path.is_file():
             wrong.append(f"{jar.file_name} is missing")
@@ -142,9 +142,9 @@ def wrong_jars(folder: Path | None = None) -> list[str]:
     return wrong
 
 
-def verify(folder: Path | None = None) -> None:
-    """Raises `EnvironmentNotFit` unless every JAR is there with its SHA-256."""
-    wrong = wrong_jars(folder)
+def verify(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> None:
+    """Raises `EnvironmentNotFit` unless every JAR (by default of Delta's) is there with its SHA-256."""
+    wrong = wrong_jars(folder, jars)
     if wrong:
         raise EnvironmentNotFit(
             f"in {folder or jar_folder()} {' and '.join(wrong)}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
@@ -156,8 +156,9 @@ def fetch(
     from_dir: Path | None = None,
     target: Path | None = None,
     told: Callable[[str], None] = lambda _: None,
+    jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
-    """Brings the JARs that are missing or damaged into `target`, and returns those that it brought.
+    """Brings the JARs (by default Delta's) that are missing or damaged into `target`; returns those that it brought.
 
     From `from_dir` if given, else from `base_url`, FK_MAVEN_BASE_URL or Maven Central. Each is checked under a
     temporary name and then renamed into place, so that a half-written or wrong one is never used.
@@ -168,7 +169,7 @@ def fetch(
     target = target or jar_folder()
     return [
         _bring(jar, _base(base_url), from_dir, target, told)
-        for jar in DELTA_JARS
+        for jar in (DELTA_JARS if jars is None else jars)
         if not (target / jar.file_name).is_file() or _sha256(target / jar.file_name) != jar.sha256
     ]
 
@@ -269,21 +270,27 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetches the JARs, or with --verify looks only; returns the exit status: 0, or 3 for an unfit environment."""
-    parser = argparse.ArgumentParser(prog=FETCH_COMMAND, description="Bring the Delta JARs into this environment.")
+    parser = argparse.ArgumentParser(prog=FETCH_COMMAND, description="Bring the JARs into this environment.")
     parser.add_argument("--from-dir", type=Path, metavar="DIR", help="copy them from a folder instead of downloading")
     parser.add_argument("--base-url", metavar="URL", help=f"a Maven repository (default: {MAVEN_CENTRAL})")
     parser.add_argument("--verify", action="store_true", help="only check that they are there and right")
+    parser.add_argument("--s3", action="store_true", help="besides Delta's those for s3a:// paths (12 MB)")
     options = parser.parse_args(arguments)
+    wanted = list(DELTA_JARS)
+    if options.s3:
+        from fk_pipeline.environment.s3_jars import S3_JARS
+
+        wanted += S3_JARS
     try:
         if options.verify:
-            verify()
+            verify(jars=wanted)
         else:
-            for path in fetch(options.base_url, options.from_dir, told=_tell):
+            for path in fetch(options.base_url, options.from_dir, told=_tell, jars=wanted):
                 print(f"fetched {path}")
     except EnvironmentNotFit as error:
         print(error, file=sys.stderr)
         return 3
-    print(f"Delta JARs are in {jar_folder()}")
+    print(f"{'Delta and S3' if options.s3 else 'Delta'} JARs are in {jar_folder()}")
     return 0
 
 

@@ -313,6 +313,9 @@ class Settings(_Frozen):
     fold_after_hours: float | None = Field(default=None, ge=0)
     """Maintenance folds batches that were done so many hours ago, 720 for example: of their versions the changelogs
     keep the last per key, and what they answered is removed. A folded batch can no longer be restated or withdrawn."""
+    tombstone_retention: float | None = Field(default=None, ge=0)
+    """Hours after which maintenance forgets a deleted key, 2160 for example, once its batches are folded; null: never.
+    What lands later and is older than the delete brings the key back."""
     strategy: Strategy | dict[Stage, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""
@@ -320,6 +323,13 @@ class Settings(_Frozen):
     def strategy_of(self, stage: Stage) -> Strategy:
         """How a stage is to change its table."""
         return self.strategy.get(stage, "auto") if isinstance(self.strategy, dict) else self.strategy
+
+    @model_validator(mode="after")
+    def _folds_before_it_forgets(self) -> Settings:
+        folds, forgets = self.fold_after_hours, self.tombstone_retention
+        if forgets is not None and (folds is None or folds > forgets):
+            raise ValueError("tombstone_retention needs a fold_after_hours that is not longer")
+        return self
 
     @field_validator("spark", mode="before")
     @classmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -10,6 +11,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.landing import LandingZone
+from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import BadRecordError
 from fk_pipeline.identity import BatchId, Stage
 from fk_pipeline.spec import PipelineSpec, quote
@@ -20,6 +22,7 @@ from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.strategy import Choice, choose
 from fk_pipeline.stages.versions import APPLIED, INSERTED
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among, is_named
@@ -248,11 +251,22 @@ class StageTables:
                     why="on_bad_record is 'fail': nothing of the batch was applied",
                     fix="correct the file, or set on_bad_record: quarantine",
                 )
-            self._replace_batches(bad.withColumn(s.SIDE, F.lit(str(origin))), table, number, of_origin)
+            with self._alone_in_quarantine():
+                self._replace_batches(bad.withColumn(s.SIDE, F.lit(str(origin))), table, number, of_origin)
         elif not self.first_time and self.warehouse.version(table.name) is not None:
             here = self.warehouse.read(table).where(self.batches.predicate(s.BATCH) + of_origin)
             if not here.isEmpty():
-                self._replace_batches(here.limit(0), table, 0, of_origin)
+                with self._alone_in_quarantine():
+                    self._replace_batches(here.limit(0), table, 0, of_origin)
+
+    @contextmanager
+    def _alone_in_quarantine(self) -> Iterator[None]:
+        """Three stages write this table. In S3, Spark commits without a condition: never two at once."""
+        if not is_s3(self.warehouse.home):
+            yield
+            return
+        with lease(self.warehouse.home, s.QUARANTINE):
+            yield
 
     def _committed(self, table: Table) -> None:
         version = self.warehouse.version(table.name)

@@ -6,7 +6,7 @@ a key falls back to when the newer batch is rewritten or withdrawn. The folded b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import takewhile
 
@@ -27,13 +27,14 @@ def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:
 
     A batch is done when no stage is due for it and no check that it failed counts.
     """
-
-    def is_old(batch: int) -> bool:
-        finished = [ledger.state(stage, batch).finished_at for stage in Stage]
-        return all(at is not None and now - at >= timedelta(hours=hours) for at in finished)
-
     done = frozenset(settled(ledger, ledger.batches))
-    return [*takewhile(lambda batch: batch in done and is_old(batch), ledger.batches)]
+    return [*takewhile(lambda batch: batch in done and is_old(ledger, batch, now, hours), ledger.batches)]
+
+
+def is_old(ledger: Ledger, batch: int, now: datetime, hours: float) -> bool:
+    """Whether every stage has last run for a batch so many hours ago."""
+    finished = [ledger.state(stage, batch).finished_at for stage in Stage]
+    return all(at is not None and now - at >= timedelta(hours=hours) for at in finished)
 
 
 def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
@@ -80,6 +81,26 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
     if format_of(side).has_holes:
         found = found.join(_searched(log, side), keys, "left_anti")
     return found.select(s.BATCH, *map(quote, keys))
+
+
+def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: Callable[[str], str]) -> DataFrame:
+    """The deleted keys of a state table of which nothing else is known: they may be forgotten.
+
+    Args:
+        log: the changelog of a side.
+        state: its state table.
+        keys: by key column of the state, its name in the changelog.
+        old: of a column, SQL (BOOLEAN): it holds a batch that is folded, was done long enough ago, and owes no answer.
+
+    Returns:
+        The key columns of the state and `_fk_owner`; one row per key whose version is a tombstone (or was withdrawn) of
+        an old batch, was announced in one, and is the only one in the changelog.
+    """
+    deleted = f"{s.HASH} IS NULL AND ({s.OWNER} IS NULL OR {old(s.OWNER)}) AND {old(s.APPLIED_IN)}"
+    dead = state.where(deleted).select(*map(quote, keys), s.OWNER)
+    versions = log.select(*[F.col(quote(name)).alias(f"_fk_of_{name}") for name in keys.values()], s.BATCH)
+    same = [dead[quote(key)] == versions[quote(f"_fk_of_{name}")] for key, name in keys.items()]
+    return dead.join(versions, [*same, ~dead[s.OWNER].eqNullSafe(versions[s.BATCH])], "left_anti")
 
 
 def _searched(log: DataFrame, side: SideSpec) -> DataFrame:

@@ -14,7 +14,7 @@ from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
@@ -25,6 +25,7 @@ from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.fields import NOT_COMPARED
 from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import SMALL_BYTES
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
@@ -121,6 +122,7 @@ class ChangelogWork(StageTables):
             if sum(c.get("holes", 0) for c in counts.values()):
                 log = self._filled(log, records, side, counts)
             log = packed(log)
+        log = self._as_folded(log, table, side)
         self._replace_batches(log, table, sum(c["rows"] for c in counts.values()))
         self.versions.pop(table.name, None)  # what was just written counts
         self._reopen(side)
@@ -156,6 +158,17 @@ class ChangelogWork(StageTables):
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self.notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         return read.lines, records
+
+    def _as_folded(self, log: DataFrame, table: Table, side: Side) -> DataFrame:
+        """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""
+        folded = [batch for batch in self.known if self.ledger.stays_folded(self.stage, batch)]
+        if not folded:
+            return log
+        keys, old = [c.name for c in self.spec.side(side).key_columns], ranges_sql(s.BATCH, folded)
+        stored = self._read(table).where(old).select(s.BATCH, *map(quote, keys))
+        kept = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")
+        truncates = f"{quote(keys[0])} IS NULL"
+        return kept.select(*map(quote, log.columns)).unionByName(log.where(f"NOT {old} OR {truncates}"))
 
     def _filled(self, log: DataFrame, records: DataFrame, side: Side, counts: Counts) -> DataFrame:
         """The rows of a changelog, those with holes filled (rule 9); what stays unknown is counted."""

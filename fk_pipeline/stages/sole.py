@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 
 _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
@@ -36,22 +38,19 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
         names: of the leases on the work, which the caller holds.
     """
     mine: str | None = getattr(session, "session_id", None)
-    if mine is None or "://" in home:
+    if mine is None:
         yield
         return
-    notes = [Path(home) / "leases" / f"{name}.session" for name in names]
-    left = {note.read_text() for note in notes if note.exists()} - {mine, ""}
-    for session_id in left:
+    notes = [_Note(f"{home}/leases/{name}.session") for name in names]
+    for session_id in {note.read() for note in notes} - {mine, ""}:
         end_session(session, session_id)
     for note in notes:
-        part = note.with_suffix(".part")
-        part.write_text(mine)
-        part.rename(note)
+        note.write(mine)
 
     def forget() -> None:
         for note in notes:
-            if note.exists() and note.read_text() == mine:  # whoever took over has left a note of his own
-                note.unlink(missing_ok=True)
+            if note.read() == mine:  # whoever took over has left a note of his own
+                note.remove()
 
     try:
         yield
@@ -61,6 +60,36 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
             forget()
         raise
     forget()
+
+
+class _Note:
+    """A file or object with the name of a session."""
+
+    def __init__(self, path: str) -> None:
+        self._fs, self._path = storage.filesystem(path)
+
+    def read(self) -> str:
+        """What it says; empty where there is none."""
+        try:
+            return str(self._fs.cat_file(self._path).decode())
+        except FileNotFoundError:
+            return ""
+
+    def write(self, text: str) -> None:
+        """Is there with all of its text, or not at all: an object by itself, a file by its name."""
+        if not isinstance(self._fs, LocalFileSystem):
+            self._fs.pipe_file(self._path, text.encode())
+            return
+        file = Path(self._path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+        part.write_text(text)
+        part.rename(file)
+
+    def remove(self) -> None:
+        """There is none afterwards."""
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(self._path)
 
 
 def end_session(session: SparkSession, session_id: str) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import fsspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec, quote
@@ -37,7 +37,7 @@ TABLES_OF: dict[Stage, tuple[str, ...]] = {
 
 def discard_shadow(spec: PipelineSpec) -> None:
     """Removes the tables of a rebuild that was given up, or is done."""
-    fs, root = fsspec.core.url_to_fs(shadow_home(spec))
+    fs, root = storage.filesystem(shadow_home(spec))
     if fs.exists(root):
         fs.rm(root, recursive=True)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from fk_pipeline.environment import storage
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.logs import DeltaLogs
 
@@ -220,7 +221,9 @@ class Entries:
         with faults.around(f"entry in {table}"):
             rows = pa.Table.from_pylist(full, schema=SCHEMAS[table])
             widens = stored is not None and len(stored.schema().fields) < len(rows.schema)
-            write_deltalake(stored or path, rows, mode="append", schema_mode="merge" if widens else None)
+            options = None if stored is not None else storage.delta_options(path)
+            schema_mode: Literal["merge"] | None = "merge" if widens else None
+            write_deltalake(stored or path, rows, mode="append", schema_mode=schema_mode, storage_options=options)
         if stored is not None:
             self.logs.keep(path, stored)
         if self._versions is not None:

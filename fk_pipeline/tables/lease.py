@@ -2,8 +2,8 @@
 
 The lease is a file below the pipeline's tables. It names its holder, who refreshes it at work. A waiting run takes it
 over at once when the holder is a dead process of its own host, and otherwise when it has not been refreshed for
-`EXPIRES_AFTER_SECONDS`. A holder that lost it (a machine that slept) finds that out before its next commit. In an
-object store there is no lease yet: let one scheduler do all runs.
+`EXPIRES_AFTER_SECONDS`. A holder that lost it (a machine that slept) finds that out before its next commit. In S3 the
+lease is an object (`object_lease.py`). In other object stores there is none yet: let one scheduler do all runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
+from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
 
 EXPIRES_AFTER_SECONDS = 60.0
@@ -32,6 +33,12 @@ def lease(
     Raises:
         LeaseTakenError: another process holds it for longer than `wait_seconds`.
     """
+    if is_s3(home):
+        from fk_pipeline.tables.object_lease import object_lease
+
+        with object_lease(home, what, wait_seconds=wait_seconds, expires_after=expires_after) as held_there:
+            yield held_there
+        return
     if "://" in home:
         yield lambda: None
         return

@@ -342,6 +342,10 @@ class Ledger:
         new = bool(read) and read != self._reading(stage, batch)
         return new and batch in self.folded(stage) and not self._is_restated(stage, batch)
 
+    def stays_folded(self, stage: str, batch: int) -> bool:
+        """The batch was folded, and runs again: it brings what is stored of it. Not so a first file of its side."""
+        return batch in self.folded(stage) and self.state(stage, batch).input not in (None, "")
+
     def record_folds(self, batches: Iterable[int]) -> None:
         """Records, before a row is removed, that batches are folded on both sides."""
         rows = []

@@ -14,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from fk_pipeline.environment import storage
+from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.tables.skipping import Condition
 
-Mark = tuple[int, int]
-"""Inode and time of a commit."""
+Mark = tuple[int, int] | str
+"""Inode and time of a commit; in S3 its ETag."""
 
 UNKNOWN = 1 << 40
 
@@ -61,12 +63,13 @@ class DeltaLogs:
     def table(self, path: str) -> DeltaTable | None:
         """A table at its current version; None when there is none."""
         known, mark = self._tables.get(path, (None, None))
-        if known is not None and mark is not None and mark == _mark(path, known.version()):
-            if not _commit(path, known.version() + 1).exists():
+        now, goes_on = _look(path, known.version()) if known is not None and mark is not None else (None, True)
+        if known is not None and mark is not None and mark == now:
+            if not goes_on:
                 return known
             known.update_incremental()
-        elif DeltaTable.is_deltatable(path):
-            known = DeltaTable(path)
+        elif DeltaTable.is_deltatable(path, options := storage.delta_options(path)):
+            known = DeltaTable(path, storage_options=options)
         else:
             self._tables.pop(path, None)
             return None
@@ -75,7 +78,7 @@ class DeltaLogs:
 
     def keep(self, path: str, table: DeltaTable) -> None:
         """Remembers a table that was just read or written."""
-        self._tables[path] = table, _mark(path, table.version())
+        self._tables[path] = table, _look(path, table.version())[0]
 
     def version(self, path: str) -> int | None:
         """The current version of a table; None when there is none."""
@@ -189,16 +192,31 @@ def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
     return found
 
 
-def _commit(path: str, version: int) -> Path:
-    return Path(path, "_delta_log", f"{version:020d}.json")
+def _look(path: str, version: int) -> tuple[Mark | None, bool]:
+    """Whether a log is still the one that was read.
 
-
-def _mark(path: str, version: int) -> Mark | None:
-    """What tells a commit from one of the same number in a table made anew; None in an object store."""
+    Returns:
+        What tells a commit from one of the same number in a table made anew, None where that cannot be seen; and
+        whether there is a commit after it.
+    """
+    commit, following = (f"{path}/_delta_log/{number:020d}.json" for number in (version, version + 1))
+    if is_s3(path):
+        return _look_into_s3(commit, following)
     if "://" in path:
-        return None
+        return None, True
     try:
-        found = _commit(path, version).stat()
+        found = Path(commit).stat()
     except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+        return None, True
+    return (found.st_ino, found.st_mtime_ns), Path(following).exists()
+
+
+def _look_into_s3(commit: str, following: str) -> tuple[str | None, bool]:
+    folder, name = commit.rsplit("/", 1)
+    just_before = f"{folder.split('/', 3)[3]}/{name.removesuffix('.json')}"
+    # Newer than the two are few, and between them at most a checksum and the parts of a checkpoint.
+    answer = ask_s3("list_objects_v2", f"{folder}/", StartAfter=just_before, MaxKeys=1000)
+    if isinstance(answer, Refusal) or answer["IsTruncated"]:
+        return None, True
+    found = {one["Key"].rsplit("/", 1)[1]: one["ETag"] for one in answer.get("Contents", ())}
+    return found.get(name), following.rsplit("/", 1)[1] in found

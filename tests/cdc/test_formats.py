@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.debezium import UNAVAILABLE
 from fk_pipeline.cdc.reader import format_of
@@ -34,10 +35,9 @@ def side(**changes: Any) -> SideSpec:
 def parsed(spark: SparkSession, lines: list[Any], spec: SideSpec) -> list[dict[str, Any]]:
     """One dict per line: kind, reason, op, deleted, sequence, row."""
     texts = [line if isinstance(line, str) else json.dumps(line, ensure_ascii=False) for line in lines]
-    frame = spark.createDataFrame(
-        [(text, 7, "f", 0, 0, number) for number, text in enumerate(texts)],
-        "value STRING, batch INT, file STRING, file_number INT, block INT, position INT",
-    )
+    lines_of = pa.table({"value": texts, "position": range(len(texts))})
+    place = {"batch": F.lit(7), "file": F.lit("f"), "file_number": F.lit(0), "block": F.lit(0)}
+    frame = spark.createDataFrame(lines_of, "value STRING, position INT").withColumns(place)
     rows = format_of(spec).parse(frame, spec).orderBy("position").collect()
     assert len(rows) == len(lines), "one row per line"
     return [row.asDict(recursive=True) for row in rows]

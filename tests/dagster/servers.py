@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,17 +16,12 @@ from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from tests.dagster.graphql import Dagster
+from tests.sessions import free_port
 
 PIPELINE = "flight_planes"
 JOB, CHECKS, SENSOR = f"{PIPELINE}_all_stages", f"{PIPELINE}_full_checks", f"{PIPELINE}_new_batches"
 COMMAND = Path(sys.executable).parent / "fk-pipeline"
 SETTINGS = "settings:\n  sensor_seconds: 5\n  retry_seconds: 1\n"
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 class Served:

@@ -223,6 +223,7 @@ def test_a_range_is_one_run_with_metadata_per_batch(rows_pipeline: Any, instance
     assert last["Delta version of resolved_join"] == made.pipeline.runner.warehouse.version("resolved_join")
 
 
+@pytest.mark.slow  # one partition: test_a_batch_shows_every_count; an empty one: test_commands.py
 @pytest.mark.spark
 def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: DagsterInstance) -> None:
     made = rows_pipeline("inner")

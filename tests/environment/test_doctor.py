@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,9 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 import fk_pipeline
-from fk_pipeline.environment import doctor, jars
+from fk_pipeline.environment import doctor, jars, object_stores
 from fk_pipeline.environment.doctor import Check, check_environment
 from fk_pipeline.environment.own_packages import NAMES
+from fk_pipeline.environment.s3_jars import S3_JARS
+from fk_pipeline.environment.storage import filesystem
 
 ROOT = Path(fk_pipeline.__file__).parents[1]
 
@@ -47,6 +50,94 @@ def assert_failed(check: Check, found: str, fix: str) -> None:
     assert found in check.found
     assert fix in check.fix
     assert check.fix.endswith(".")
+
+
+@pytest.fixture
+def s3_jars(tmp_path, monkeypatch) -> None:
+    """The JARs for S3 are there: small ones stand for them."""
+    small = tuple(dataclasses.replace(jar, sha256=hashlib.sha256(b"small").hexdigest()) for jar in S3_JARS)
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path / "jars"))
+    (tmp_path / "jars").mkdir()
+    for jar in small:
+        (tmp_path / "jars" / jar.file_name).write_bytes(b"small")
+    monkeypatch.setattr(object_stores, "S3_JARS", small)
+
+
+def in_s3(warehouse: str) -> dict[str, Check]:
+    """The checks of a pipeline in S3, by name."""
+    return {check.name: check for check in doctor.check_storage(warehouse, [f"{warehouse}/landing"], {})}
+
+
+def test_paths_on_disks_ask_for_no_checks_of_object_stores():
+    assert doctor.check_storage("/data/warehouse", ["/data/landing/*.jsonl", "file:///data/landing"], {}) == []
+
+
+def test_a_pipeline_in_s3_that_lacks_nothing_is_told_who_may_write(s3, s3_jars):
+    checks = in_s3(f"{s3}/warehouse")
+    assert {name: check.verdict for name, check in checks.items()} == {
+        "S3 paths": "ok", "S3 packages": "ok", "S3 JARs": "ok", "S3 writers": "WARNING", "S3 conditional puts": "ok",
+    }  # fmt: skip
+    writers = checks["S3 writers"]
+    assert "S3SingleDriverLogStore: safe for one driver at a time" in writers.found
+    assert "spark.delta.logStore.s3a.impl: io.delta.storage.S3DynamoDBLogStore" in writers.fix
+    fs, root = filesystem(s3)
+    assert fs.find(root) == []
+
+
+def test_with_a_log_store_for_many_drivers_several_may_write(s3):
+    many = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
+    found = {check.name: check for check in doctor.check_storage(f"{s3}/warehouse", [], many)}
+    assert found["S3 writers"].verdict == "ok"
+    assert "several drivers may commit" in found["S3 writers"].found
+
+
+def test_a_log_store_that_is_made_for_another_store_is_found(s3):
+    wrong = {"spark.delta.logStore.class": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
+    found = {check.name: check for check in doctor.check_storage(f"{s3}/warehouse", [], wrong)}
+    assert_failed(found["S3 writers"], "HDFSLogStore: not known to be safe on S3", "S3DynamoDBLogStore")
+
+
+def test_a_store_that_does_not_know_conditional_puts_is_found(s3, monkeypatch):
+    monkeypatch.setattr(object_stores, "ask_s3", lambda *_, **__: {"ETag": "accepted"})
+    assert_failed(in_s3(s3)["S3 conditional puts"], "both puts were accepted", "two runs could hold one lease")
+
+
+def test_a_bucket_that_is_not_there_and_a_server_that_is_not_there_are_told(s3, monkeypatch):
+    assert_failed(in_s3("s3a://there-is-none")["S3 conditional puts"], "NoSuchBucket", "may read and write")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert_failed(in_s3(s3)["S3 conditional puts"], "no answer from S3", "Set AWS_ACCESS_KEY_ID")
+
+
+def test_missing_jars_for_s3_are_told_with_their_command(tmp_path, monkeypatch, s3):
+    monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
+    fix = "Run `python -m fk_pipeline.environment.jars --s3`."
+    assert_failed(in_s3(s3)["S3 JARs"], "hadoop-aws-3.5.0.jar is missing, and 34 more", fix)
+
+
+@pytest.mark.parametrize(
+    ("packages", "ok"), [("io.delta:delta-spark:4,org.apache.hadoop:hadoop-aws:3.5.0", True), ("io.delta:d:4", False)]
+)
+def test_packages_of_the_users_own_must_have_hadoop_aws(packages, ok, s3):
+    found = {c.name: c for c in doctor.check_storage(s3, [], {"spark.jars.packages": packages})}["S3 JARs"]
+    assert found.ok is ok
+    assert ("without hadoop-aws" in found.found) is not ok
+
+
+def test_a_missing_s3fs_is_told(s3, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "s3fs" else found(name))
+    assert_failed(in_s3(s3)["S3 packages"], "s3fs is not installed", "pip install 'fk-pipeline[s3]'")
+
+
+def test_the_scheme_that_spark_does_not_know_is_told(s3):
+    assert_failed(in_s3(s3.replace("s3a:", "s3:"))["S3 paths"], "s3://", "Write s3a://")
+
+
+@pytest.mark.parametrize("uri", ["abfss://c@a.dfs.core.windows.net/w", "gs://bucket/w", "hdfs://host/w"])
+def test_other_stores_are_told_to_be_untested(uri):
+    [check] = doctor.check_storage(uri, [], {})
+    assert check.verdict == "WARNING"
+    assert check.found == "no test covers this store, and there is no lease in it"
 
 
 def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):

@@ -31,6 +31,7 @@ def last_rows(folder: Path, key: str) -> dict[Any, dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow  # the demo's data: scaffold/test_init.py and make test-docs
 def test_the_script_reads_the_result_of_the_demo(loaded: Any, tmp_path: Path, spark: Any) -> None:
     file = files.prepare(tmp_path / "demo")
     for batch in files.batches():

@@ -442,6 +442,9 @@ def test_a_check_reads_no_table_downstream_of_its_stage(
 
 
 LONGER = (
+    "a left row does not say whether it is deleted",
+    "a left row loses its batch",
+    "a response is about another right row",
     "the hash of a left row is flipped",
     "the stored foreign key of a left row is changed",
     "the column of the foreign key is changed",

@@ -220,13 +220,14 @@ def test_a_batch_that_changed_nothing_is_looked_at_without_inferring_a_schema(
     land(own.spec.file.parent, {"left/7.jsonl": [left(70, "a")], "left/8.jsonl": [left(70, "a")]})
     own.run("8,7")
     monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
-    create = SparkSession.createDataFrame
+    kind = type(own.session)
+    create = kind.createDataFrame
 
     def strictly(session: SparkSession, data: Any, schema: Any = None, **more: Any) -> Any:
         assert schema is not None or len(data), "no rows and no schema"
         return create(session, data, schema, **more)
 
-    monkeypatch.setattr(SparkSession, "createDataFrame", strictly)
+    monkeypatch.setattr(kind, "createDataFrame", strictly)
     for stage in Stage:
         assert not [one for one in violations(own, stage, BatchRange.of(7)).findings.values() if one.sample]
 

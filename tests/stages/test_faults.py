@@ -30,6 +30,7 @@ def made(rows_pipeline: Any) -> Any:
     return made
 
 
+@pytest.mark.once
 def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(made: Any) -> None:
     met = []
 
@@ -89,6 +90,7 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.once
 def test_a_run_that_lost_its_lease_commits_nothing_more(made: Any) -> None:
     file = Path(made.pipeline.spec.home, "leases", "resolved_join.lease")
 

@@ -48,7 +48,7 @@ CASES: list[tuple[int, str, tuple[Any, ...] | None, tuple[Any, ...] | None, Any,
 RIGHT_CHANGES = [("gone",), ("changed", "C2"), ("same", "S"), ("late", "L"), ("unheard",)]
 
 
-@pytest.fixture(scope="module", params=["inner", "left"])
+@pytest.fixture(scope="module", params=["inner", pytest.param("left", marks=pytest.mark.once)])
 def joined(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any]) -> Any:
     made = rows_pipeline(request.param)
     made.land(0, [before for _, _, before, _, _, _ in CASES if before], RIGHT)
@@ -215,6 +215,7 @@ def test_a_corrected_file_becomes_what_it_would_have_been(rows_pipeline: Any) ->
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.once
 def test_a_vanished_file_changes_nothing_and_its_batch_can_be_run_again(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v")], [("a", "A")])
@@ -278,6 +279,7 @@ def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, 
     assert made.pipeline.verify().ok
 
 
+@slow  # test_stages_in_any_order has the rule, this its longest way
 def test_a_row_that_falls_back_to_another_batch_is_announced_where_it_is_due(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", select="[id, fk, 'name AS v', name]", left_extra="  sequence_by: v\n")
     made.land(3, [(1, "a", "7")], [("a", "A"), ("b", "B"), ("c", "C")])

@@ -140,6 +140,7 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
     assert made.pipeline.ledger().due("left_changelog") == [0]
 
 
+@pytest.mark.once
 def test_bad_lines_of_a_withdrawn_batch_leave_with_it(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, ["{bad", "{worse"])

@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from fk_pipeline.errors import LeaseLostError, LeaseTakenError
+from fk_pipeline.environment.process import ProcessIdentity
+from fk_pipeline.environment.storage import filesystem
+from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
 from fk_pipeline.tables.lease import lease
+from fk_pipeline.tables.object_lease import Content, LeaseObject
 
 HOLD = """
 import sys
+from fk_pipeline.environment.process import ProcessIdentity
+from fk_pipeline.environment.storage import StorageError, filesystem
 from fk_pipeline.errors import LeaseLostError
 from fk_pipeline.tables.lease import lease
 with lease(sys.argv[1], "stage", expires_after=float(sys.argv[2])) as check:
@@ -32,9 +37,9 @@ with lease(sys.argv[1], "stage", expires_after=float(sys.argv[2])) as check:
 
 
 @contextmanager
-def holder(home: Path, expires_after: float) -> Iterator[subprocess.Popen[str]]:
+def holder(home: str, expires_after: float) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lease until it is told to look whether it still does."""
-    command = [sys.executable, "-c", HOLD, str(home), str(expires_after)]
+    command = [sys.executable, "-c", HOLD, home, str(expires_after)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -42,6 +47,12 @@ def holder(home: Path, expires_after: float) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@pytest.fixture(params=["local", "s3"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The folder of a pipeline, on a disk and in a bucket."""
+    return str(tmp_path) if request.param == "local" else f"{request.getfixturevalue('s3')}/pipeline"
 
 
 def answer(process: subprocess.Popen[str]) -> str:
@@ -52,41 +63,87 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_nobody_takes_the_lease_of_a_living_process(tmp_path: Path) -> None:
-    with holder(tmp_path, 1.0) as process:
-        waiting = lease(str(tmp_path), "stage", wait_seconds=2.5, expires_after=1.0)
+def test_nobody_takes_the_lease_of_a_living_process(home: str) -> None:
+    with holder(home, 1.0) as process:
+        waiting = lease(home, "stage", wait_seconds=2.5, expires_after=1.0)
         with pytest.raises(LeaseTakenError, match="another run has held stage"), waiting:
             pass
         assert answer(process) == "still held"
 
 
-def test_another_stage_is_another_lease(tmp_path: Path) -> None:
-    with lease(str(tmp_path), "one", wait_seconds=0) as check, lease(str(tmp_path), "other", wait_seconds=0):
+def test_another_stage_is_another_lease(home: str) -> None:
+    with lease(home, "one", wait_seconds=0) as check, lease(home, "other", wait_seconds=0):
         check()
 
 
-def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
-    with holder(tmp_path, 3600.0) as process:
+def test_the_lease_of_a_killed_process_is_free_soon(home: str) -> None:
+    with holder(home, 3600.0) as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        with lease(str(tmp_path), "stage", wait_seconds=5.0, expires_after=3600.0) as check:
+        with lease(home, "stage", wait_seconds=20.0, expires_after=3600.0) as check:
             check()
 
 
-def test_a_process_that_slept_too_long_has_lost_it_and_finds_out_before_it_commits(tmp_path: Path) -> None:
-    with holder(tmp_path, 1.0) as process:
+def test_a_process_that_slept_too_long_has_lost_it_and_finds_out_before_it_commits(home: str) -> None:
+    with holder(home, 1.0) as process:
         os.kill(process.pid, signal.SIGSTOP)
         started = time.monotonic()
-        with lease(str(tmp_path), "stage", wait_seconds=30.0, expires_after=1.0) as check:
+        with lease(home, "stage", wait_seconds=30.0, expires_after=1.0) as check:
             assert time.monotonic() - started >= 1.0
             os.kill(process.pid, signal.SIGCONT)
             assert answer(process) == "lost"
             check()
-        assert not list((tmp_path / "leases").iterdir())
+        with lease(home, "stage", wait_seconds=0, expires_after=1.0):
+            pass  # it was given back
 
 
-def test_a_lease_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
-    with lease(str(tmp_path), "stage") as check:
-        (tmp_path / "leases" / "stage.lease").unlink()
+def test_a_lease_whose_file_was_removed_is_lost(home: str) -> None:
+    with lease(home, "stage") as check:
+        fs, root = filesystem(home)
+        fs.rm_file(f"{root}/leases/stage.lease")
         with pytest.raises(LeaseLostError, match="lost its lease on stage"):
             check()
+
+
+IN_TURNS = """
+import sys, time
+from fk_pipeline.tables.lease import lease
+for _ in range(3):
+    with lease(sys.argv[1], "stage", expires_after=30.0):
+        with open(sys.argv[2], "a") as log:
+            log.write("in\\n")
+            log.flush()
+            time.sleep(0.05)
+            log.write("out\\n")
+"""
+
+
+def test_several_processes_hold_it_in_turns(home: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IN_TURNS, home, str(tmp_path / "log")]
+    running = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    assert (tmp_path / "log").read_text() == "in\nout\n" * 9
+
+
+def test_a_put_whose_answer_got_lost_is_told_from_that_of_another(s3: str) -> None:
+    file = LeaseObject(f"{s3}/lost.lease")
+    mine, theirs = (Content(ProcessIdentity.of().as_json(), token, 0, 60.0) for token in ("mine", "theirs"))
+    tag = file.write(mine, None)
+    assert tag is not None
+    assert file.write(mine, None) == tag  # as a repeated put finds it
+    assert file.write(theirs, None) is None
+    assert file.read() == (mine, tag)
+
+
+def test_an_object_that_is_no_lease_and_a_store_that_does_not_answer_are_errors_of_the_storage(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs, root = filesystem(s3)
+    fs.pipe_file(f"{root}/home/leases/stage.lease", b"something else")
+    with pytest.raises(StorageError, match="is no lease"), lease(f"{s3}/home", "stage"):
+        pass
+    with pytest.raises(StorageError, match="NoSuchBucket"), lease("s3a://there-is-none/home", "stage"):
+        pass
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match="Could not connect"), lease(f"{s3}/home", "stage"):
+        pass

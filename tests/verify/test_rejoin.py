@@ -22,6 +22,7 @@ def made(rows_pipeline: Any) -> Any:
 
 
 @pytest.mark.no_sail("the test damages a table by SQL, which Sail does not know of tables with a feed")
+@pytest.mark.slow  # in what is read: test_a_planted_error
 def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     spark, warehouse = made.pipeline.session, made.pipeline.runner.warehouse
     table = f"delta.`{warehouse.path('resolved_join')}`"

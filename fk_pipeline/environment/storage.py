@@ -1,0 +1,155 @@
+"""Object stores: what the environment says of S3, told alike to Spark, fsspec and delta-rs.
+
+Credentials are the environment's own business (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN): all three
+find them there. Region and endpoint each reads under another name, so they are passed on here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fk_pipeline.errors import EnvironmentNotFit, StorageError
+
+S3 = ("s3a", "s3")
+"""Schemes of S3. Spark's Hadoop client knows the first one only."""
+
+
+def scheme_of(path: str) -> str:
+    """The scheme of a URI; empty for a plain path."""
+    return path.split("://", maxsplit=1)[0] if "://" in path else ""
+
+
+def is_s3(path: str) -> bool:
+    """Whether a path is a URI of S3."""
+    return scheme_of(path) in S3
+
+
+@dataclass(frozen=True)
+class S3Place:
+    """Where S3 is: the address of another server than Amazon's, and a region; None where the environment says none."""
+
+    endpoint: str | None
+    region: str | None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> S3Place:
+        """What the environment says: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL; AWS_REGION or AWS_DEFAULT_REGION."""
+        endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        return cls(endpoint or None, environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the server is spoken to without TLS."""
+        return (self.endpoint or "").startswith("http://")
+
+    def for_spark(self) -> dict[str, str]:
+        """Settings of a session, by Spark name."""
+        conf = {}
+        if self.endpoint:
+            conf["spark.hadoop.fs.s3a.endpoint"] = self.endpoint
+            conf["spark.hadoop.fs.s3a.path.style.access"] = "true"  # bucket.host resolves at Amazon and at few others
+            conf["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(not self.is_plain).lower()
+        if self.region:
+            conf["spark.hadoop.fs.s3a.endpoint.region"] = self.region
+        return conf
+
+    def for_client(self) -> dict[str, str]:
+        """Arguments of a client of botocore, which s3fs is built on."""
+        named = {"endpoint_url": self.endpoint, "region_name": self.region}
+        return {name: value for name, value in named.items() if value}
+
+    def for_delta(self) -> dict[str, str]:
+        """Storage options of delta-rs."""
+        named = {"aws_endpoint": self.endpoint, "aws_region": self.region}
+        options = {name: value for name, value in named.items() if value}
+        return options | {"allow_http": "true"} if self.is_plain else options
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What S3 answers instead: the status of HTTP, and its own code."""
+
+    status: int
+    code: str
+
+
+def ask_s3(operation: str, url: str, **what: Any) -> Any:
+    """One request about an object, tried again where that helps.
+
+    Args:
+        operation: a method of botocore's client.
+        url: `s3a://bucket/key`.
+        what: further arguments of the operation.
+
+    Returns:
+        Its answer, or what S3 refuses it with.
+
+    Raises:
+        EnvironmentNotFit: the package s3fs, which brings botocore, is not installed.
+        StorageError: no answer, or no credentials.
+    """
+    client = _client(S3Place.of())
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+    bucket, _, key = url.split("://", maxsplit=1)[1].partition("/")
+    place = {"Bucket": bucket, "Prefix" if operation.startswith("list") else "Key": key}
+    request: Callable[..., Any] = getattr(client, operation)
+    try:
+        return request(**place, **what)
+    except ClientError as error:
+        return Refusal(error.response["ResponseMetadata"]["HTTPStatusCode"], str(error.response["Error"]["Code"]))
+    except (BotoCoreError, HTTPClientError) as error:
+        raise StorageError(
+            f"no answer from S3: {error}",
+            where=url,
+            why="nothing is known of what is there",
+            fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and for another server than Amazon's "
+            "AWS_ENDPOINT_URL; 'fk-pipeline doctor PIPELINE.yaml' tries them",
+        ) from error
+
+
+@cache
+def _client(place: S3Place) -> Any:
+    try:
+        import botocore.session
+        from botocore.config import Config
+    except ImportError as error:
+        raise EnvironmentNotFit(
+            "paths in S3 need the package s3fs, which is not installed", fix="pip install 'fk-pipeline[s3]'"
+        ) from error
+    config = Config(retries={"mode": "standard", "max_attempts": 4}, connect_timeout=5, read_timeout=20)
+    return botocore.session.get_session().create_client("s3", config=config, **place.for_client())
+
+
+def delta_options(path: str) -> dict[str, str] | None:
+    """Storage options with which delta-rs opens a table; None where it needs none."""
+    return S3Place.of().for_delta() if is_s3(path) else None
+
+
+def filesystem(path: str) -> tuple[Any, str]:
+    """The file system of fsspec for a path or URI, and the path in it.
+
+    It remembers no listing: others write while we look.
+    """
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(path, **_options(path))
+    return fs, root
+
+
+def opened(path: str, mode: str = "rb", **options: Any) -> Any:
+    """`fsspec.open` on what `filesystem` returns."""
+    import fsspec
+
+    return fsspec.open(path, mode, **_options(path), **options)
+
+
+def _options(path: str) -> dict[str, Any]:
+    if scheme_of(path) in ("", "file"):
+        return {}
+    options: dict[str, Any] = {"use_listings_cache": False}
+    return options | {"client_kwargs": S3Place.of().for_client()} if is_s3(path) else options

@@ -1,0 +1,204 @@
+"""The lease of `lease.py` where the warehouse is in S3: an object that is written only by conditional puts (ADR 0018).
+
+It names its holder, who writes it anew at work. Whoever waits takes it over soon when the holder is a dead process of
+its own host, and otherwise when it has not changed for as long as it lasts, by the clock of the one who waits. Each
+write names the ETag of what it replaces (`If-Match`, or `If-None-Match: *` for the first), so of two that take it one
+is refused. It is never deleted: a lease that is given back has no holder.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.environment.storage import Refusal, ask_s3
+from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
+
+POLL_SECONDS = 1.0
+"""How often a waiting run looks."""
+
+AFTERLIFE_SECONDS = 3.0
+"""A JVM outlives its dead process for a moment, and nothing in S3 refuses a commit that it makes then."""
+
+_REFUSED = (404, 409, 412)
+"""What S3 answers to a conditional put on another object than the one named, on none, or during another put."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a lease says.
+
+    Attributes:
+        holder: fields of a `ProcessIdentity`; None when nobody holds it.
+        token: of one holding; each has its own.
+        beat: how often it was written anew since.
+        lasts: seconds without a change after which it may be taken over.
+    """
+
+    holder: dict[str, Any] | None
+    token: str
+    beat: int
+    lasts: float
+
+
+class LeaseObject:
+    """One object in S3, read and conditionally written.
+
+    Args:
+        url: `s3a://bucket/key`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def read(self) -> tuple[Content, str] | None:
+        """What it says, and its ETag; None where there is none.
+
+        Raises:
+            StorageError: the store did not answer, or not with a lease.
+        """
+        answer = ask_s3("get_object", self.url)
+        if isinstance(answer, Refusal):
+            if answer.code == "NoSuchKey":
+                return None
+            raise self._refused("read", answer)
+        try:
+            return Content(**json.loads(answer["Body"].read())), answer["ETag"]
+        except (TypeError, ValueError) as error:
+            raise StorageError(
+                f"the object is no lease: {error}",
+                where=self.url,
+                why="whether another run is at work is not known",
+                fix="see what wrote it; if no run is at work, remove it",
+            ) from None
+
+    def write(self, content: Content, replaces: str | None) -> str | None:
+        """Writes it if it is still what it was.
+
+        Args:
+            content: what it is to say.
+            replaces: the ETag of what it says now; None where there is none.
+
+        Returns:
+            Its ETag; None when somebody else has written it.
+
+        Raises:
+            StorageError: the store did not answer; it may have been written.
+        """
+        condition = {"IfNoneMatch": "*"} if replaces is None else {"IfMatch": replaces}
+        answer = ask_s3("put_object", self.url, Body=json.dumps(asdict(content), indent=1).encode(), **condition)
+        if not isinstance(answer, Refusal):
+            return str(answer["ETag"])
+        if answer.status not in _REFUSED or answer.code == "NoSuchBucket":
+            raise self._refused("written", answer)
+        stored = self.read()  # a put that was repeated because its answer got lost is refused by its own first try
+        return stored[1] if stored is not None and stored[0] == content else None
+
+    def _refused(self, what: str, answer: Refusal) -> StorageError:
+        return StorageError(
+            f"the lease cannot be {what}: {answer.code}",
+            where=self.url,
+            why="without it two runs of one stage could bring back an old row",
+            fix="make the bucket, or give these credentials the right to read and write there",
+        )
+
+
+class _Held:
+    """A lease that this process holds, and the thread that writes it anew."""
+
+    def __init__(self, file: LeaseObject, content: Content, tag: str) -> None:
+        self.file, self.content, self.tag = file, content, tag
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name=f"lease {file.url}")
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self.content.lasts / 3):
+            with suppress(StorageError):  # tried again; `is_held` asks the store itself
+                following = Content(**{**asdict(self.content), "beat": self.content.beat + 1})
+                tag = self.file.write(following, self.tag)
+                if tag is None:
+                    return
+                self.content, self.tag = following, tag
+
+    def is_held(self) -> bool:
+        """Whether the object still names this holding."""
+        stored = self.file.read()
+        return stored is not None and stored[0].token == self.content.token and stored[0].holder is not None
+
+    def give_back(self) -> None:
+        """Ends the thread, and leaves the object without a holder; where that fails it expires."""
+        self._over.set()
+        self._thread.join()
+        with suppress(StorageError):
+            self.file.write(Content(None, self.content.token, 0, self.content.lasts), self.tag)
+
+
+@contextmanager
+def object_lease(home: str, what: str, *, wait_seconds: float, expires_after: float) -> Iterator[Callable[[], None]]:
+    """What `fk_pipeline.tables.lease.lease` does, for a home in S3.
+
+    Raises:
+        LeaseTakenError: another process holds it for longer than `wait_seconds`.
+        StorageError: the store did not answer.
+    """
+    file = LeaseObject(f"{home}/leases/{what}.lease")
+    held = _acquired(file, what, wait_seconds, expires_after)
+
+    def check() -> None:
+        if not held.is_held():
+            raise LeaseLostError(
+                f"this run lost its lease on {what}: it was not heard of for {expires_after:.0f} s",
+                where=file.url,
+                why="another run may have gone on since; committing now could bring back an old row",
+                fix="run again: the batches stay due",
+            )
+
+    try:
+        yield check
+    finally:
+        held.give_back()
+
+
+def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: float) -> _Held:
+    mine = Content(ProcessIdentity.of().as_json(), uuid.uuid4().hex, 0, expires_after)
+    deadline = time.monotonic() + wait_seconds
+    seen, since = "", 0.0
+    while True:
+        found = file.read()
+        if found is None:
+            free, tag = True, None
+        else:
+            content, tag = found
+            if tag != seen:
+                seen, since = tag, time.monotonic()
+            silent = time.monotonic() - since
+            free = content.holder is None or silent >= max(content.lasts, expires_after)
+            free = free or (silent >= AFTERLIFE_SECONDS and _is_dead(content.holder))
+        if free:
+            written = file.write(mine, tag)
+            if written is not None:
+                return _Held(file, mine, written)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise LeaseTakenError(
+                f"another run has held {what} for more than {wait_seconds:.0f} s",
+                where=file.url,
+                why="two runs of one stage at a time could bring back an old row",
+                fix="wait for the other run, or end it, and run again; the object names the process that holds it",
+            )
+        time.sleep(min(POLL_SECONDS, left, expires_after / 3))
+
+
+def _is_dead(holder: dict[str, Any] | None) -> bool:
+    try:
+        return holder is not None and ProcessIdentity.from_json(holder).life() is Life.DEAD
+    except TypeError:  # of another version of ours
+        return False

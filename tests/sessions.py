@@ -1,0 +1,103 @@
+"""The sessions that the tests may run on. FK_TEST_SPARK names one; `classic` if it names none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.servers.processes import answers
+from fk_pipeline.session import start_session
+from fk_pipeline.spec import Settings
+
+READY_SECONDS = 180
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Java's first compiler only: what tests run is never hot enough for the second one to pay. Its own choice of 48 MB for
+the code is full after some minutes, and from then on it compiles what it has just thrown away."""
+
+NO_PYTHON = "/no/python/on/executors"
+"""What executors would start for a Python function, and it is not there: none of our stages has one."""
+
+
+@contextmanager
+def classic(_: Path) -> Iterator[SparkSession]:
+    """A Java machine of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK)
+        patch.setenv("PYSPARK_PYTHON", NO_PYTHON)
+        session = start_session(Settings(shuffle_partitions=2, spark={"spark.master": "local[2]"}), {})
+    yield session
+    session.stop()
+
+
+@contextmanager
+def connect(folder: Path) -> Iterator[SparkSession]:
+    """A client of a Spark Connect server of our own, which is ended with it."""
+    environment = {
+        "SPARK_MASTER": "local[2]",
+        "JDK_JAVA_OPTIONS": QUICK,
+        "PYSPARK_PYTHON": NO_PYTHON,
+        "FK_PIPELINES": "",
+    }
+    with connect_server(folder, environment) as remote:
+        session = start_session(Settings(), {"FK_SPARK_REMOTE": remote})
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        yield session
+        session.stop()
+
+
+@contextmanager
+def sail(_: Path) -> Iterator[SparkSession]:
+    """Sail, in this process."""
+    session = start_session(Settings(), {"FK_SPARK_REMOTE": "sail"})
+    yield session
+    session.stop()
+
+
+@contextmanager
+def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """The URL of our Spark Connect server on a free port, with a log in a folder."""
+    port, log = free_port(), folder / "connect.log"
+    command = [sys.executable, "-m", "fk_pipeline.servers.spark", "--port", str(port)]
+    with log.open("wb") as said:
+        server = subprocess.Popen(command, env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + READY_SECONDS
+        while not answers("127.0.0.1", port):
+            assert server.poll() is None, f"the Connect server ended: {log.read_text()}"
+            assert time.monotonic() < until, f"the Connect server is not ready: {log.read_text()}"
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        end(server)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that a test has started."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+SESSIONS: dict[str, Callable[[Path], AbstractContextManager[SparkSession]]] = {
+    "classic": classic,
+    "connect": connect,
+    "sail": sail,
+}
