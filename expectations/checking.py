@@ -139,7 +139,7 @@ def refuse_on_sail(pipeline: Pipeline) -> None:
             "checks are made on Spark, and here Sail computes",
             where=f"pipeline {pipeline.spec.name}",
             why="on Sail a check has turned red in a legal state (docs/how-to/sail.md); nothing was checked",
-            fix="check on Spark (unset FK_SPARK_REMOTE); 'run' without --check and 'verify --no-checks' go on Sail, too",
+            fix="check on Spark (unset FK_SPARK_REMOTE); on Sail take 'run' without --check and 'verify --no-checks'",
         )
 
 

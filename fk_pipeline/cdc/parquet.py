@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,15 +90,11 @@ def parquet_rows(
         alike.setdefault(_columns(path), []).append(path)
     raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
-    besides: tuple[str, ...]
-    place: tuple[str, ...]
     for group in alike.values():
-        if is_sail(session):
-            stored, place, besides = sail.rows(session, group), sail.PLACE, sail.PLACED
-        else:
-            stored, place, besides = session.read.parquet(*group), _PLACE, ()
+        stored: Any = sail.rows(session, group) if is_sail(session) else session.read.parquet(*group)
+        place = sail.PLACE if is_sail(session) else _PLACE
         op, named = operation(op_column, stored.columns, words)
-        parts.append(as_lines(stored, side, raw, place, op=op, named=named, besides=besides))
+        parts.append(as_lines(stored, side, raw, place, op=op, named=named))
     return reduce(DataFrame.unionByName, parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,10 +19,9 @@ from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
-from fk_pipeline.cdc.sail import Spoken
+from fk_pipeline.cdc.sail import as_spoken, frame_of
 from fk_pipeline.cdc.table_versions import is_whole, versions_of
 from fk_pipeline.cdc.unreadable import Unreadable
-from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
@@ -84,6 +83,7 @@ def read_records(
         texts: by path, per digest of a line, the text that it is read as.
     """
     side_spec = spec.side(side)
+    reads = format_of(side_spec)
     places = [
         _Place(spec.location(f.path), int(batch), number)
         for batch, group in files.items()
@@ -97,7 +97,7 @@ def read_records(
         if texts:
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
-        parsed = _parsed(lines, side_spec)
+        parsed = frame_of(reads.parse(as_spoken(lines), side_spec))
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
@@ -120,14 +120,6 @@ def read_records(
         order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
         parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
     return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
-
-
-def _parsed(lines: DataFrame, side: SideSpec) -> DataFrame:
-    if not is_sail(lines.sparkSession):
-        return format_of(side).parse(lines, side)
-    spoken: Any = Spoken(lines)
-    parsed: Any = format_of(side).parse(spoken, side)
-    return cast("DataFrame", parsed.frame)
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"

@@ -253,8 +253,6 @@ def _convert(value: str, column: Column, side: SideSpec) -> str:
         return f"IF({parsed}._corrupt IS NULL, {parsed}.v, NULL)"
     if base == "BINARY":
         return f"TRY_TO_BINARY({value}, 'base64')"
-    if base == "BOOLEAN":  # Sail takes these two, too
-        return f"IF(LOWER(TRIM({value})) IN ('on', 'off'), NULL, TRY_CAST({value} AS BOOLEAN))"
     if base == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31
         days = f"TRY_CAST({value} AS INT)"
         return f"COALESCE(DATE_FROM_UNIX_DATE({days}), TRY_CAST({value} AS DATE))"

@@ -24,6 +24,8 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
 from fk_pipeline.cdc.json_texts import reader_of
 from fk_pipeline.environment import storage
+from fk_pipeline.environment.sail import is_sail
+from fk_pipeline.environment.sail_sql import CALLS, arguments, rewritten
 from fk_pipeline.errors import LandingError, UnreadableFileError
 
 LINES_AT_ONCE = 1 << 24
@@ -64,8 +66,8 @@ def lines(session: SparkSession, paths: Sequence[str], not_utf8: str) -> DataFra
     return session.read.parquet(*map(str, written))
 
 
-def rows(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The rows of Parquet files with the same columns, and `PLACED` (the position from 0) after these.
+def rows(session: SparkSession, paths: Sequence[str]) -> Spoken:
+    """The rows of Parquet files with the same columns, and `PLACED` (the position from 0) after these, hidden.
 
     Raises:
         LandingError: a column has a type that Sail may read in another way than Spark.
@@ -85,7 +87,7 @@ def rows(session: SparkSession, paths: Sequence[str]) -> DataFrame:
                     own = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=False)]
                     writer.write_table(pa.table([*own, found, position], schema=schema))
                     first += len(batch)
-    return session.read.parquet(*map(str, written))
+    return Spoken(session.read.parquet(*map(str, written)), PLACED)
 
 
 def _kept(field: pa.Field, path: str) -> pa.DataType:
@@ -200,15 +202,20 @@ def _shown(line: bytes, not_utf8: str) -> str:
 
 
 class Spoken:
-    """A frame on Sail whose SQL may say `FROM_JSON` as Spark understands it; `frame` is what came of it."""
+    """A frame on Sail whose SQL is said as Spark understands it; `frame` is what came of it.
 
-    def __init__(self, frame: DataFrame) -> None:
-        self.frame = frame
+    Args:
+        frame: the frame.
+        hidden: columns of it that it is not said to have.
+    """
+
+    def __init__(self, frame: DataFrame, hidden: Sequence[str] = ()) -> None:
+        self.frame, self._hidden = frame, hidden
 
     @property
     def columns(self) -> list[str]:
-        """Their names."""
-        return self.frame.columns
+        """The names of those that are not hidden."""
+        return [name for name in self.frame.columns if name not in self._hidden]
 
     @property
     def sparkSession(self) -> SparkSession:  # noqa: N802 - as the frame calls it
@@ -223,17 +230,24 @@ class Spoken:
         return getattr(self.frame, name)
 
 
+def as_spoken(frame: DataFrame | Spoken) -> Any:
+    """A frame whose SQL Sail is told as it needs it; on Spark, and where it is one already, the frame itself."""
+    return frame if isinstance(frame, Spoken) or not is_sail(frame.sparkSession) else Spoken(frame)
+
+
+def frame_of(rows: DataFrame | Spoken) -> DataFrame:
+    """The frame itself."""
+    return rows.frame if isinstance(rows, Spoken) else rows
+
+
 def spoken(session: SparkSession, sql: str) -> str:
-    """SQL in which every `FROM_JSON(text, 'type', ...)` is a call of a function that reads JSON as Spark does."""
-    done, start = [], 0
-    while (at := sql.find("FROM_JSON(", start)) >= 0:
-        arguments, end = _arguments(sql, at + len("FROM_JSON("))
-        kind = _literal(arguments[1].strip())
-        corrupt = len(arguments) > 2 and "_corrupt" in arguments[2]
-        name = _function(session, kind, corrupt)
-        done += [sql[start:at], f"{name}({spoken(session, arguments[0])})"]
-        start = end
-    return "".join([*done, sql[start:]])
+    """SQL for Sail; every `FROM_JSON(text, 'type', ...)` is a call of a function that reads JSON as Spark does."""
+
+    def from_json(inner: str) -> str:
+        value, kind, *options = arguments(inner)
+        return f"{_function(session, _literal(kind), any('_corrupt' in one for one in options))}({value})"
+
+    return rewritten(sql, {**CALLS, "FROM_JSON": from_json})
 
 
 def _function(session: SparkSession, kind: str, corrupt: bool) -> str:
@@ -250,34 +264,6 @@ def _function(session: SparkSession, kind: str, corrupt: bool) -> str:
 
 
 _functions: dict[str, set[str]] = {}
-
-
-def _arguments(sql: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call that begin somewhere, and where it ends."""
-    found: list[str] = []
-    depth, at, since = 0, start, start
-    while True:
-        letter = sql[at]
-        if letter in "'`\"":
-            at = _end_of_quoted(sql, at)
-            continue
-        if letter in "([{":
-            depth += 1
-        elif letter in ")]}" and depth:
-            depth -= 1
-        elif letter == ")":
-            return [*found, sql[since:at]], at + 1
-        elif letter == "," and not depth:
-            found.append(sql[since:at])
-            since = at + 1
-        at += 1
-
-
-def _end_of_quoted(sql: str, at: int) -> int:
-    mark, at = sql[at], at + 1
-    while sql[at] != mark:
-        at += 2 if sql[at] == "\\" and mark != "`" else 1
-    return at + 1
 
 
 def _literal(sql: str) -> str:

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from fk_pipeline.environment.sail_sql import for_engine
 from fk_pipeline.spec.sql import quote, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T
 
 HASH_VERSION = 3
@@ -37,9 +38,9 @@ DIGITS_IN_A_LONG = 18
 NULL_MARKER = "n"
 
 
-def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
-    """SQL (BINARY(16)): the hash of a row given as column names with their types, in any order."""
-    return _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields})
+def row_hash(fields: Iterable[tuple[str, T.DataType]], session: SparkSession) -> str:
+    """SQL (BINARY(16)) for a session: the hash of a row given as column names with their types, in any order."""
+    return for_engine(session, _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields}))
 
 
 def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
@@ -48,7 +49,7 @@ def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
     for name, (value, content) in sorted(fields.items()):
         said = f"{len(name.encode())}:{name}"
         parts.append(f"IF({value} IS NULL, '', CONCAT({text(said)}, OCTET_LENGTH({content}), ':', {content}))")
-    return f"UNHEX(CAST(MD5(CONCAT({', '.join(parts)})) AS STRING))"  # Sail keeps what MD5 gives in another form
+    return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
 
 
 def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:
@@ -62,8 +63,9 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
         for i, field in enumerate(names)
     }
     content = _digest({field: (column, column) for field, (column, _) in printed.items()})
-    frame = rows.selectExpr("*", *[f"{sql} AS {column}" for column, sql in printed.values()])
-    hashed = frame.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}")
+    session = rows.sparkSession
+    frame = rows.selectExpr("*", *[f"{for_engine(session, sql)} AS {column}" for column, sql in printed.values()])
+    hashed = frame.selectExpr("*", f"IF({unless}, NULL, {for_engine(session, content)}) AS {name}")
     return hashed.drop(*[column for column, _ in printed.values()])
 
 
@@ -92,8 +94,8 @@ def _text(value: str, kind: T.DataType, depth: int) -> str:
             return f"CAST(XXHASH64({value}) AS STRING)"
         digits = f"CAST({value} AS STRING)"
         return f"RTRIM('.', RTRIM('0', {digits}))" if kind.scale > 0 else digits
-    if isinstance(kind, T.FloatType | T.DoubleType):  # Sail hashes every NaN by its own bits
-        return f"CAST(XXHASH64(NANVL(CAST({value} AS DOUBLE), DOUBLE('NaN'))) AS STRING)"
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
     if isinstance(kind, T.DateType):
         return f"CAST(UNIX_DATE({value}) AS STRING)"
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
