@@ -17,19 +17,17 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.environment.sail import is_sail
-from fk_pipeline.errors import CheckFailedError, PipelineFileError, StageError
+from fk_pipeline.errors import CheckFailedError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Side, Stage
+from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.portable import not_alike
-from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
+from fk_pipeline.stages.on_sail import refuse_what_is_not_alike
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
@@ -81,46 +79,6 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     )
 
 
-def refuse_otherwise_computed(spec: PipelineSpec) -> None:
-    """Refuses, on Sail, expressions that it computes otherwise than Spark.
-
-    Raises:
-        PipelineFileError: the pipeline has one.
-    """
-    written = [*spec.row_expressions(Side.LEFT), *spec.row_expressions(Side.RIGHT)]
-    for sql in [*written, *(output.sql for output in spec.outputs)]:
-        part = not_alike(sql)
-        if part is not None:
-            raise PipelineFileError(
-                f"Sail may compute {part} otherwise than Spark",
-                where=f"pipeline {spec.name}, expression {sql}",
-                why="the result would not be the one that Spark gives (docs/how-to/sail.md); nothing was read",
-                fix="run on Spark (unset FK_SPARK_REMOTE), or compute it downstream",
-            )
-
-
-def refuse_otherwise_stored(spec: PipelineSpec) -> None:
-    """Refuses, on Sail, columns whose values it does not keep as JSON, where a format stores values as JSON.
-
-    Raises:
-        PipelineFileError: the pipeline has one.
-    """
-    for side in (spec.left, spec.right):
-        if not format_of(side).has_holes:
-            continue
-        keys = {c.name for c in side.key_columns}
-        for column in side.columns:
-            kind = column.type.upper()
-            kept = kind in (*INTEGERS, "STRING", "DATE", "BOOLEAN")
-            if not kept and (column.name in keys or side.sequence_by is not None or "DECIMAL" in kind):
-                raise PipelineFileError(
-                    f"Sail does not keep {column.type} in JSON, and rows of format {side.format} need that",
-                    where=f"pipeline {spec.name}, column {column.name}",
-                    why="a value could be taken for another one (docs/how-to/sail.md); nothing was read",
-                    fix="run on Spark (unset FK_SPARK_REMOTE), or declare the column as STRING",
-                )
-
-
 class Runner:
     """Runs the stages of one pipeline in one Spark session."""
 
@@ -136,8 +94,7 @@ class Runner:
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
         if is_sail(session):
-            refuse_otherwise_computed(spec)
-            refuse_otherwise_stored(spec)
+            refuse_what_is_not_alike(spec)
         self.layout: Layout = layout_of(session, spec)
         self.warehouse = warehouse or open_warehouse(session, spec.home)
         self.ledger = ledger
