@@ -60,7 +60,7 @@ test-fast: $(STAMP) ## the tests without Spark
 	@$(BIN)/pytest -m "not spark and not slow and not docs" $(QUIETLY)
 
 test-sail: $(STAMP) ## the tests of the join on the second engine, Sail (pip install 'fk-pipeline[sail]')
-	FK_TEST_SPARK=sail $(BIN)/pytest -m "not slow" $(or $(TESTS),$(ON_SAIL))
+	FK_TEST_SPARK=sail $(BIN)/pytest -m "spark and not slow" $(or $(TESTS),$(ON_SAIL))
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs

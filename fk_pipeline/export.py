@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from math import inf, isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.environment.sail import is_sail
+from fk_pipeline.environment.sail_json import json_lines
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import typed
@@ -81,39 +78,9 @@ def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
         for f, column in zip(rows.schema.fields, texts(rows), strict=True)
     ]
     if is_sail(rows.sparkSession):
-        return [json.loads(line) for line in _json_lines(rows, columns)]
+        return [json.loads(line) for line in json_lines(rows.select(*columns))]
     lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
     return [json.loads(row["row"]) for row in lines.collect()]
-
-
-def _json_lines(rows: DataFrame, columns: list[Column]) -> Iterator[str]:
-    """Columns of a frame as JSON objects, nulls included. Sail's own function leaves them out."""
-    if is_sail(rows.sparkSession):
-        yield from (_json(row) for row in rows.select(*columns).toLocalIterator())
-    else:
-        lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("line"))
-        yield from (row["line"] for row in lines.toLocalIterator())
-
-
-def _json(value: Any) -> str:
-    """A value as `to_json` writes it."""
-    if isinstance(value, Row):
-        value = dict(zip(value.__fields__, value, strict=True))
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_json(str(name))}:{_json(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_json, value)) + "]"
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, datetime):
-        return _json(value.isoformat(timespec="microseconds"))
-    if isinstance(value, date):
-        return _json(value.isoformat())
-    if isinstance(value, (bytes, bytearray)):
-        return _json(b64encode(value).decode())
-    if isinstance(value, float) and not isfinite(value):
-        return {inf: '"Infinity"', -inf: '"-Infinity"'}.get(value, '"NaN"')
-    return json.dumps(value, ensure_ascii=False)
 
 
 def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> dict[str, Any]:
@@ -132,8 +99,12 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
+    if is_sail(rows.sparkSession):
+        with file.open("w", encoding="utf-8", newline="") as out:
+            return _write_lines(json_lines(rows.select(*texts(rows))), out)
+    lines = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
     with file.open("w", encoding="utf-8", newline="") as out:
-        return _write_lines(_json_lines(rows, texts(rows)), out)
+        return _write_lines((row["line"] for row in lines.toLocalIterator()), out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from fk_pipeline.cdc import sail as reading
@@ -13,6 +16,7 @@ from fk_pipeline.cdc.columnar import as_lines
 from fk_pipeline.cdc.records import typed_row
 from fk_pipeline.cdc.sail import Spoken, as_spoken, frame_of, spoken
 from fk_pipeline.environment import sail
+from fk_pipeline.environment.sail_json import as_json
 from fk_pipeline.environment.sail_sql import CALLS, arguments, for_engine, rewritten
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.spec import SideSpec
@@ -105,6 +109,24 @@ def test_the_place_of_a_row_is_no_column_of_its_source(monkeypatch: pytest.Monke
     assert as_lines(Spoken(frame, reading.PLACED), side(), "_raw", reading.PLACE) is frame  # type: ignore[arg-type]
     assert frame.told[1:5] == ["STRUCT(`id`, `ok`) AS _raw", *reading.PLACE]
     assert "ARRAY('id', 'ok')" in frame.told[-4]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Row(a=1, b=None, c="é\n"), '{"a":1,"b":null,"c":"é\\n"}'),
+        ({1: [True, None]}, '{"1":[true,null]}'),
+        (Decimal("1E+2"), "100"),
+        (Decimal("12.50"), "12.50"),
+        (float("nan"), '"NaN"'),
+        (float("-inf"), '"-Infinity"'),
+        (datetime.fromisoformat("2026-01-31T10:00:00"), '"2026-01-31T10:00:00.000000"'),
+        (date(2026, 1, 31), '"2026-01-31"'),
+        (bytearray(b"\x00"), '"AA=="'),
+    ],
+)
+def test_a_value_as_json(value: object, text: str) -> None:
+    assert as_json(value) == text
 
 
 def test_json_is_read_by_our_function_on_sail(monkeypatch: pytest.MonkeyPatch) -> None:
