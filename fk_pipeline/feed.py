@@ -89,27 +89,19 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
         name: of the table.
         wanted: what they said, by name.
     """
-    history = runner.session.sql(f"DESCRIBE HISTORY delta.`{runner.warehouse.path(name)}`")
-    rows = history.where("userMetadata IS NOT NULL").select("version", "userMetadata").collect()
     found = []
-    for row in sorted(rows, key=lambda row: row["version"]):
+    for version, words in sorted(runner.warehouse.history(name)):
         with suppress(ValueError):  # somebody else's commit, with words of theirs
-            told = json.loads(row["userMetadata"])
+            told = json.loads(words)
             if isinstance(told, dict) and wanted.items() <= told.items():
-                found.append((int(row["version"]), told))
+                found.append((version, told))
     return found
 
 
 def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
     """What one commit changed for a batch. A table that was written anew holds most of its rows twice in the feed."""
     table = runner.layout.resolved_join
-    feed = (
-        runner.session.read.format("delta")
-        .option("readChangeFeed", "true")
-        .option("startingVersion", version)
-        .option("endingVersion", version)
-        .load(runner.warehouse.path(table.name))
-    )
+    feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
     same = " AND ".join(f"_fk_new.{c} <=> _fk_old.{c}" for c in (s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT))
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")

@@ -147,8 +147,7 @@ def _alone(runner: Runner, stages: Sequence[Stage]) -> Iterator[Check]:
 def _pack(runner: Runner, name: str) -> None:
     session, path = runner.session, runner.warehouse.path(name)
     with settings(session, suiting(runner.warehouse.logs.rows(path)) | PACKED | ANY_RETENTION, optional=True):
-        session.sql(f"OPTIMIZE delta.`{path}`").collect()
-        session.sql(f"VACUUM delta.`{path}` RETAIN {runner.spec.settings.retention_hours:f} HOURS").collect()
+        runner.warehouse.pack(name, runner.spec.settings.retention_hours)
 
 
 class _Folding:

@@ -17,6 +17,7 @@ from fk_pipeline.cdc.records import (
     records,
     typed_row,
 )
+from fk_pipeline.cdc.sail import as_spoken, frame_of
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -74,6 +75,7 @@ def as_lines(
     Returns:
         `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `fields` and `value`, what `raw` is) and the place.
     """
+    stored = as_spoken(stored)
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
     declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
@@ -92,7 +94,7 @@ def as_lines(
     sent = [name for name in sent if name != named or name in values]
     fields = ", ".join(map(text, sent))
     problem = operation_problem(side, named, misfit(side, texts, "row"), missing_key(side, "row"))
-    return (
+    return frame_of(
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")
         .selectExpr("*", "op IN ('d', 't') AS deleted")

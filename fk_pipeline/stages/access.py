@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import BadRecordError
@@ -122,6 +123,7 @@ class StageTables:
         for kept in self._frames:
             kept.release()
         self._frames = []
+        sail.forget()
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
         kept = Materialised(frame, at_most)

@@ -64,8 +64,8 @@ def beyond(
     hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
     found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBERS)).persist()
     try:
-        total = F.sum(SUBSCRIBERS)
-        over = {r[0]: r[1] for r in found.groupBy(COUNTED_IN).agg(total).where(total > budget).collect()}
+        totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBERS).alias("_fk_total"))
+        over = {r[0]: r[1] for r in totals.where(F.col("_fk_total") > budget).collect()}
         if not over:
             return None
         most = found.where(F.col(COUNTED_IN).isin(*over)).orderBy(F.col(SUBSCRIBERS).desc(), *map(quote, fks))

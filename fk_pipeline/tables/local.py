@@ -45,5 +45,6 @@ def read_here(files: PlainFiles, columns: Sequence[str], within: Within) -> pa.T
         )
         here = pc.equal(files.deleted["file"], path.rsplit("/", 1)[1])
         marked = pc.is_in(pa.array(range(len(rows)), pa.int64()), files.deleted["row"].filter(here).combine_chunks())
-        parts.append(rows.select(columns).filter(pc.and_not(of_the_batches, marked)).cast(wanted))
+        # Typed first: some writers note texts in a form that Arrow does not filter.
+        parts.append(rows.select(columns).cast(wanted).filter(pc.and_not(of_the_batches, marked)))
     return pa.concat_tables(parts).combine_chunks()

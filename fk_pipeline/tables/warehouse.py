@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
@@ -76,7 +77,15 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
 
 class Warehouse:
-    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table)."""
+    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table).
+
+    `tables.engine.open_warehouse` makes the one that suits the engine.
+    """
+
+    knows_places = True
+    """The engine tells file and index of a row that it reads from Parquet."""
+    names_keys = True
+    """A commit that names its keys is quicker than a MERGE of few rows."""
 
     def __init__(self, session: SparkSession, home: str, elsewhere: Mapping[str, str] | None = None) -> None:
         self.session = session
@@ -113,7 +122,8 @@ class Warehouse:
         files = self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
-        if files is not None and len(files.deleted) > (MARKED_ROWS if where or files.rows <= MARKED_ROWS else 0):
+        most_marked = MARKED_ROWS if self.knows_places and (where or files is None or files.rows <= MARKED_ROWS) else 0
+        if files is not None and len(files.deleted) > most_marked:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
@@ -193,9 +203,12 @@ class Warehouse:
         places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
         added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
         if added:
-            target = self.path(table.name).replace("`", "``")
-            with self._commit_by_sql(table, info):
-                self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
+            self._add_columns(table, added, info)
+
+    def _add_columns(self, table: Table, added: Sequence[str], info: CommitInfo) -> None:
+        target = self.path(table.name).replace("`", "``")
+        with self._commit_by_sql(table, info):
+            self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
@@ -225,7 +238,7 @@ class Warehouse:
         path = self.path(table.name)
         stored = self.logs.table(path)
         properties = CommitProperties(custom_metadata={"userMetadata": info.as_json()})
-        with _commit(table, info):
+        with committing(table, info):
             write_deltalake(stored or path, rows.select(table.names), mode="append", commit_properties=properties)
         if stored is not None:
             self.logs.keep(path, stored)
@@ -249,6 +262,21 @@ class Warehouse:
         """Removes the rows that have the values of others in all columns of these, in one commit."""
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in rows.columns)
         self._merge_by_sql(rows, table, info, f"ON {on} WHEN MATCHED THEN DELETE")
+
+    def history(self, name: str) -> list[tuple[int, str]]:
+        """The commits that the log of a table still has: version and user metadata, where there is some."""
+        found = self.session.sql(f"DESCRIBE HISTORY delta.`{self.path(name)}`").where("userMetadata IS NOT NULL")
+        return [(int(row[0]), row[1]) for row in found.select("version", "userMetadata").collect()]
+
+    def pack(self, name: str, retention_hours: float) -> None:
+        """Packs the small files of a table, and removes those that versions of the last hours do not need."""
+        self.session.sql(f"OPTIMIZE delta.`{self.path(name)}`").collect()
+        self.session.sql(f"VACUUM delta.`{self.path(name)}` RETAIN {retention_hours:f} HOURS").collect()
+
+    def feed(self, table: Table, version: int) -> DataFrame:
+        """What a commit changed, as the table's change feed has it."""
+        options: dict[str, Any] = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
+        return self.session.read.format("delta").options(**options).load(self.path(table.name))
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:
         """A MERGE of `source`, as `s`, into a table, as `t`: `how` is its ON and what follows."""
@@ -288,8 +316,11 @@ class Warehouse:
             self.append(rows, table, info)
             return
         whole = rows if stays is None else typed(stays, table).unionByName(rows)
+        self._overwrite(whole, table, info)
+
+    def _overwrite(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         with self._commit(table, info):
-            self._writer(whole, table, info).mode("overwrite").save(self.path(table.name))
+            self._writer(frame, table, info).mode("overwrite").save(self.path(table.name))
 
     @contextmanager
     def _commit_by_sql(self, table: Table, info: CommitInfo) -> Iterator[None]:
@@ -304,7 +335,7 @@ class Warehouse:
     @contextmanager
     def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
         """A commit by Spark."""
-        with settings(self.session, WRITING, optional=True), _commit(table, info):
+        with settings(self.session, WRITING, optional=True), committing(table, info):
             yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
@@ -341,7 +372,7 @@ class Warehouse:
             self.append(rows, table, info)
             return
         named = None
-        if keys is not None and len(table.keys) == 1 and table.keys[0] not in table.sensitive:
+        if keys is not None and self.names_keys and len(table.keys) == 1 and table.keys[0] not in table.sensitive:
             named = exactly(keys, table.keys[0], NAMED_IN_FEED if table.feeds else NAMED)
         if named is not None:
             predicate = " AND ".join([named, *[condition.sql() for condition in where]])
@@ -350,6 +381,11 @@ class Warehouse:
                     rows.coalesce(1) if len(keys or ()) <= NAMED else rows.repartition(1), table, predicate, info
                 )
             return
+        self._merge(source, table, info, where, delete_when)
+
+    def _merge(
+        self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None
+    ) -> None:
         on = " AND ".join([*[f"t.{quote(k)} = s.{quote(k)}" for k in table.keys], *[c.sql("t.") for c in where]])
         columns = [quote(n) for n in table.names]
         update = ", ".join(f"t.{c} = s.{c}" for c in columns)
@@ -389,7 +425,8 @@ def typed(frame: DataFrame, table: Table) -> DataFrame:
 
 
 @contextmanager
-def _commit(table: Table, info: CommitInfo) -> Iterator[None]:
+def committing(table: Table, info: CommitInfo) -> Iterator[None]:
+    """A commit, where it may be made, and where tests let a run die."""
     info.check()
     with faults.around(f"commit of {table.name}"):
         yield

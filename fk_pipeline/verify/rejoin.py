@@ -45,7 +45,8 @@ def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
     order, key = f"STRUCT({s.SEQUENCE}, {s.BATCH})", side.key_columns[0].quoted
     rows: DataFrame = changelog.sparkSession.sql(
         f"SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys} "
-        f"ORDER BY {order} DESC) AS _fk_rank FROM {view} WHERE {key} IS NOT NULL) "
+        f"ORDER BY {order} DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _fk_rank "
+        f"FROM {view} WHERE {key} IS NOT NULL) "
         f"CROSS JOIN (SELECT MAX({order}) AS _fk_truncated FROM {view} WHERE {key} IS NULL) "
         f"WHERE _fk_rank = 1 AND NOT {s.DELETED} AND ({order} >= _fk_truncated OR _fk_truncated IS NULL)"
     )

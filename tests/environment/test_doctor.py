@@ -142,7 +142,7 @@ def test_other_stores_are_told_to_be_untested(uri):
 
 def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):
     checks = check_environment(tmp_path)
-    assert len({check.name for check in checks}) == len(checks) == 16
+    assert len({check.name for check in checks}) == len(checks) == 17
     assert [check.name for check in checks if check.ok == bool(check.fix)] == []
 
 
@@ -375,3 +375,20 @@ def test_a_full_disk_is_found(tmp_path, monkeypatch):
 def test_little_memory_is_found(monkeypatch):
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}.get)
     assert_failed(doctor.check_memory(), "1.0 GiB", "FK_SPARK_REMOTE")
+
+
+def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
+    assert doctor.check_engine().found.startswith("Spark 4.")
+    monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark:15002/;token=secret")
+    assert doctor.check_engine().found == "a Spark Connect server at sc://spark:15002/"
+    monkeypatch.setenv("FK_SPARK_REMOTE", "sail")
+    monkeypatch.setattr(doctor.sail, "installed", lambda: None)
+    check = doctor.check_engine()
+    assert (check.ok, check.found) == (False, "Sail is not installed")
+    assert "pip install 'fk-pipeline[sail]'" in check.fix
+    monkeypatch.setattr(doctor.sail, "installed", lambda: "0.1")
+    monkeypatch.setattr(doctor, "tested_versions", lambda: {"pysail": "0.7.2"})
+    assert not doctor.check_engine().ok
+    monkeypatch.setattr(doctor.sail, "installed", lambda: "0.7.2")
+    assert (doctor.check_engine().ok, doctor.check_engine().found) == (True, "Sail 0.7.2, in this process")

@@ -60,6 +60,7 @@ def made(tmp_path: Path, spark: SparkSession) -> Callable[[str, str], Made]:
     return lambda left, right: Made(tmp_path, spark, left, right)
 
 
+@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.once  # on every session: test_a_snapshot_whose_last_record_is_bad
 @pytest.mark.parametrize("small_bytes", [None, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_snapshot_replaces_the_table_whenever_it_comes(
@@ -206,6 +207,7 @@ def test_versions_that_are_gone_are_not_read_again(made: Callable[[str, str], Ma
     assert {tuple(row) for row in rows} == {(0, "y", 0), (1, "y", None), (2, "y", 2)}
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 def test_a_delta_table_that_was_made_anew_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
@@ -237,6 +239,7 @@ def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -
             made(left, "format: rows")
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")

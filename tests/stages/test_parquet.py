@@ -14,6 +14,7 @@ from fk_pipeline.spec import load_spec
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.no_sail("an expression that computes is refused")
 def test_batches_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     def land(side: str, name: str, rows: str) -> None:
         spark.sql(f"SELECT * FROM VALUES {rows}").coalesce(1).write.parquet(str(tmp_path / "made" / side / name))

@@ -1,0 +1,71 @@
+"""What Sail is not trusted with is refused before anything is read. Needs no session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fk_pipeline.cdc.csv import csv_rows
+from fk_pipeline.environment import sail
+from fk_pipeline.errors import LandingError, PipelineFileError
+from fk_pipeline.spec import load_spec
+from fk_pipeline.stages.runner import Runner
+
+SESSION: Any = SimpleNamespace(session_id="of Sail")
+PARTS = {
+    "warehouse": "warehouse",
+    "left": "landing/left",
+    "format": "rows",
+    "columns": "id INT, fk STRING, v DECIMAL(9, 2)",
+    "select": "[id, v, name]",
+}
+
+
+def pipeline(folder: Path, **changes: str) -> Any:
+    parts = PARTS | changes
+    file = folder / "pipeline.yaml"
+    file.write_text(
+        f"name: tested\njoin: left\nwarehouse: {parts['warehouse']}\n"
+        f"left: {{path: '{parts['left']}', format: {parts['format']}, schema: '{parts['columns']}', key: id,\n"
+        "  foreign_key: fk}\n"
+        "right: {path: landing/right, format: rows, schema: 'k STRING, name STRING', key: k}\n"
+        f"select: {parts['select']}\n"
+    )
+    return load_spec(file)
+
+
+@pytest.fixture(autouse=True)
+def on_sail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sail, "_sessions", {SESSION.session_id})
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"warehouse": "s3a://bucket/warehouse"}, "Sail was never tried with an object store"),
+        ({"left": "s3a://bucket/left"}, "Sail was never tried with an object store"),
+        ({"select": "[id, 'v + 1 AS w', name]"}, r"Sail may compute v \+ 1 otherwise than Spark"),
+        ({"format": "debezium"}, r"Sail does not keep DECIMAL\(9, ?2\) in JSON"),
+    ],
+)
+def test_a_pipeline_that_may_give_another_result_is_refused(tmp_path: Path, changes: dict[str, str], what: str) -> None:
+    with pytest.raises(PipelineFileError, match=what) as refused:
+        Runner(SESSION, pipeline(tmp_path, **changes), None)  # type: ignore[arg-type]
+    assert "unset FK_SPARK_REMOTE" in refused.value.fix
+    assert refused.value.exit_code == 2
+
+
+def test_csv_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LandingError, match="CSV is read by Spark alone"):
+        csv_rows(SESSION, ["a.csv"], pipeline(tmp_path).left, None, header=True)
+
+
+def test_on_spark_nothing_of_this_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sail, "_sessions", set())
+    monkeypatch.setattr("fk_pipeline.stages.runner.layout_of", lambda *_: None)
+    for changes in ({"left": "s3a://bucket/left"}, {"select": "[id, 'v + 1 AS w', name]"}, {"format": "debezium"}):
+        runner = Runner(SESSION, pipeline(tmp_path, **changes), None)  # type: ignore[arg-type]
+        assert type(runner.warehouse).__name__ == "Warehouse"
