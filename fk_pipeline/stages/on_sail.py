@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.environment.storage import scheme_of
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.portable import not_alike
 from fk_pipeline.spec.sql import INTEGERS
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.logs import DeltaLogs
+
+MARKS = "deletionVectors"
+"""The feature of tables that Spark makes and delta-rs cannot write."""
 
 
 def refuse_what_is_not_alike(spec: PipelineSpec) -> None:
@@ -16,10 +21,30 @@ def refuse_what_is_not_alike(spec: PipelineSpec) -> None:
 
     Raises:
         PipelineFileError: it is one; the message names what it is about.
+        StateError: its tables were made by Spark.
     """
     _refuse_object_stores(spec)
+    _refuse_tables_of_spark(spec)
     _refuse_otherwise_computed(spec)
     _refuse_otherwise_stored(spec)
+
+
+def _refuse_tables_of_spark(spec: PipelineSpec) -> None:
+    """Refuses a warehouse that Spark made.
+
+    Raises:
+        StateError: a table of it may have deletion vectors.
+    """
+    logs = DeltaLogs()
+    for name in (s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.RESOLVED_JOIN):
+        stored = logs.table(f"{spec.home}/{name}")
+        if stored is not None and MARKS in (stored.protocol().writer_features or ()):
+            raise StateError(
+                f"{name} was made by Spark, and Sail cannot write it",
+                where=f"{spec.home}/{name}",
+                why="it may have deletion vectors; nothing was changed",
+                fix="run on Spark (unset FK_SPARK_REMOTE), or choose another warehouse for Sail",
+            )
 
 
 def _refuse_object_stores(spec: PipelineSpec) -> None:

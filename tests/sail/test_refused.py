@@ -10,9 +10,10 @@ import pytest
 
 from fk_pipeline.cdc.csv import csv_rows
 from fk_pipeline.environment import sail
-from fk_pipeline.errors import LandingError, PipelineFileError
+from fk_pipeline.errors import LandingError, PipelineFileError, StateError
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import Runner
+from fk_pipeline.tables.logs import DeltaLogs
 
 SESSION: Any = SimpleNamespace(session_id="of Sail")
 PARTS = {
@@ -40,6 +41,20 @@ def pipeline(folder: Path, **changes: str) -> Any:
 @pytest.fixture(autouse=True)
 def on_sail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sail, "_sessions", {SESSION.session_id})
+
+
+def test_a_warehouse_that_spark_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def table(_: DeltaLogs, path: str) -> Any:
+        asked.append(path.rsplit("/", 1)[1])
+        features = ["deletionVectors", "changeDataFeed"] if path.endswith("resolved_join") else []
+        return SimpleNamespace(protocol=lambda: SimpleNamespace(writer_features=features))
+
+    monkeypatch.setattr(DeltaLogs, "table", table)
+    with pytest.raises(StateError, match="resolved_join was made by Spark, and Sail cannot write it"):
+        Runner(SESSION, pipeline(tmp_path, columns="id INT, fk STRING, v STRING"), None)  # type: ignore[arg-type]
+    assert asked == ["right_table", "subscription_store", "resolved_join"]
 
 
 @pytest.mark.parametrize(
