@@ -34,6 +34,7 @@ def test_what_a_page_shows_can_be_read(page: Path, tmp_path: Path) -> None:
             tell(page, tmp_path, None, block, {})
 
 
+@pytest.mark.usefixtures("python_on_executors")  # a reader makes frames of Python rows
 @pytest.mark.spark
 @pytest.mark.docs
 @pytest.mark.parametrize("page", [page for page in STORIES if page not in LIGHT], ids=name_of)
