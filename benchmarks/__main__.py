@@ -9,13 +9,12 @@ import argparse
 import json
 import shutil
 import statistics
-import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from engines import KafkaStreams, OnSail, Ours, Recompute, digest
+from progress import say
 from pyspark.sql import SparkSession
 from workload import Change, Workload
 
@@ -48,11 +47,6 @@ class Measured:
         """Our seconds by those of an engine."""
         mine, other = self.median(OURS), self.median(engine)
         return None if mine is None or other is None else mine / other
-
-
-def say(text: str) -> None:
-    """Progress goes to standard error."""
-    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
 def rounded(taken: dict[Stage, float]) -> dict[str, float]:
@@ -95,7 +89,7 @@ class Bench:
         say("tables for the recomputes")
         self.recompute = Recompute(self.workload, self.session, self.options.join)
         self.recompute.spark()  # the first of a JVM is up to four times slower
-        for _ in range(self.options.repeat):
+        for _ in range(self.options.recomputes):
             self._recompute(load)
         for _ in range(self.options.warm):
             batch = self.workload.change(Change(100, 5, recent=True))
@@ -105,10 +99,11 @@ class Bench:
                 self.sail.run(str(batch))
         for name, change in cases(self.options.left, self.options.right, self.options.cases).items():
             measured = None
-            for _ in range(self.options.repeat):
+            for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
-                self._recompute(measured)
+                if done < self.options.recomputes:
+                    self._recompute(measured)
         backlog = self._backlog() if self.options.backlog else []
         if self.options.checks:
             load.add(PROOF, self.ours.check_all())
@@ -237,6 +232,7 @@ def main() -> None:
     parser.add_argument("--sail", action="store_true", help="also run our batches on Sail, in a process of its own")
     parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--recomputes", type=int, help="per case; default: as many as there are batches of a case")
     parser.add_argument("--warm", type=int, default=2, help="small batches before anything is timed")
     parser.add_argument("--memory", default="4g", help="of the Spark driver")
     parser.add_argument("--settings", default="{}", help="of the pipeline file, as YAML")
@@ -244,6 +240,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "latest")
     options = parser.parse_args()
     options.right = options.right or max(1, options.left // 10)
+    options.recomputes = options.recomputes or options.repeat
     session = start_session(Settings(driver_memory=options.memory, spark={"spark.master": "local[2]"}))
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-"))
     try:

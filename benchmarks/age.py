@@ -12,15 +12,14 @@ import json
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from progress import say
 from pyspark.sql import SparkSession
 
 from fk_pipeline.pipeline import LEDGER_TABLES, Pipeline
@@ -142,11 +141,6 @@ class Aged:
             raise SystemExit(f"the result of {self.folder} is wrong: {len(rows)} rows, {len(source.left)} expected")
         if not self.pipeline.verify().ok:
             raise SystemExit(f"the result of {self.folder} is not the join of its changelogs")
-
-
-def say(text: str) -> None:
-    """Progress goes to standard error."""
-    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -100,11 +100,12 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
     if is_sail(rows.sparkSession):
-        with file.open("w", encoding="utf-8", newline="") as out:
-            return _write_lines(json_lines(rows.select(*texts(rows))), out)
-    lines = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
+        lines = json_lines(rows.select(*texts(rows)))
+    else:
+        found = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
+        lines = (row["line"] for row in found.toLocalIterator())
     with file.open("w", encoding="utf-8", newline="") as out:
-        return _write_lines((row["line"] for row in lines.toLocalIterator()), out)
+        return _write_lines(lines, out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment import sail
-from fk_pipeline.environment.jars import bring
+from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
@@ -25,9 +25,6 @@ DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-OWN_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-"""With one of these the pipeline file brings the JARs, Delta's too."""
-
 SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """What the results depend on: set on every session, also on one that was running before."""
 
@@ -64,7 +61,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
-    if not any(name in conf for name in OWN_JARS):
+    if not any(name in conf for name in BRINGING):
         jars = [*map(str, bring()), *s3_jar_paths()]
         if master.startswith("local") and not master.startswith("local-cluster"):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
@@ -81,7 +78,7 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
     """
     wanted = next((path for path in paths if is_s3(path)), None)
     remote = environment.get("FK_SPARK_REMOTE") or SparkSession.getActiveSession() is not None
-    if wanted is None or remote or any(name in settings.spark for name in OWN_JARS) or s3_jar_paths():
+    if wanted is None or remote or any(name in settings.spark for name in BRINGING) or s3_jar_paths():
         return
     raise EnvironmentNotFit(
         "the JARs with which Spark reaches S3 are not there", where=wanted, fix=f"run {S3_FETCH_COMMAND}"

@@ -91,9 +91,9 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
             runner.ledger.refresh()
             runner.ledger.record_folds(_to_fold(runner))
     if runner.ledger.fully_folded:
-        for side in Side:
+        for stage, side in SIDE_OF.items():
             progress(f"folding: {side}")
-            folding.versions_of(side)
+            folding.versions_of(stage, side)
         progress("folding: answers")
         folding.answers()
     done = []
@@ -174,18 +174,17 @@ class _Folding:
             with settings(self.runner.session, suiting(self.warehouse.rows(tables)), optional=True):
                 yield info
 
-    def versions_of(self, side: Side) -> None:
+    def versions_of(self, stage: Stage, side: Side) -> None:
         """Of the versions in the changelog of a side the last per key, and of deleted keys none after some time."""
         log = self.layout.changelog(side)
-        stage = next(stage for stage, one in SIDE_OF.items() if one is side)
         with self._at(log) as info:
             if info is not None:
                 old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folded(stage)), self.ledger.batches)
                 self._remove(superseded(self.warehouse.read(log), self.spec.side(side), old), info, log)
         if self.spec.settings.tombstone_retention is not None:
-            self._forget(side, stage, self.spec.settings.tombstone_retention)
+            self._forget(stage, side, self.spec.settings.tombstone_retention)
 
-    def _forget(self, side: Side, log_stage: Stage, hours: float) -> None:
+    def _forget(self, log_stage: Stage, side: Side, hours: float) -> None:
         """Deleted keys, in the changelog first: one of which the state alone knows is removed from it the next time."""
         spec, ledger, log = self.spec, self.ledger, self.layout.changelog(side)
         if side is Side.LEFT:

@@ -33,6 +33,9 @@ from fk_pipeline.errors import EnvironmentNotFit
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 FETCH_COMMAND = "python -m fk_pipeline.environment.jars"
+BRINGING = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+"""Settings of a session: with one of these the pipeline file brings all JARs, Delta's too; none of ours are taken."""
+
 _TIMEOUT_SECONDS = 60
 
 

@@ -87,11 +87,7 @@ def _jars(spark: Mapping[str, str], *, remote: bool) -> Finding:
     what, wanted = "S3 JARs", f"hadoop-aws and the S3 modules of the AWS SDK: {len(S3_JARS)} JARs"
     if remote:
         return Finding(what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=wanted)
-    own = {
-        name: value
-        for name in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-        if (value := spark.get(name))
-    }
+    own = {name: value for name in jars.BRINGING if (value := spark.get(name))}
     if own:
         ok = any("hadoop-aws" in value for value in own.values())
         found = f"{' and '.join(own)} under settings.spark, {'with' if ok else 'without'} hadoop-aws"
