@@ -3,10 +3,11 @@
 #   make setup PYTHON=python3.12      another Python (3.11 or newer)
 #   make setup UV=                    pip although uv is there (say, because only pip knows your package mirror)
 #   make setup JARS_FROM=DIR          the Delta JARs from a folder instead of Maven Central
+#   make test WORKERS=4               tests in four processes instead of two (about 2 GB of memory each)
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-classic test-connect test-sail test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-connect test-sail test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -19,6 +20,9 @@ UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
 TESTS ?=
+WORKERS ?= 2
+# The files of tests in as many processes, each with a session of its own.
+AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 ON_CONNECT := tests/stages tests/tables tests/verify
 ON_SAIL := tests/sail tests/protocol tests/any_order $(ON_CONNECT)
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
@@ -42,25 +46,18 @@ up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIP
 down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
-# Two at a time, on two cores: the longest shows its progress, the others what came out, and all they said if they failed.
 test: $(STAMP) ## every test that is not slow, and those of the stages once more through Spark Connect
-	@mkdir -p build
-	@$(MAKE) -j2 test-classic test-connect test-fast BESIDE=yes
-
-BESIDE ?=
-QUIETLY = $(if $(BESIDE),>build/$@.txt 2>&1 && echo "$@: $$(tail -n 1 build/$@.txt)" || { cat build/$@.txt; exit 1; })
-
-test-classic: $(STAMP) ## the tests that need Spark and are not slow, on a session of their own process
-	$(BIN)/pytest -m "spark and not slow and not docs" $(TESTS)
+	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
+	@$(MAKE) test-connect
 
 test-connect: $(STAMP) ## the tests of stages, tables and verify as a client of a Connect server of ours
-	@FK_TEST_SPARK=connect $(BIN)/pytest -m "spark and not slow and not once" $(or $(TESTS),$(ON_CONNECT)) $(QUIETLY)
+	FK_TEST_SPARK=connect $(AT_ONCE) -m "spark and not slow and not once" $(or $(TESTS),$(ON_CONNECT))
 
 test-fast: $(STAMP) ## the tests without Spark
-	@$(BIN)/pytest -m "not spark and not slow and not docs" $(QUIETLY)
+	$(AT_ONCE) -m "not spark and not slow and not docs" $(TESTS)
 
 test-sail: $(STAMP) ## the tests of the join on the second engine, Sail (pip install 'fk-pipeline[sail]')
-	FK_TEST_SPARK=sail $(BIN)/pytest -m "spark and not slow" $(or $(TESTS),$(ON_SAIL))
+	FK_TEST_SPARK=sail $(AT_ONCE) -m "spark and not slow" $(or $(TESTS),$(ON_SAIL))
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs

@@ -93,13 +93,15 @@ class Workload:
         """A few customers have most of the orders: the first of a million has a hundredth of all."""
         orders = f"""SELECT i AS id,
             1 + CAST(FLOOR({self.right} * POW((hash(i) % 1000003) / 1000003.0, 3)) AS BIGINT) AS customer,
-            CAST(hash(i + 1) % 100000 / 100.0 AS DECIMAL(15,2)) AS price, ['O', 'F', 'P'][hash(i) % 3 + 1] AS status,
-            ['1-URGENT', '3-MEDIUM', '5-LOW'][hash(i) % 3 + 1] AS priority,
+            CAST(hash(i + 1) % 100000 / 100.0 AS DECIMAL(15,2)) AS price,
+            ['O', 'F', 'P'][CAST(hash(i) % 3 AS INT) + 1] AS status,
+            ['1-URGENT', '3-MEDIUM', '5-LOW'][CAST(hash(i) % 3 AS INT) + 1] AS priority,
             DATE '2020-01-01' + CAST(i % 2000 AS INT) AS day, md5(i::VARCHAR) AS comment
             FROM range(1, {self.left} + 1) AS r(i)"""
         customers = f"""SELECT i AS id, 'Customer#' || i AS name,
             CAST(hash(i) % 100000 / 100.0 AS DECIMAL(15,2)) AS balance,
-            ['BUILDING', 'MACHINERY'][hash(i) % 2 + 1] AS segment FROM range(1, {self.right} + 1) AS r(i)"""
+            ['BUILDING', 'MACHINERY'][CAST(hash(i) % 2 AS INT) + 1] AS segment
+            FROM range(1, {self.right} + 1) AS r(i)"""
         return orders, customers
 
     def change(self, what: Change) -> int:

@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run, of the kind that FK_TEST_SPARK names, small pipelines, and a local S3."""
+"""One Spark session per process of the test run, of the kind that FK_TEST_SPARK names; small pipelines; a local S3."""
 
 from __future__ import annotations
 

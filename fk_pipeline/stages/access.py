@@ -214,14 +214,20 @@ class StageTables:
     def _read_for_rewrite(
         self, rows: Materialised, number: int, table: Table, named: DataFrame | None
     ) -> DataFrame | None:
-        """The rows of a table that stay when others are put in place, in their order if these can be sent to them."""
-        if not self.warehouse.rows([table]):
-            return None
+        """The rows of a table that stay when others are put in place, in their order if these can be sent to them.
+
+        None where no row stays.
+        """
+        stored = self.warehouse.rows([table])
         keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
+        if not stored:
+            return None
+        if number >= stored and self._read(table).join(keys, list(table.keys), "left_anti").isEmpty():
+            return None
         if number <= sendable(table, table.keys):
             return self._read(table).join(F.broadcast(keys), list(table.keys), "left_anti")
         stays = self._read(table).join(keys, list(table.keys), "left_anti")
-        return clustered(stays, table.keys, self.warehouse.rows([table]))
+        return clustered(stays, table.keys, stored)
 
     def _truncated(self, log_stage: Stage, log: DataFrame, key: str) -> bool:
         """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look."""

@@ -122,8 +122,9 @@ def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFr
     """Decided responses with `left` and `right`, the rows of both sides as structs (null where there is none)."""
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
     right = right_table.select(*_as_fks(spec), _right_row(spec).alias("right"))
-    return decided.join(left, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left").join(
-        right, [name for name, _ in s.fk_columns(spec)], "left"
+    # The left rows last: they are sorted by their keys for it, and are written in that order.
+    return decided.join(right, [name for name, _ in s.fk_columns(spec)], "left").join(
+        left, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left"
     )
 
 
@@ -167,13 +168,18 @@ def changes(rows: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataF
     return (_select_carefully if careful else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
 
 
-def writing(decided: DataFrame, spec: PipelineSpec) -> DataFrame:
+def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
     """One decided response per left key whose verdict changes the result.
 
     Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
+
+    Args:
+        decided: what `decide` returns.
+        spec: the pipeline.
+        once: there is one per key, as `responses` gives them for one batch.
     """
-    pks = [name for name, _ in s.pk_columns(spec)]
-    return decided.where(F.col(s.VERDICT).isin(*WRITING)).dropDuplicates(pks)
+    chosen = decided.where(F.col(s.VERDICT).isin(*WRITING))
+    return chosen if once else chosen.dropDuplicates([name for name, _ in s.pk_columns(spec)])
 
 
 def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:

@@ -30,7 +30,18 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
 from fk_pipeline.tables.ledger import StageState
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ALWAYS, FEW, GUARDED, HOLDING, SMALL, SMALL_BYTES, SMALL_ROWS, settings
+from fk_pipeline.tables.settings import (
+    ALWAYS,
+    FEW,
+    GUARDED,
+    HELD_BYTES,
+    HOLDING,
+    MANY_ROWS,
+    SMALL,
+    SMALL_BYTES,
+    SMALL_ROWS,
+    settings,
+)
 from fk_pipeline.tables.skipping import Within
 from fk_pipeline.tables.warehouse import clustered
 
@@ -107,13 +118,30 @@ class StageWork(ChangelogWork):
             self.release()
 
     def _settings(self) -> dict[str, str]:
-        """What suits the size of the changes and of the tables that they meet."""
+        """What suits the size of the changes, of what they touch, and of the tables that they meet."""
         sides = [Side.LEFT, Side.RIGHT]
         landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
+        many = HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
         if landed > SMALL_BYTES:
-            return HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
+            return many
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
-        return SMALL if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS else FEW
+        if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS:
+            return SMALL
+        return many if self._touched() > MANY_ROWS else FEW
+
+    def _touched(self) -> int:
+        """About how many rows of the result the batches concern: those of a few right rows may be all of them."""
+        if self.stage is Stage.RESPONSES:
+            store, right = (self.warehouse.rows([t]) for t in (self.layout.subscription_store, self.layout.right_table))
+            return self._announced(Stage.RIGHT_TABLE) * store // max(1, right)
+        return self._answered()[1] if self.stage is Stage.RESOLVED_JOIN else 0
+
+    def _answered(self) -> tuple[list[StageState], int]:
+        """What the ledger says now of the answers given on behalf of the batches, and how many these are."""
+        if not self._known(Stage.RESPONSES):
+            return [], UNKNOWN
+        states = [replace(self.ledger.state(Stage.RESPONSES, batch)) for batch in self.known]
+        return states, sum(sum(state.counts.values()) for state in states)
 
     def _right_table(self) -> Counts:
         counts = self._changelog(Side.RIGHT)
@@ -309,9 +337,7 @@ class StageWork(ChangelogWork):
         if self.first_time and self.ledger.never_did(Stage.RESPONSES, self.known, "left-driven", "right-driven"):
             return counts
         # What the ledger says of the answers, before they are looked at: later it may speak of other ones.
-        known = self._known(Stage.RESPONSES)
-        answered = [replace(self.ledger.state(Stage.RESPONSES, b)) for b in self.known] if known else []
-        at_most = sum(sum(state.counts.values()) for state in answered) if known else UNKNOWN
+        answered, at_most = self._answered()
         due = self._read(self.layout.responses, [Within(s.BATCH, self.batches)])
         if self._choose(at_most, self.layout.resolved_join) >= at_most or self.careful:
             self._resolve_by_keys(due, answered, counts, at_most)
@@ -402,16 +428,26 @@ class StageWork(ChangelogWork):
             self._quarantine(None, 0, "join")
         if not writing:
             return
-        chosen = resolver.writing(self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)]), self.spec)
+        stored = self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)])
+        # A run that had lost its lease may have left answers twice: then they are more than the ledger knows of.
+        once = len(self.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
+        chosen = resolver.writing(stored, self.spec, once)
         rows = (
             resolver.first_rows(self._read(log), right, self.spec) if first else self._with_rows(chosen, writing, right)
         )
-        changed = Materialised(resolver.changes(rows, self.spec), writing, computed=True)
+        changes = resolver.changes(rows, self.spec)
+        if first and self.warehouse.bytes(self.layout.right_table) > HELD_BYTES:
+            # Spark has sorted the left rows by their foreign keys.
+            changes = changes.sortWithinPartitions(*map(quote, self.pks))
+        changed = Materialised(changes, writing, computed=True)
         self._merge(changed, writing, result, s.DELETED, None if first else chosen)
 
     def _with_rows(self, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
         """Decided answers with both rows; left rows that the batches brought are looked up in these batches only."""
         log, here = self.layout.left_changelog, Within(s.OWNER, self.batches)
+        brought_none = self.ledger.never_did(Stage.LEFT_CHANGELOG, self.known, "rows")
+        if brought_none and at_most > self.warehouse.rows([log]) // 2:
+            return resolver.with_rows(decided, self._read(log), right, self.spec)
         brought = decided.where(here.sql())
         older = self._older(Materialised(decided, at_most, computed=True))
         near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)

@@ -93,6 +93,11 @@ class DeltaLogs:
         stored = self._version(path, table)
         return sum(_counts(stored.files)) - sum(map(len, stored.deleted.values()))
 
+    def bytes(self, path: str) -> int:
+        """How many bytes the files of a table have."""
+        table = self.table(path)
+        return 0 if table is None else sum(self._version(path, table).files["size_bytes"])
+
     def span(self, path: str, column: str) -> tuple[int, int] | None:
         """The least and greatest value of an integer column in all files; None where a file does not tell."""
         table = self.table(path)
@@ -152,13 +157,13 @@ class DeltaLogs:
 
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
-    """What is looked at of the files: paths, rows, and bounds of columns whose type `skipping` has conditions for."""
+    """What is looked at of the files: path, rows, size; bounds of columns whose type `skipping` has conditions for."""
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table: with pandas
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     return [
         (name, actions[name])
         for name in actions.column_names
-        if name in ("path", "num_records")
+        if name in ("path", "num_records", "size_bytes")
         or (name.startswith(("min.", "max.")) and any(is_kind(actions[name].type) for is_kind in kinds))
     ]
 

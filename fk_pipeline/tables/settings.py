@@ -14,6 +14,9 @@ from fk_pipeline.tables.skipping import LISTED
 SMALL_ROWS = 200_000
 """Rows of all tables that a stage reads and writes, up to which `SMALL` is the quicker way (ADR 0005)."""
 
+MANY_ROWS = 200_000
+"""Rows of the result that a batch concerns, above which `FEW` partitions are too few."""
+
 SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
@@ -58,8 +61,12 @@ ALWAYS = {
 WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
 """Write small pages."""
 
-HOLDING = {"spark.sql.autoBroadcastJoinThreshold": "64m"}
-"""Hold a right table of a million rows in memory rather than sort the left one (Spark's own limit: ten megabytes)."""
+HELD_BYTES = 64 * 2**20
+"""Of a right table of about a million rows. Up to it Spark may hold that table in memory rather than sort the left one.
+Its own limit is ten megabytes."""
+
+HOLDING = {"spark.sql.autoBroadcastJoinThreshold": f"{HELD_BYTES}b"}
+"""For many rows of the result: hold the right table, and let Spark choose the rest."""
 
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""

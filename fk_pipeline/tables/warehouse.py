@@ -181,6 +181,10 @@ class Warehouse:
         """How many rows some tables have together."""
         return sum(self.logs.rows(self.path(table.name)) for table in tables)
 
+    def bytes(self, table: Table) -> int:
+        """How many bytes the files of a table have."""
+        return self.logs.bytes(self.path(table.name))
+
     def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
         """How far apart the values of integer columns are that lie a page apart, in a table written in their order."""
         bounds = {column: self.logs.span(self.path(table.name), column) for column in columns}

@@ -25,12 +25,12 @@ RIGHT = "schema: 'k STRING, name STRING', key: k"
 class Made:
     """A pipeline whose sides are said by a few words of YAML, and its result as text."""
 
-    def __init__(self, folder: Path, spark: SparkSession, left: str, right: str) -> None:
+    def __init__(self, folder: Path, spark: SparkSession, left: str, right: str, settings: str = "{}") -> None:
         self.folder, self.spark = folder, spark
         file = folder / "pipeline.yaml"
         file.write_text(
             f"name: made\njoin: left\nleft: {{path: left, {LEFT}, {left}}}\nright: {{path: right, {RIGHT}, {right}}}\n"
-            "select: [id, v, name]\n"
+            f"select: [id, v, name]\nsettings: {settings}\n"
         )
         self.pipeline = Pipeline(load_spec(file), spark)
 
@@ -85,6 +85,30 @@ def test_a_snapshot_replaces_the_table_whenever_it_comes(
     its.land("right", "3.jsonl", "")
     its.run()
     assert its.result() == ["2 y2 None", "3 z None"]
+
+
+@pytest.mark.slow
+def test_folding_brings_nothing_back_that_a_snapshot_removed(tmp_path: Path, spark: SparkSession) -> None:
+    folding = "{fold_after_hours: 0, retention_hours: 0}"
+    its = Made(tmp_path, spark, "format: rows, contents: snapshot", "format: rows", folding)
+
+    def rows(*found: tuple[int, str]) -> str:
+        return "".join(json.dumps({"id": ident, "fk": "a", "v": v}) + "\n" for ident, v in found)
+
+    its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n')
+    removed = 0
+    for batch, found, expected in [
+        (0, rows((1, "x"), (2, "y")), ["1 x A", "2 y A"]),
+        (4, rows((2, "y4"), (3, "z")), ["2 y4 A", "3 z A"]),
+        (2, rows((1, "late"), (7, "late")), ["2 y4 A", "3 z A"]),
+        (6, rows((3, "z6"), (1, "again")), ["1 again A", "3 z6 A"]),
+        (5, rows((2, "late")), ["1 again A", "3 z6 A"]),
+    ]:
+        its.land("left", f"{batch}.jsonl", found)
+        its.run()
+        assert its.result() == expected, batch
+        removed += sum(one.removed for one in its.pipeline.compact() if one.table == "left_changelog")
+    assert removed, "nothing was folded"
 
 
 @pytest.mark.slow

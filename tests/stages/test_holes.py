@@ -43,11 +43,17 @@ def right(key: str, at: int, name: str = UNAVAILABLE, old: str | None = None) ->
     return event(key, {"k": key, "name": name, "note": "n"}, at, old, "k")
 
 
+def truncate(at: int) -> str:
+    value = {"op": "t", "before": None, "after": None, "source": {"sequence": f'["{at}","{at}"]'}}
+    return json.dumps({"topic": "t", "key": None, "value": value, "headers": {}})
+
+
 class Holed:
     """A pipeline whose batches are Debezium events."""
 
-    def __init__(self, folder: Path, spark: SparkSession) -> None:
-        (folder / "pipeline.yaml").write_text(PIPELINE)
+    def __init__(self, folder: Path, spark: SparkSession, settings: str = "{}") -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "pipeline.yaml").write_text(f"{PIPELINE}settings: {settings}\n")
         self.folder = folder
         for side in ("left", "right"):
             (folder / side).mkdir()
@@ -214,3 +220,31 @@ def test_a_row_whose_key_changed_twice_goes_on_as_that_of_its_first_key(made: Ho
     assert made.settle() == {3: ("v10", "w40", "A")}
     made.land(0, [left(1, 10, v="v11")], [right("a", 5, "A")])
     assert made.settle() == {3: ("v11", "w40", "A")}
+
+
+@pytest.mark.slow
+def test_folding_takes_nothing_away_that_late_events_need(tmp_path: Path, spark: SparkSession) -> None:
+    """Holes, truncates and deletes on both sides of what was folded, beside a pipeline that folds nothing."""
+    whole = Holed(tmp_path / "whole", spark)
+    folded = Holed(tmp_path / "folded", spark, "{fold_after_hours: 0, retention_hours: 0}")
+    history = [
+        [left(1, 10, v="v10"), left(2, 11, v="v11"), left(3, 12, v="v12"), left(6, 13, v="v13")],
+        [left(1, 20), left(2, 21, w="w21"), left(6, 23, v="v23")],
+        [left(1, 15, v="late, for the hole"), left(3, 9, v="late, for nothing"), left(6, 22, v="late, for nothing")],
+        [truncate(30)],
+        [left(4, 40, v="v40"), left(1, 41)],
+        [left(5, 25, v="before the truncate"), left(2, 26, v="before the truncate")],
+        [left(1, 35, v="late, for the hole"), left(5, 36, v="after the truncate")],
+        [event(4, None, 50)],
+        [left(4, 45, v="before the delete"), left(5, 46)],
+    ]
+    expected: dict[int, tuple[Any, ...]] = {}
+    removed = 0
+    for batch, lines in enumerate(history):
+        for made in (whole, folded):
+            made.land(batch, lines, [right("a", 5, "A")] if batch == 0 else [])
+        expected = whole.settle()
+        assert folded.settle() == expected, batch
+        removed += sum(one.removed for one in folded.pipeline.compact() if one.table == "left_changelog")
+    assert removed, "nothing was folded"
+    assert expected == {1: ("late, for the hole", "w", "A"), 5: ("after the truncate", "w", "A")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,6 +14,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import access, materialised, work
 from fk_pipeline.tables import warehouse
+from fk_pipeline.tables.settings import HOLDING
 
 pytestmark = pytest.mark.spark
 
@@ -44,6 +47,8 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialised, "SMALL", -1)
     monkeypatch.setattr(access, "SENT_BYTES", -1000)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
+    monkeypatch.setattr(work, "HELD_BYTES", -1)
+    monkeypatch.setitem(HOLDING, "spark.sql.autoBroadcastJoinThreshold", "-1")
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +182,9 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     other.land(0, LEFT, RIGHT)
     other.pipeline.run()
     assert len(taken) == 1
+    for file in Path(other.pipeline.spec.home, "resolved_join").glob("*.parquet"):
+        ids = pq.read_table(file, columns=["id"])["id"].to_pylist()
+        assert ids == sorted(ids), "a look-up of keys reads every page"
     assert other.pipeline.verify().ok
 
 
@@ -218,3 +226,36 @@ def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_f
     made.pipeline.run()
     assert made.result() == {1: ("new", "A")}
     assert made.pipeline.verify().ok
+
+
+def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    monkeypatch.setattr(work, "SMALL_ROWS", -1)
+    monkeypatch.setattr(work, "MANY_ROWS", 20)
+    held: dict[str, bool] = {}
+    [(name_of_limit, limit)] = HOLDING.items()
+
+    def noting(name: str) -> Any:
+        step = getattr(work.StageWork, name)
+
+        def noted(self: Any) -> Any:
+            held[name] = spark.conf.get(name_of_limit) == limit
+            return step(self)
+
+        return noted
+
+    made = rows_pipeline("inner")
+    left: dict[int, tuple[str | None, str]] = dict.fromkeys(range(KEYS), ("k0", "v"))
+    right = {"k0": "n0", "k1": "n1"}
+    made.land(0, [(i, *row) for i, row in left.items()], list(right.items()))
+    made.pipeline.run()
+    for step in ("_responses", "_resolved_join"):
+        monkeypatch.setattr(work.StageWork, step, noting(step))
+    made.land(1, [(1, "k1", "w")])
+    made.pipeline.run()
+    assert held == {"_responses": False, "_resolved_join": False}
+    made.land(2, [], [("k0", "changed")])
+    made.pipeline.run()
+    assert held == {"_responses": True, "_resolved_join": True}
+    joined(made, left | {1: ("k1", "w")}, right | {"k0": "changed"})
