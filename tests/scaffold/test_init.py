@@ -433,6 +433,7 @@ def test_a_delta_table_is_read_where_it_lies(tmp_path: Path) -> None:
     assert (made.spec.left.path, made.spec.right.path) == ("../orders", "landing/cities")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_pipeline_from_samples_of_the_demo_runs_and_is_right(tmp_path: Path, spark: Any) -> None:
     made = make_folder(tmp_path / "shop", [DEMO / "flights", DEMO / "planes"], in_place=True)
