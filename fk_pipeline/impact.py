@@ -22,6 +22,7 @@ from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
 from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.runner import Runner
+from fk_pipeline.stages.versions import order_of
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.settings import SMALL_BYTES
@@ -136,9 +137,11 @@ def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
         state: the right table.
         keys: its key columns.
     """
-    there = state.select(*map(quote, keys), F.struct(s.SEQUENCE, s.OWNER).alias("_at"), F.col(s.HASH).alias("_hash"))
+    there = state.select(
+        *map(quote, keys), order_of(F.col(s.SEQUENCE), F.col(s.OWNER)).alias("_at"), F.col(s.HASH).alias("_hash")
+    )
     first = F.col(quote(keys[0]))
-    order = F.struct(s.SEQUENCE, s.BATCH)
+    order = order_of(F.col(s.SEQUENCE), F.col(s.BATCH))
     new = log.where(first.isNotNull()).select(*map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"))
     effect = (
         F.when(F.col("_at") > F.col("_new_at"), LATE)

@@ -26,6 +26,7 @@ def refuse_what_is_not_alike(spec: PipelineSpec) -> None:
     _refuse_object_stores(spec)
     _refuse_tables_of_spark(spec)
     _refuse_otherwise_computed(spec)
+    _refuse_decimals_of_texts(spec)
     _refuse_otherwise_stored(spec)
 
 
@@ -81,6 +82,23 @@ def _refuse_otherwise_computed(spec: PipelineSpec) -> None:
             )
 
 
+def _refuse_decimals_of_texts(spec: PipelineSpec) -> None:
+    """Refuses, on Sail, `DECIMAL` columns of formats of lines: sources may write their values as bytes.
+
+    Raises:
+        PipelineFileError: the pipeline has one.
+    """
+    for side in (spec.left, spec.right):
+        for column in side.columns if format_of(side).is_text else ():
+            if column.type.upper().startswith("DECIMAL"):
+                raise PipelineFileError(
+                    f"Sail cannot make {column.type} of what lines of format {side.format} may say",
+                    where=f"pipeline {spec.name}, column {column.name}",
+                    why="it has no TRY_MULTIPLY of decimals (docs/how-to/sail.md); nothing was read",
+                    fix="run on Spark (unset FK_SPARK_REMOTE), land Parquet, or declare the column as STRING",
+                )
+
+
 def _refuse_otherwise_stored(spec: PipelineSpec) -> None:
     """Refuses, on Sail, columns whose values it does not keep as JSON, where a format stores values as JSON.
 
@@ -94,7 +112,7 @@ def _refuse_otherwise_stored(spec: PipelineSpec) -> None:
         for column in side.columns:
             kind = column.type.upper()
             kept = kind in (*INTEGERS, "STRING", "DATE", "BOOLEAN")
-            if not kept and (column.name in keys or side.sequence_by is not None or "DECIMAL" in kind):
+            if not kept and (column.name in keys or side.sequence_by is not None):
                 raise PipelineFileError(
                     f"Sail does not keep {column.type} in JSON, and rows of format {side.format} need that",
                     where=f"pipeline {spec.name}, column {column.name}",

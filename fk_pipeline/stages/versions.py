@@ -105,14 +105,16 @@ def _version(payload: Sequence[str]) -> Column:
     return F.struct(*map(quote, (*_VERSION, *payload)))
 
 
-def _order(sequence: Column, batch: Column) -> Column:
-    return F.struct(sequence, batch)
+def order_of(sequence: Column, batch: Column) -> Column:
+    """What decides between two versions of a key: the last writer wins, by sequence, ties by batch."""
+    # Named: Sail compares the fields of two structs by name, and one that it does not find in both is null.
+    return F.struct(sequence.alias("sequence"), batch.alias("batch"))
 
 
 def _latest(versions: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
     """One row per key: its newest version."""
     version = F.col(name)
-    newest = F.max_by(version, _order(version[s.SEQUENCE], version[s.BATCH]))
+    newest = F.max_by(version, order_of(version[s.SEQUENCE], version[s.BATCH]))
     return versions.groupBy(*map(quote, keys)).agg(newest.alias(name))
 
 
@@ -163,7 +165,7 @@ def _decide(
     newer = best.isNotNull() & (
         old.isNull()
         | old[s.SEQUENCE].isNull()
-        | (_order(best[s.SEQUENCE], best[s.BATCH]) > _order(old[s.SEQUENCE], old[s.OWNER]))
+        | (order_of(best[s.SEQUENCE], best[s.BATCH]) > order_of(old[s.SEQUENCE], old[s.OWNER]))
     )
     new = F.col("_fk_new")
     rows = rows.withColumn("_fk_takes", lost | newer).withColumn(

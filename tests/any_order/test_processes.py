@@ -16,7 +16,11 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.no_sail("processes of their own, and of Spark"),
+]
 
 LOSE_EXECUTOR = Path(__file__).parent / "lose_executor.py"
 

@@ -16,11 +16,12 @@ from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables.logs import DeltaLogs
 
 SESSION: Any = SimpleNamespace(session_id="of Sail")
+DECIMAL = "id INT, fk STRING, v DECIMAL(9, 2)"
 PARTS = {
     "warehouse": "warehouse",
     "left": "landing/left",
     "format": "rows",
-    "columns": "id INT, fk STRING, v DECIMAL(9, 2)",
+    "columns": "id INT, fk STRING, v DOUBLE",
     "select": "[id, v, name]",
 }
 
@@ -63,7 +64,9 @@ def test_a_warehouse_that_spark_made_is_refused(tmp_path: Path, monkeypatch: pyt
         ({"warehouse": "s3a://bucket/warehouse"}, "Sail was never tried with an object store"),
         ({"left": "s3a://bucket/left"}, "Sail was never tried with an object store"),
         ({"select": "[id, 'v + 1 AS w', name]"}, r"Sail may compute v \+ 1 otherwise than Spark"),
-        ({"format": "debezium"}, r"Sail does not keep DECIMAL\(9, ?2\) in JSON"),
+        ({"columns": DECIMAL}, r"Sail cannot make DECIMAL\(9, ?2\) of what lines of format rows may say"),
+        ({"format": "debezium", "columns": DECIMAL}, r"DECIMAL\(9, ?2\) of what lines of format debezium may say"),
+        ({"format": "debezium", "columns": "id DOUBLE, fk STRING, v INT"}, "Sail does not keep DOUBLE in JSON"),
     ],
 )
 def test_a_pipeline_that_may_give_another_result_is_refused(tmp_path: Path, changes: dict[str, str], what: str) -> None:
@@ -81,6 +84,6 @@ def test_csv_is_refused(tmp_path: Path) -> None:
 def test_on_spark_nothing_of_this_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sail, "_sessions", set())
     monkeypatch.setattr("fk_pipeline.stages.runner.layout_of", lambda *_: None)
-    for changes in ({"left": "s3a://bucket/left"}, {"select": "[id, 'v + 1 AS w', name]"}, {"format": "debezium"}):
+    for changes in ({"left": "s3a://bucket/left"}, {"select": "[id, 'v + 1 AS w', name]"}, {"columns": DECIMAL}):
         runner = Runner(SESSION, pipeline(tmp_path, **changes), None)  # type: ignore[arg-type]
         assert type(runner.warehouse).__name__ == "Warehouse"

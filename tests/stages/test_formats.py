@@ -111,6 +111,7 @@ def test_folding_brings_nothing_back_that_a_snapshot_removed(tmp_path: Path, spa
     assert removed, "nothing was folded"
 
 
+@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], Made]) -> None:
     its = made("format: csv, contents: snapshot", "format: rows")
@@ -169,6 +170,7 @@ def commit(its: Made, *statements: str) -> None:
         )
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: delta")
@@ -203,6 +205,7 @@ def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     assert its.result() == ["1 x2 None", "2 again B2", "4 z None", "5 w None"]
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_versions_that_are_gone_are_not_read_again(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
@@ -286,6 +289,7 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     assert its.result() == ["2 y A"]
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_a_delta_table_that_was_replaced_in_place_is_taken_whole(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
@@ -314,6 +318,7 @@ def test_a_delta_table_that_was_replaced_in_place_is_taken_whole(made: Callable[
     assert its.result() == ["2 z None"]
 
 
+@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_a_rebuild_from_versions_that_are_gone_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
