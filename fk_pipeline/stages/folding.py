@@ -18,6 +18,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import SIDE_OF, BatchId, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.holes import unpacked
+from fk_pipeline.stages.versions import order_of
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 
@@ -71,7 +72,7 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
         folded: SQL (BOOLEAN): a row is of a folded batch.
     """
     keys = [c.name for c in side.key_columns]
-    is_row, order = F.col(quote(keys[0])).isNotNull(), F.struct(s.SEQUENCE, s.BATCH)
+    is_row, order = F.col(quote(keys[0])).isNotNull(), order_of(F.col(s.SEQUENCE), F.col(s.BATCH))
     old = log.where(folded)
     rows = old.where(is_row).select(*map(quote, keys), s.BATCH, order.alias("_fk_at"))
     truncated = old.where(~is_row).agg(F.max(order).alias("_fk_truncated"))

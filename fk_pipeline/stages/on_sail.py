@@ -112,7 +112,7 @@ def _refuse_otherwise_stored(spec: PipelineSpec) -> None:
         for column in side.columns:
             kind = column.type.upper()
             kept = kind in (*INTEGERS, "STRING", "DATE", "BOOLEAN")
-            if not kept and (column.name in keys or side.sequence_by is not None):
+            if not kept and (column.name in keys or side.sequence_by is not None or "DECIMAL" in kind):
                 raise PipelineFileError(
                     f"Sail does not keep {column.type} in JSON, and rows of format {side.format} need that",
                     where=f"pipeline {spec.name}, column {column.name}",

@@ -17,6 +17,7 @@ from fk_pipeline.tables.logs import DeltaLogs
 
 SESSION: Any = SimpleNamespace(session_id="of Sail")
 DECIMAL = "id INT, fk STRING, v DECIMAL(9, 2)"
+NESTED = "id INT, fk STRING, v ARRAY<DECIMAL(9, 2)>"
 PARTS = {
     "warehouse": "warehouse",
     "left": "landing/left",
@@ -67,6 +68,7 @@ def test_a_warehouse_that_spark_made_is_refused(tmp_path: Path, monkeypatch: pyt
         ({"columns": DECIMAL}, r"Sail cannot make DECIMAL\(9, ?2\) of what lines of format rows may say"),
         ({"format": "debezium", "columns": DECIMAL}, r"DECIMAL\(9, ?2\) of what lines of format debezium may say"),
         ({"format": "debezium", "columns": "id DOUBLE, fk STRING, v INT"}, "Sail does not keep DOUBLE in JSON"),
+        ({"format": "debezium", "columns": NESTED}, "Sail does not keep ARRAY<DECIMAL.* in JSON"),
     ],
 )
 def test_a_pipeline_that_may_give_another_result_is_refused(tmp_path: Path, changes: dict[str, str], what: str) -> None:
