@@ -93,10 +93,20 @@ def as_lines(
     sent = [declared_as.get(n.lower(), n) for n in stored.columns if n not in besides]
     sent = [name for name in sent if name != named or name in values]
     fields = ", ".join(map(text, sent))
-    problem = operation_problem(side, named, misfit(side, texts, "row"), missing_key(side, "row"))
+    # Keys that are taken as they are need no row: to count changes, Spark reads no other columns then.
+    of_the_row = any(c.name in texts for c in side.key_columns)
+    missing = "NULL" if of_the_row else missing_key(side, "row", typed)
+    problem = operation_problem(
+        side, named, misfit(side, texts, "row"), missing_key(side, "row") if of_the_row else "_missing"
+    )
     return frame_of(
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
-        .selectExpr("*", f"{first_letter(op or WRITTEN)} AS op", f"{typed_row(side, texts, typed)} AS row")
+        .selectExpr(
+            "*",
+            f"{first_letter(op or WRITTEN)} AS op",
+            f"{typed_row(side, texts, typed)} AS row",
+            f"CAST({missing} AS STRING) AS _missing",
+        )
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
             f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, "

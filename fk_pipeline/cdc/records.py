@@ -223,9 +223,19 @@ def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_ke
     )
 
 
-def missing_key(side: SideSpec, row: str) -> str:
-    """SQL (STRING): which key column of a row is null; null when none is."""
-    found = [f"IF({row}.{c.quoted} IS NULL, {text(f'key column {c.name} is null')}, NULL)" for c in side.key_columns]
+def missing_key(side: SideSpec, row: str, values: Mapping[str, str] | None = None) -> str:
+    """SQL (STRING): which key column of a row is null; null when none is.
+
+    Args:
+        side: whose row it is.
+        row: SQL of the row.
+        values: per column SQL of its value, where that is known without the row.
+    """
+    known = values or {}
+    found = [
+        f"IF({known.get(c.name, f'{row}.{c.quoted}')} IS NULL, {text(f'key column {c.name} is null')}, NULL)"
+        for c in side.key_columns
+    ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
 
 

@@ -47,8 +47,8 @@ def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
     """SQL (BINARY(16)): the hash of columns, given as SQL of the value and of its text where it is not null."""
     parts = ["''"]
     for name, (value, content) in sorted(fields.items()):
-        said = f"{len(name.encode())}:{name}"
-        parts.append(f"IF({value} IS NULL, '', CONCAT({text(said)}, OCTET_LENGTH({content}), ':', {content}))")
+        said = [text(f"{len(name.encode())}:{name}"), f"CAST(OCTET_LENGTH({content}) AS STRING)", "':'", content]
+        parts += [f"IF({value} IS NULL, '', {one})" for one in said]  # joined once: each text is copied once
     return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
 
 

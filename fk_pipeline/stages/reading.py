@@ -26,7 +26,7 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.fields import NOT_COMPARED
 from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import SMALL_BYTES
+from fk_pipeline.tables.settings import FEW_BYTES, SMALL_BYTES
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
 """What records of a batch are counted by."""
@@ -140,15 +140,16 @@ class ChangelogWork(StageTables):
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
         landed = sum(file.size for group in files.values() for file in group)
-        if landed > SMALL_BYTES:
+        many = landed > (SMALL_BYTES if format_of(self.spec.side(side)).is_text else FEW_BYTES)
+        if many:
             watch.learn(read.parsed)
         parsed = watch.marked(read.parsed)
         records = self._records(parsed, side)
-        found = None if landed <= SMALL_BYTES or unreadable else self._survey(parsed, files, side)
+        found = self._survey(parsed, files, side) if many and not unreadable else None
         if found is not None:
             records = mark_only(records)
         else:
-            kept = self._materialise(mark_last(records, self.spec, side), None if landed <= SMALL_BYTES else UNKNOWN)
+            kept = self._materialise(mark_last(records, self.spec, side), UNKNOWN if many else None)
             records, found = kept.frame, kept.counts("batch", *_COUNTED_BY)
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))

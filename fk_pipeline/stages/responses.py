@@ -57,18 +57,21 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
         *pks, *map(quote, fks), s.APPLIED_IN, s.INSTRUCTION, s.HASH, s.OWNER, s.RIGHT_HASH, _CHANGED_IN, _TOLD
     )
     asks = (
-        f"{batches.predicate(s.APPLIED_IN)} AND {s.INSTRUCTION} IS NOT NULL "
-        f"AND ({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
+        f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {s.INSTRUCTION} IS NOT NULL "
+        f"AND ({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL), FALSE)"
     )
     news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_TOLD}, FALSE)"
     hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
-    answers = f"""FILTER(ARRAY(
-        IF({asks}, STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {s.INSTRUCTION} AS instruction), NULL),
-        IF({hears}, STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction), NULL)
-    ), answer -> answer IS NOT NULL)"""
+    asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {s.INSTRUCTION} AS instruction)"
+    told = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
+    if batches.first == batches.last:  # one answer to each: it asked, or else it hears
+        answer = F.expr(f"IF({asks}, {asked}, {told})")
+    else:
+        both_answers = f"WHEN {hears} THEN ARRAY({asked}, {told})"
+        answer = F.explode(F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({told}) {both_answers} ELSE ARRAY({asked}) END"))
     return (
-        both.where(f"({asks}) OR {news}")
-        .withColumn("_fk_answer", F.explode(F.expr(answers)))
+        both.where(f"{asks} OR {news}")
+        .withColumn("_fk_answer", answer)
         .select(
             F.col("_fk_answer.batch").alias(s.BATCH),
             *pks,

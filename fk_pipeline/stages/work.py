@@ -40,6 +40,7 @@ from fk_pipeline.tables.settings import (
     SMALL,
     SMALL_BYTES,
     SMALL_ROWS,
+    SPLIT,
     settings,
 )
 from fk_pipeline.tables.skipping import Within
@@ -121,7 +122,7 @@ class StageWork(ChangelogWork):
         """What suits the size of the changes, of what they touch, and of the tables that they meet."""
         sides = [Side.LEFT, Side.RIGHT]
         landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
-        many = HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else {}
+        many = SPLIT | HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else SPLIT
         if landed > SMALL_BYTES:
             return many
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]

@@ -20,6 +20,9 @@ MANY_ROWS = 200_000
 SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
+FEW_BYTES = 1_000_000
+"""Columnar landing files of about so many rows as the driver takes (`materialised.SMALL`)."""
+
 ROWS_PER_PAGE = 2_000
 """Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
 
@@ -55,8 +58,10 @@ ONE_TASK = {
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
+    "spark.sql.optimizer.inSetSwitchThreshold": "0",
 }
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten)."""
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten); and keep the keys of short
+lists out of the code that Spark generates, or each batch would compile code of its own."""
 
 WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
 """Write small pages."""
@@ -64,6 +69,9 @@ WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
 HELD_BYTES = 64 * 2**20
 """Of a right table of about a million rows. Up to it Spark may hold that table in memory rather than sort the left one.
 Its own limit is ten megabytes."""
+
+SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
+"""For many rows: tasks small enough for all cores to be busy until the end. Spark's own are of 128 megabytes."""
 
 HOLDING = {"spark.sql.autoBroadcastJoinThreshold": f"{HELD_BYTES}b"}
 """For many rows of the result: hold the right table, and let Spark choose the rest."""

@@ -20,8 +20,8 @@ from fk_pipeline.spec.sql import INTEGERS, text
 from fk_pipeline.tables.schemas import Table
 
 LISTED = 1_000
-"""Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); with several
-thousands the filter nests too deep for the stack of a thread."""
+"""Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); for more it
+takes longer to find the pages than to read them all, and several thousands nest too deep for the stack of a thread."""
 
 INTERVALS = 32
 """Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
@@ -106,7 +106,10 @@ class Among:
                 break
             clusters -= max(1, clusters // 10)
         singles = tuple(low for low, high in found if low == high)
-        if len(intervals) > 1 and _span(intervals) > _span([(ordered[0], ordered[-1])]) / 2:
+        covered = _span(intervals) if intervals else 0
+        if len(ordered) <= LISTED and covered > 2 * width * len(ordered):
+            singles, intervals = tuple(ordered), ()  # at most a page for each of them, and here there are many more
+        elif len(intervals) > 1 and covered > _span([(ordered[0], ordered[-1])]) / 2:
             singles, intervals = (), ((ordered[0], ordered[-1]),)  # to compare with many costs more than it leaves out
         return cls(column, tuple(ordered), singles, intervals)
 
@@ -154,7 +157,9 @@ def exactly(keys: pa.Table, column: str, at_most: int = NAMED) -> str | None:
     kind, values = keys.schema.field(column).type, keys[column]
     if len(values) > at_most or values.null_count or not _has_conditions(kind):
         return None
-    return f"{quote(column)} IN ({', '.join(map(_literal, values.to_pylist()))})"
+    # Typed as the column: Spark would cast number by number.
+    suffix = "L" if pt.is_int64(kind) else ""
+    return f"{quote(column)} IN ({', '.join(_literal(value) + suffix for value in values.to_pylist())})"
 
 
 def is_named(table: Table) -> bool:

@@ -51,6 +51,13 @@ def test_keys_all_over_a_table_are_one_interval() -> None:
     assert (found.singles, found.intervals) == ((), ((uneven[0], uneven[-1]),))
 
 
+def test_few_keys_of_many_pages_are_all_named_though_some_share_a_page() -> None:
+    scattered = sorted({i * i * 7919 % 1_000_003 for i in range(900)})
+    found = Among.of("k", scattered, width=100)  # of 10,000 pages a tenth at most
+    assert (found.singles, found.intervals) == (tuple(scattered), ())
+    assert Among.of("k", scattered, width=1_000).singles == ()  # 1,000 pages: there is nothing to leave out
+
+
 def test_no_keys_meet_nothing() -> None:
     found = Among.of("k", [])
     assert found.sql() == "FALSE"
@@ -75,7 +82,8 @@ def test_literals_are_escaped_and_nulls_are_wanted_nowhere() -> None:
 
 
 def test_keys_are_named_exactly_or_not_at_all() -> None:
-    assert exactly(pa.table({"k": [2, 1]}), "k") == "`k` IN (2, 1)"
+    assert exactly(pa.table({"k": [2, 1]}), "k") == "`k` IN (2L, 1L)"
+    assert exactly(pa.table({"k": pa.array([2], pa.int32())}), "k") == "`k` IN (2)"
     assert exactly(pa.table({"k": [1.5]}), "k") is None
     assert exactly(pa.table({"k": [1, None]}), "k") is None
     assert exactly(pa.table({"k": list(range(5))}), "k", 4) is None
