@@ -57,7 +57,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         cores = os.cpu_count() or 2
         conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}
         logging = files("fk_pipeline") / "log4j2.properties"
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseParallelGC"
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
