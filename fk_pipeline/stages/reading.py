@@ -31,6 +31,9 @@ from fk_pipeline.tables.settings import FEW_BYTES, SMALL_BYTES
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
 """What records of a batch are counted by."""
 
+_COMPRESSED = ("parquet", "delta")
+"""Formats of which a megabyte may be more rows than the driver takes."""
+
 
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
     """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates.
@@ -140,7 +143,7 @@ class ChangelogWork(StageTables):
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
         landed = sum(file.size for group in files.values() for file in group)
-        many = landed > (SMALL_BYTES if format_of(self.spec.side(side)).is_text else FEW_BYTES)
+        many = landed > (FEW_BYTES if self.spec.side(side).format in _COMPRESSED else SMALL_BYTES)
         if many:
             watch.learn(read.parsed)
         parsed = watch.marked(read.parsed)

@@ -123,6 +123,7 @@ class StageWork(ChangelogWork):
         sides = [Side.LEFT, Side.RIGHT]
         landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
         many = SPLIT | HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else SPLIT
+        many = {name: value for name, value in many.items() if name not in self.spec.settings.spark}
         if landed > SMALL_BYTES:
             return many
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]

@@ -21,7 +21,7 @@ SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
 FEW_BYTES = 1_000_000
-"""Columnar landing files of about so many rows as the driver takes (`materialised.SMALL`)."""
+"""Compressed landing files up to which their rows are brought to the driver: `materialised.SMALL` of 40 bytes each."""
 
 ROWS_PER_PAGE = 2_000
 """Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
@@ -58,10 +58,8 @@ ONE_TASK = {
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
-    "spark.sql.optimizer.inSetSwitchThreshold": "0",
 }
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten); and keep the keys of short
-lists out of the code that Spark generates, or each batch would compile code of its own."""
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten)."""
 
 WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
 """Write small pages."""

@@ -15,7 +15,13 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.no_sail("an expression that computes is refused")
-def test_batches_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("few_bytes", [None, 0])
+def test_batches_of_parquet_files(
+    spark: SparkSession, tmp_path: Path, few_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if few_bytes is not None:  # as files of more rows than the driver takes are read
+        monkeypatch.setattr("fk_pipeline.stages.reading.FEW_BYTES", few_bytes)
+
     def land(side: str, name: str, rows: str) -> None:
         spark.sql(f"SELECT * FROM VALUES {rows}").coalesce(1).write.parquet(str(tmp_path / "made" / side / name))
         part = next((tmp_path / "made" / side / name).glob("*.parquet"))
