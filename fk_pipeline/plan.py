@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.environment import sail
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
 from fk_pipeline.stages.strategy import choose
 from fk_pipeline.tables.ledger import LandedFile, Ledger
-from fk_pipeline.tables.schemas import SUBSCRIBERS, SUBSCRIPTION_STORE
+from fk_pipeline.tables.schemas import SUBSCRIBERS, SUBSCRIPTION_STORE, pk_columns, sensitive_names
+from fk_pipeline.tables.skipping import nameable
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,20 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
         changes = estimate.of(stage, why)
         about = estimate.changed(why) if stage is Stage.RESPONSES else changes
-        choice = choose(stage, spec.settings.strategy_of(stage), about, rows, indexed=index > 0)
+        wanted, named = spec.settings.strategy_of(stage), _nameable(spec, stage)
+        choice = choose(stage, wanted, about, rows, indexed=index > 0, nameable=named)
         plans.append(StagePlan(stage, why, ranges, files, changes, choice.strategy, choice.reason))
     return Plan(stale, fix, found, tuple(plans))
+
+
+def _nameable(spec: PipelineSpec, stage: Stage) -> int:
+    """How many keys a commit of a stage may name."""
+    if os.environ.get("FK_SPARK_REMOTE") == sail.NAME:
+        return 0
+    if stage is Stage.RIGHT_TABLE:
+        keys = [(column.name, column.type) for column in spec.right.key_columns]
+        return nameable(keys, sensitive_names(spec, Side.RIGHT))
+    return nameable(pk_columns(spec), sensitive_names(spec))
 
 
 def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[Stage]) -> int:

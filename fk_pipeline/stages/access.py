@@ -25,11 +25,14 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import NAMED_IN_FEED, Condition, among, is_named
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered
+from fk_pipeline.tables.skipping import Condition, Within, among
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered, empty
 
 Counts = dict[int, dict[str, int]]
 """Per batch, numbers by name."""
+
+LOOKED_UP = 200_000
+"""Keys of which the driver finds the rows, where it looks at the tables itself."""
 
 SENT_BYTES = 64_000_000
 """Memory for keys that are sent to where a table is read, so that only its rows with these keys go on from there."""
@@ -69,6 +72,8 @@ class StageTables:
         self.left_keys = {c.name: s.pk(c.name) for c in spec.left.key_columns}
         self.right_keys = {c.name: s.fk(c.name) for c in spec.right.key_columns}
         """By key column of a side, its name in the state tables."""
+        self.subscription = [*self.pks, *self.right_keys.values(), s.HASH, s.OWNER, s.APPLIED_IN, s.INSTRUCTION]
+        """What answers need of a subscription."""
 
     def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """A table at one version, the same however often the stage asks for it."""
@@ -81,7 +86,12 @@ class StageTables:
             self.versions[table.name] = version
 
     def _rows_of(
-        self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Condition] = ()
+        self,
+        table: Table,
+        keys: Materialised,
+        columns: Mapping[str, str],
+        where: Sequence[Within] = (),
+        needed: Sequence[str] = (),
     ) -> DataFrame:
         """The rows of a table with some keys; all rows where the keys are too many to be sent to it.
 
@@ -90,7 +100,16 @@ class StageTables:
             keys: rows with the keys.
             columns: by key column of the table, its name in `keys`.
             where: what the rows meet besides.
+            needed: the columns that are looked at besides its keys; all columns if there are none.
         """
+        names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
+        found = self._looked_up(table, keys, columns, where, names)
+        return found if found is not None else self._sought(table, keys, columns, where).select(*map(quote, names))
+
+    def _sought(
+        self, table: Table, keys: Materialised, columns: Mapping[str, str], where: Sequence[Within]
+    ) -> DataFrame:
+        """What `_rows_of` returns, found by Spark."""
         if keys.at_most > sendable(table, columns):
             return self._read(table, where)
         wanted = F.broadcast(keys.frame.select(*[F.col(quote(name)).alias(c) for c, name in columns.items()]))
@@ -98,6 +117,36 @@ class StageTables:
             return self._read(table, where).join(wanted, list(columns), "left_semi")
         rows = self._read(table, [*where, *self._among(table, keys.local, columns)])
         return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
+
+    def _looked_up(
+        self,
+        table: Table,
+        keys: Materialised,
+        columns: Mapping[str, str],
+        where: Sequence[Within],
+        names: Sequence[str],
+    ) -> DataFrame | None:
+        """What `_rows_of` returns, found in the driver; None where Spark is to find it."""
+        self._pin(table)
+        version = self.versions.get(table.name)
+        if version is None or keys.at_most > LOOKED_UP or not self.warehouse.reads_in_the_driver:
+            return None
+        wanted = keys.values([*columns.values()])
+        if wanted is None:
+            return None
+        named = {column: wanted[name] for column, name in columns.items()}
+        rows = self.warehouse.look_up(table, version, named, names, where)
+        if rows is None:
+            return None
+        session, kinds = self.warehouse.session, dict(table.columns)  # from no rows Connect infers no types
+        frame = session.createDataFrame(rows) if len(rows) else empty(session, [(name, kinds[name]) for name in names])
+        if len(columns) > 1:
+            frame = frame.join(
+                keys.frame.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()]),
+                list(columns),
+                "left_semi",
+            )
+        return F.broadcast(frame) if len(rows) <= materialised.SMALL else frame
 
     def _among(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
         """Conditions for the rows of a table with some keys; none that would name values of a sensitive column."""
@@ -113,7 +162,8 @@ class StageTables:
         rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
         indexed = bool(self.warehouse.rows([self.layout.subscribers]))
         wanted = self.spec.settings.strategy_of(self.stage)
-        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed, careful=self.careful)
+        nameable = self.warehouse.nameable(table)
+        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed, careful=self.careful, nameable=nameable)
         if self.choice.full:
             return -1 if rows else materialised.SMALL
         return sendable(table, table.keys)
@@ -147,8 +197,8 @@ class StageTables:
         store, index = self.layout.subscription_store, self.layout.subscribers
         pairs = self._materialise(self._rows_of(index, rights, columns), None)
         if pairs.local is None:
-            return self._rows_of(store, rights, columns), UNKNOWN
-        return self._rows_of(store, pairs, self.pks), len(pairs.local)
+            return self._rows_of(store, rights, columns, needed=self.subscription), UNKNOWN
+        return self._rows_of(store, pairs, self.pks, needed=self.subscription), len(pairs.local)
 
     def _append(self, frame: DataFrame, table: Table, rows: int, local: pa.Table | None = None) -> None:
         """Adds rows to a table: so many at most, or those that are in the driver already."""
@@ -183,7 +233,7 @@ class StageTables:
         number: int,
         table: Table,
         delete_when: str | None = None,
-        named: DataFrame | None = None,
+        with_keys: DataFrame | None = None,
     ) -> None:
         """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it.
 
@@ -192,11 +242,11 @@ class StageTables:
             number: how many there are.
             table: the table.
             delete_when: SQL condition on them: the row is removed instead.
-            named: frame with their keys, if that is less to compute.
+            with_keys: frame with their keys, if that is less to compute.
         """
         sent = self._choose(number, table)
         if self.choice is not None and self.choice.full:
-            kept = self._read_for_rewrite(rows, number, table, named)
+            kept = self._read_for_rewrite(rows, number, table, with_keys)
             self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
             self._committed(table)
             return
@@ -206,20 +256,20 @@ class StageTables:
         keys = rows.local
         if keys is not None:
             where = self._among(table, keys, {key: key for key in table.keys})
-        elif number <= NAMED_IN_FEED and table.feeds and is_named(table):
-            keys = (rows.frame if named is None else named).select(*map(quote, table.keys)).toArrow()
+        elif number <= self.warehouse.nameable(table):
+            keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, table.keys)).toArrow()
         self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
         self._committed(table)
 
     def _read_for_rewrite(
-        self, rows: Materialised, number: int, table: Table, named: DataFrame | None
+        self, rows: Materialised, number: int, table: Table, with_keys: DataFrame | None
     ) -> DataFrame | None:
         """The rows of a table that stay when others are put in place, in their order if these can be sent to them.
 
         None where no row stays.
         """
         stored = self.warehouse.rows([table])
-        keys = (rows.frame if named is None else named).select(*map(quote, table.keys))
+        keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, table.keys))
         if not stored:
             return None
         if number >= stored and self._read(table).join(keys, list(table.keys), "left_anti").isEmpty():

@@ -41,6 +41,7 @@ class Materialised:
         self.at_most = len(local) if local is not None else UNKNOWN if at_most is None else at_most
         """An upper bound of the rows; very many where none is known."""
         self._cached: DataFrame | None = None
+        self._values: dict[tuple[str, ...], pa.Table] = {}
         if computed:
             self.frame = frame
             return
@@ -73,6 +74,14 @@ class Materialised:
             out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
         return out
 
+    def values(self, columns: Sequence[str]) -> pa.Table | None:
+        """Some columns of the rows, in the driver; None where the rows are not computed yet."""
+        if self.local is not None:
+            return self.local.select(columns)
+        if self._cached is not None and tuple(columns) not in self._values:
+            self._values[tuple(columns)] = self._cached.select(*map(quote, columns)).toArrow()
+        return self._values.get(tuple(columns))
+
     def but(self, column: str, *values: Any) -> Materialised:
         """All rows but those with certain values in a column."""
         chosen = F.col(column).isin(*values)
@@ -97,6 +106,7 @@ class Materialised:
 
     def release(self) -> None:
         """Frees what is cached."""
+        self._values = {}
         if self._cached is not None:
             self._cached.unpersist()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.errors import FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import Column, PipelineSpec, quote
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
@@ -320,11 +320,12 @@ class StageWork(ChangelogWork):
         if max(asking, changing) > self._choose(min(asking + changing, UNKNOWN), store):
             return subscriptions, rights, 2 * self.warehouse.rows([store])
         within = [Within(s.APPLIED_IN, self.batches)]
-        asks = self._materialise(due_subscriptions(self._read(store, within), self.batches), asking)
+        asked = due_subscriptions(self._read(store, within), self.batches).select(*map(quote, self.subscription))
+        asks = self._materialise(asked, asking)
         rows, at_most = asks.frame, asking
-        versions = [*map(quote, self.right_keys), s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
-        answers = self._rows_of(right, asks, self.right_keys).select(versions)
-        news = due_rights(self._read(right, within), self.batches).select(versions)
+        versions = [*self.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+        answers = self._rows_of(right, asks, self.right_keys, needed=versions)
+        news = due_rights(self._read(right, within), self.batches).select(*map(quote, versions))
         changed = self._materialise(news, changing)
         if changed.local is None or len(changed.local):
             # The store was opened first: the index has at least what this version of the store holds.
@@ -351,12 +352,13 @@ class StageWork(ChangelogWork):
         """Decides about answers with both rows at hand, looked up by their keys; or carefully about any number."""
         answers = self._materialise(due, at_most)
         unchanged = self._as_answered(answered)
+        store, right = self.layout.subscription_store, self.layout.right_table
         decided = resolver.decide(
             answers.frame,
-            None if unchanged else self._rows_of(self.layout.subscription_store, answers, self.pks),
-            self._rows_of(self.layout.right_table, answers, self.right_keys),
+            None if unchanged else self._rows_of(store, answers, self.pks, needed=[s.HASH, s.OWNER]),
+            self._rows_of(right, answers, self.right_keys, needed=[s.HASH, *_names(self.spec.right.columns)]),
             self._left_rows(answers, unchanged),
-            self._rows_of(self.layout.resolved_join, answers, self.pks),
+            self._rows_of(self.layout.resolved_join, answers, self.pks, needed=[s.LEFT_HASH, s.RIGHT_HASH]),
             self.spec,
             carry=True,
         )
@@ -389,14 +391,15 @@ class StageWork(ChangelogWork):
             owners_hold: their owners are the current ones: those among the batches lie in the files of these.
         """
         log, keys = self.layout.left_changelog, self.left_keys
+        needed = [s.BATCH, s.HASH, *_names(self.spec.left.columns)]
         if not owners_hold:
-            return self._rows_of(log, answers, keys)
+            return self._rows_of(log, answers, keys, needed=needed)
         here = Within(s.BATCH, self.batches)
-        brought = self._rows_of(log, answers, keys, [here])
+        brought = self._rows_of(log, answers, keys, [here], needed)
         older = self._older(answers)
         if older.local is not None and not len(older.local):
             return brought
-        both = brought.unionByName(self._rows_of(log, older, keys).where(f"NOT ({here.sql()})"))
+        both = brought.unionByName(self._rows_of(log, older, keys, needed=needed).where(f"NOT ({here.sql()})"))
         return F.broadcast(both) if answers.local is not None else both
 
     def _older(self, answers: Materialised) -> Materialised:
@@ -452,10 +455,10 @@ class StageWork(ChangelogWork):
             return resolver.with_rows(decided, self._read(log), right, self.spec)
         brought = decided.where(here.sql())
         older = self._older(Materialised(decided, at_most, computed=True))
+        needed = [s.BATCH, *_names(self.spec.left.columns)]
+        stored = self._rows_of(log, older, self.left_keys, needed=needed)
         near = resolver.with_rows(brought, self._read(log, [Within(s.BATCH, self.batches)]), right, self.spec)
-        return near.unionByName(
-            resolver.with_rows(older.frame, self._rows_of(log, older, self.left_keys), right, self.spec)
-        )
+        return near.unionByName(resolver.with_rows(older.frame, stored, right, self.spec))
 
     def _as_answered(self, answered: Sequence[StageState]) -> bool:
         """Store and right table are as they were when the answers were computed: no answer is stale.
@@ -517,3 +520,7 @@ class StageWork(ChangelogWork):
             counts[batch] = {verdict: number for (verdict,), number in found.items()}
             writing += sum(counts[batch].get(verdict, 0) for verdict in resolver.WRITING)
         return writing
+
+
+def _names(columns: Iterable[Column]) -> list[str]:
+    return [column.name for column in columns]

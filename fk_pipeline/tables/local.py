@@ -1,8 +1,13 @@
-"""Rows that some batches left in few small files, read by Arrow: a Spark job takes ten times as long."""
+"""Rows of a table that the driver reads with Arrow: a Spark job takes several times as long to be planned and run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +19,54 @@ from fk_pipeline.tables.logs import PlainFiles
 from fk_pipeline.tables.skipping import Within
 
 LOCAL_ROWS = 200_000
-"""Rows of the files that are read here."""
+"""Rows of the files of which those of some batches are read here."""
 
 ALIKE = (
     T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
 )  # fmt: skip
 """Types that Arrow reads from Parquet as Spark does, whoever wrote them (of dates, some calendar may be meant)."""
+
+ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType)
+"""The same of files that do not say that they are of an old calendar."""
+
+OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
+"""What Spark notes in a file with dates of the calendar before 1582."""
+
+READERS = 2
+"""Files that are looked through at once. Each reader holds the wanted columns of a row group as they are stored (a
+whole row group has up to 128 megabytes), and `BYTES_AT_ONCE` of their rows."""
+
+FOUND_BYTES = 256 * 2**20
+"""Of the rows that are found: a key may have any number of versions."""
+
+AT_ONCE = 128 * 1024
+"""Rows that are decoded before the wanted ones are taken, at most."""
+
+BYTES_AT_ONCE = 32 * 2**20
+"""The same in bytes, as far as the file tells how wide its rows are."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Wanted values of a column, ascending, without nulls."""
+
+    values: list[Any]
+    array: pa.Array
+
+    @classmethod
+    def of(cls, values: pa.ChunkedArray, kind: pa.DataType) -> _Asked:
+        """The values as a column of this type has them."""
+        array = values.cast(kind).unique().drop_null()
+        array = array.take(pc.sort_indices(array))
+        return cls(array.to_pylist(), array)
+
+    def among(self, column: pa.Array) -> pa.Array:
+        """Which rows have one of them: compared with those between the least and the greatest value of the rows."""
+        ends = pc.min_max(column).as_py()
+        if ends["min"] is None:
+            return pa.repeat(False, len(column))
+        low = bisect_left(self.values, ends["min"])
+        return pc.is_in(column, self.array.slice(low, bisect_right(self.values, ends["max"]) - low))
 
 
 def read_here(files: PlainFiles, columns: Sequence[str], within: Within) -> pa.Table | None:
@@ -30,21 +77,132 @@ def read_here(files: PlainFiles, columns: Sequence[str], within: Within) -> pa.T
         columns: the columns that are wanted.
         within: the batches.
     """
-    stored = T.StructType.fromJson(files.schema)
-    schema = T.StructType([stored[name] for name in columns]).toNullable()
-    if files.rows > LOCAL_ROWS or not all(isinstance(field.dataType, ALIKE) for field in schema.fields):
+    return None if files.rows > LOCAL_ROWS else _chosen(files, columns, [within], {}, ALIKE)
+
+
+def look_up(
+    files: PlainFiles, columns: Sequence[str], keys: Mapping[str, pa.ChunkedArray], within: Sequence[Within] = ()
+) -> pa.Table | None:
+    """Rows with some values in their key columns, typed as Spark has them; None where Spark has to read them.
+
+    Of a key with several columns, every column has one of its values: more rows than those with the keys.
+
+    Args:
+        files: files with at least these rows, written by a pipeline.
+        columns: the columns that are wanted.
+        keys: by key column, its values.
+        within: batches that the rows are of besides.
+    """
+    try:
+        return _chosen(files, columns, within, keys, ALIKE_IN_OURS)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):  # damaged, gone, or no text for Python: Spark says so
         return None
-    wanted = to_arrow_schema(schema)
-    parts = [wanted.empty_table()]
-    for path in files.paths:
-        with pq.ParquetFile(path) as file:
-            rows = file.read(list(dict.fromkeys([*columns, within.column])))
-        batch = rows[within.column]
-        of_the_batches = pc.and_(
-            pc.greater_equal(batch, int(within.batches.first)), pc.less_equal(batch, int(within.batches.last))
-        )
+
+
+def _chosen(
+    files: PlainFiles,
+    columns: Sequence[str],
+    within: Sequence[Within],
+    keys: Mapping[str, pa.ChunkedArray],
+    alike: tuple[type[T.DataType], ...],
+) -> pa.Table | None:
+    stored = T.StructType.fromJson(files.schema)
+    if not {*columns} <= {*stored.names}:  # of a version from before a column was added
+        return None
+    schema = T.StructType([stored[name] for name in columns]).toNullable()
+    compared = T.StructType([stored[name] for name in (*keys, *[one.column for one in within])]).toNullable()
+    if not all(_is_alike(field.dataType, alike) for field in (*schema.fields, *compared.fields)):
+        return None
+    if not all(_is_comparable(field.dataType) for field in compared.fields):
+        return None
+    kinds = to_arrow_schema(compared)
+    asked = {name: _Asked.of(values, kinds.field(name).type) for name, values in keys.items()}
+    search = _Search(to_arrow_schema(schema), kinds, asked, within, T.DateType in alike)
+
+    def found(path: str) -> list[pa.Table] | None:
         here = pc.equal(files.deleted["file"], path.rsplit("/", 1)[1])
-        marked = pc.is_in(pa.array(range(len(rows)), pa.int64()), files.deleted["row"].filter(here).combine_chunks())
-        # Typed first: some writers note texts in a form that Arrow does not filter.
-        parts.append(rows.select(columns).cast(wanted).filter(pc.and_not(of_the_batches, marked)))
-    return pa.concat_tables(parts).combine_chunks()
+        return search.through(path, files.deleted["row"].filter(here).combine_chunks())
+
+    with ThreadPoolExecutor(min(READERS, pa.cpu_count())) as pool:
+        parts = list(pool.map(found, files.paths))
+    rows = [search.wanted.empty_table()]
+    for part in parts:
+        if part is None:
+            return None
+        rows += part
+    return pa.concat_tables(rows).combine_chunks()
+
+
+@dataclass
+class _Search:
+    """A look through files.
+
+    Attributes:
+        wanted: the columns that are wanted.
+        compared: the columns that are compared.
+        asked: the values that are wanted, by column.
+        within: the batches that are wanted.
+        dates: there may be dates among the columns.
+        found: bytes that were found so far.
+    """
+
+    wanted: pa.Schema
+    compared: pa.Schema
+    asked: Mapping[str, _Asked]
+    within: Sequence[Within]
+    dates: bool
+    found: int = 0
+
+    def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
+        """The wanted rows of a file without the marked ones; None where Spark has to read it, or it is too much."""
+        with pq.ParquetFile(path) as file:
+            if self.dates and OLD_CALENDAR in (file.metadata.metadata or {}):
+                return None
+            parts = []
+            for part in self._taken(file, marked):
+                parts.append(part)
+                self.found += part.nbytes
+                if self.found > FOUND_BYTES:
+                    return None
+            return parts
+
+    def _taken(self, file: pq.ParquetFile, marked: pa.Array) -> Iterator[pa.Table]:
+        """The wanted rows of a file; a column that it does not have is null."""
+        there = set(file.schema_arrow.names)
+        needed = [name for name in dict.fromkeys([*self.wanted.names, *self.compared.names]) if name in there]
+        start, groups = 0, [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+        at_once = max(1, min(AT_ONCE, BYTES_AT_ONCE // max(1, width)))
+        for batch in file.iter_batches(at_once, columns=needed, use_threads=False):
+            places = pc.indices_nonzero(pc.fill_null(self._meeting(batch), False))
+            if len(marked) and len(places):
+                places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
+            start += len(batch)
+            if len(places):
+                # Typed first: some writers note texts in a form that Arrow does not filter.
+                typed = [
+                    batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
+                    for field in self.wanted
+                ]
+                yield pa.Table.from_arrays(typed, schema=self.wanted).take(places)
+
+    def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
+        """Which rows are wanted."""
+        masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
+        for one in self.within:
+            masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
+            masks.append(pc.less_equal(rows[one.column], int(one.batches.last)))
+        return reduce(pc.and_, masks)
+
+
+def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
+    if isinstance(kind, T.StructType) and T.DateType in alike:
+        return all(_is_alike(field.dataType, alike) for field in kind.fields)
+    if isinstance(kind, T.StringType):
+        return kind == T.StringType()  # without a collation, which Arrow would lose
+    return isinstance(kind, alike)
+
+
+def _is_comparable(kind: T.DataType) -> bool:
+    """Whether Arrow finds the same values equal as Spark: not so of fractions. Python has only 9,999 years of dates."""
+    return not isinstance(kind, (T.FloatType, T.DoubleType, T.DateType, T.StructType))

@@ -35,12 +35,14 @@ class PlainFiles:
         paths: of the files.
         schema: as Spark's own JSON.
         rows: how many they have together.
+        bytes: their size.
         deleted: `file` (name without folder) and `row` (index, from 0): the rows that deletion vectors mark.
     """
 
     paths: tuple[str, ...]
     schema: dict[str, Any]
     rows: int
+    bytes: int
     deleted: pa.Table
 
 
@@ -145,7 +147,8 @@ class DeltaLogs:
             }
         )
         paths = tuple(f"{path}/{names[i]}" for i in chosen)
-        return PlainFiles(paths, json.loads(table.schema().to_json()), sum(counts[i] for i in chosen), deleted)
+        rows, size = (sum(numbers[i] for i in chosen) for numbers in (counts, stored.files["size_bytes"]))
+        return PlainFiles(paths, json.loads(table.schema().to_json()), rows, size, deleted)
 
     def _version(self, path: str, table: DeltaTable) -> _Version:
         known = self._versions.get(path)

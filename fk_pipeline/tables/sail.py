@@ -28,6 +28,7 @@ class SailWarehouse(Warehouse):
 
     knows_places = False
     names_keys = False
+    reads_in_the_driver = False
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""

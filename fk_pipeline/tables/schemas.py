@@ -157,11 +157,6 @@ class Table:
         return {**skipping, "delta.checkpointInterval": "50", **self.properties}
 
     @property
-    def feeds(self) -> bool:
-        """It has a change feed."""
-        return self.properties.get("delta.enableChangeDataFeed") == "true"
-
-    @property
     def names(self) -> list[str]:
         """The column names, in order."""
         return [name for name, _ in self.columns]

@@ -5,19 +5,21 @@ A condition is a superset: every row that is wanted meets it, others may. Joins 
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isqrt
 from typing import Any, Protocol
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.sql import INTEGERS, text
-from fk_pipeline.tables.schemas import Table
+from fk_pipeline.spec.sql import text
 
 LISTED = 1_000
 """Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); for more it
@@ -26,11 +28,14 @@ takes longer to find the pages than to read them all, and several thousands nest
 INTERVALS = 32
 """Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
 
-NAMED = 20_000
-"""Keys that a commit names one by one. They are not handed to Parquet; the log of the table keeps them."""
+NAMED_BYTES = 10_000_000
+"""Of the keys that a commit names, as the log of the table keeps them. JSON readers refuse texts of 20 megabytes."""
 
-NAMED_IN_FEED = 200_000
-"""The same where the table has a change feed: a MERGE would read and sort all of its columns to write the feed."""
+NAMED = {"BIGINT": 1_000_000, "INT": 1_000_000, "SMALLINT": 1_000_000, "TINYINT": 1_000_000, "STRING": 100_000}
+"""Keys that a commit names, by type, at most."""
+
+KEYS_PER_BUCKET = 8
+"""Of keys that are named in buckets: a row is compared with those of one bucket."""
 
 
 class Bounds(Protocol):
@@ -146,30 +151,71 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int])
     return found
 
 
-def exactly(keys: pa.Table, column: str, at_most: int = NAMED) -> str | None:
+def exactly(keys: pa.Table, column: str) -> str | None:
     """SQL that holds for the rows with some keys and for no others; None where that cannot be said in short.
 
     Args:
         keys: rows with the keys.
         column: the key column.
-        at_most: so many keys are named.
     """
     kind, values = keys.schema.field(column).type, keys[column]
-    if len(values) > at_most or values.null_count or not _has_conditions(kind):
+    if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
         return None
-    # Typed as the column: Spark would cast number by number.
+    try:
+        listed = values.to_pylist()
+    except UnicodeDecodeError:
+        return None
+    # Typed as the column: Delta leaves no file unread for values that are cast to its type.
     suffix = "L" if pt.is_int64(kind) else ""
-    return f"{quote(column)} IN ({', '.join(_literal(value) + suffix for value in values.to_pylist())})"
+    said = _in_list(column, listed, suffix) if len(listed) <= LISTED else _in_buckets(column, listed, suffix)
+    kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta has it in its log
+    return said if len(kept.encode()) <= NAMED_BYTES else None
 
 
-def is_named(table: Table) -> bool:
-    """Whether a commit may name keys of a table by `exactly`: one column, of integers or strings, not sensitive."""
-    kinds = dict(table.columns)
-    return (
-        len(table.keys) == 1
-        and table.keys[0] not in table.sensitive
-        and kinds[table.keys[0]].upper() in (*INTEGERS, "STRING")
-    )
+def nameable(keys: Sequence[tuple[str, str]], sensitive: Collection[str], span: tuple[int, int] | None = None) -> int:
+    """How many keys of a table a commit may name by `exactly`: of one column, integers or strings, not sensitive.
+
+    Args:
+        keys: its key columns with their types.
+        sensitive: names of sensitive columns.
+        span: its least and greatest key, where these are known integers.
+    """
+    if len(keys) != 1 or keys[0][0] in sensitive:
+        return 0
+    widest = max(map(len, map(str, span))) if span else 0
+    return min(NAMED.get(keys[0][1].upper(), 0), NAMED_BYTES // (widest + 2))
+
+
+def _in_list(column: str, values: Sequence[Any], suffix: str) -> str:
+    return f"{quote(column)} IN ({', '.join(_literal(value) + suffix for value in values)})"
+
+
+def _in_buckets(column: str, values: Sequence[Any], suffix: str = "") -> str:
+    """The values as one literal, an array of buckets, of which a row is compared with its own.
+
+    Spark plans with every literal of a list, again and again: for 100,000 it takes three times as long as to read ten
+    million keys and mark those. JSON is the only text that it makes an array of while it plans. The least and the
+    greatest value are for Delta, which compares them with the bounds of files.
+    """
+    name, numbers = quote(column), isinstance(values[0], int)
+    buckets: list[list[Any]] = [[] for _ in range(_prime(len(values) // KEYS_PER_BUCKET))]
+    for value in values:
+        buckets[(value if numbers else crc32(value.encode())) % len(buckets)].append(value)
+    key, kind = (f"CAST({name} AS BIGINT)", "BIGINT") if numbers else (name, "STRING")
+    place = f"CAST(PMOD({key if numbers else f'CRC32(CAST({name} AS BINARY))'}, {len(buckets)}L) AS INT) + 1"
+    # An array that cannot be read would be no array, and the condition hold for no row.
+    array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
+    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<{kind}>>', MAP('mode', 'FAILFAST'))"
+    ends = f"{name} BETWEEN {_literal(min(values))}{suffix} AND {_literal(max(values))}{suffix}"
+    return f"{ends} AND ARRAY_CONTAINS(ELEMENT_AT({whole}, {place}), {key})"
+
+
+def _prime(at_least: int) -> int:
+    """A prime: keys that are some number apart fall into all buckets."""
+    number = max(2, at_least)
+    while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
+        number += 1
+    return number
 
 
 def _has_conditions(kind: pa.DataType) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -24,12 +25,12 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
-from fk_pipeline.tables.local import read_here
+from fk_pipeline.tables.local import look_up, read_here
 from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
 from fk_pipeline.tables.marked import unmarked
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
-from fk_pipeline.tables.skipping import NAMED, NAMED_IN_FEED, Condition, Within, exactly
+from fk_pipeline.tables.skipping import Condition, Within, among, exactly, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
@@ -37,8 +38,19 @@ LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 MARKED_ROWS = 200_000
 """Rows that deletion vectors mark: up to so many are taken out by a literal or a join; Delta does it for more."""
 
+LOOKED_THROUGH = 512 * 2**20
+"""Bytes that the driver looks through for any keys: of its columns, in files that may have them."""
+
+LOOKED_THROUGH_PER_KEY = 20_000
+"""Rows that it looks through for every key: Spark would read a page for each, which takes as long as ten by Arrow."""
+
 ROWS_PER_FILE = 500_000
 """Of a table that is written in the order of its keys."""
+
+ROWS_SORTED = 20_000
+"""More changed rows are sorted by their keys before they are written."""
+
+UNLIMITED = sys.maxsize
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -49,7 +61,7 @@ OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHA
 """Types of which delta-rs may write Parquet that differs from Spark's."""
 
 UNCHECKED = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
-"""Delta would compare every row that a commit writes with every key that it names, one by one."""
+"""Delta would compare every row that a commit writes with the keys that it names, outside of any compiled plan."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,42 @@ class Warehouse:
         files = self._files(table, version, [within])
         return None if files is None else read_here(files, list(columns), within)
 
+    def look_up(
+        self,
+        table: Table,
+        version: int,
+        keys: Mapping[str, pa.ChunkedArray],
+        columns: Sequence[str],
+        within: Sequence[Within] = (),
+    ) -> pa.Table | None:
+        """Rows with some values in their key columns, or more, read in the driver; None where Spark is to find them.
+
+        The driver looks for them where it is the machine that Spark works on.
+
+        Args:
+            table: the table.
+            version: its version.
+            keys: by key column, its values.
+            columns: the columns that are wanted.
+            within: batches that the rows are of besides.
+        """
+        if not self.reads_in_the_driver:
+            return None
+        where = [*among(pa.table(keys), {name: name for name in keys}, {}), *within]
+        files = self.logs.plain_files(self.path(table.name), version, UNLIMITED, where)
+        if files is None:
+            return None
+        number = max(len(values) for values in keys.values())
+        share = len(columns) / len(files.schema["fields"])
+        if files.bytes * share > LOOKED_THROUGH and files.rows > number * LOOKED_THROUGH_PER_KEY:
+            return None
+        return look_up(files, columns, keys, within)
+
+    @cached_property
+    def reads_in_the_driver(self) -> bool:
+        """Spark runs in this machine alone."""
+        return str(self.session.conf.get("spark.master", "")).startswith("local")
+
     def rows_at(self, table: Table, version: int, within: Within) -> int | None:
         """How many rows the files have that hold those of some batches; None where only Spark can tell."""
         files = self._files(table, version, [within])
@@ -184,6 +232,14 @@ class Warehouse:
     def bytes(self, table: Table) -> int:
         """How many bytes the files of a table have."""
         return self.logs.bytes(self.path(table.name))
+
+    def nameable(self, table: Table) -> int:
+        """How many keys of a table a commit may name."""
+        if not self.names_keys or not table.keys:
+            return 0
+        kinds = dict(table.columns)
+        keys = [(key, kinds[key]) for key in table.keys]
+        return nameable(keys, table.sensitive, self.logs.span(self.path(table.name), table.keys[0]))
 
     def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
         """How far apart the values of integer columns are that lie a page apart, in a table written in their order."""
@@ -360,8 +416,8 @@ class Warehouse:
     ) -> None:
         """One MERGE of rows with unique keys: update what is there, insert what is not.
 
-        Few rows with one key column are put in place of those with their keys instead: half the jobs, and the change
-        feed needs none of its own. Not where the key is sensitive: the log of the table would name the keys.
+        Rows whose keys a commit may name are put in place of those with their keys instead: half the jobs, and the
+        change feed needs none of its own. Not where the key is sensitive: the log of the table would name the keys.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads.
@@ -375,15 +431,13 @@ class Warehouse:
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
-        named = None
-        if keys is not None and self.names_keys and len(table.keys) == 1 and table.keys[0] not in table.sensitive:
-            named = exactly(keys, table.keys[0], NAMED_IN_FEED if table.feeds else NAMED)
-        if named is not None:
-            predicate = " AND ".join([named, *[condition.sql() for condition in where]])
+        exact = None
+        if keys is not None and len(keys) <= self.nameable(table):
+            exact = exactly(keys, table.keys[0])
+        if keys is not None and exact is not None:
+            predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
             with settings(self.session, UNCHECKED):
-                self.replace(
-                    rows.coalesce(1) if len(keys or ()) <= NAMED else rows.repartition(1), table, predicate, info
-                )
+                self.replace(_in_files(rows, table.keys, len(keys)), table, predicate, info)
             return
         self._merge(source, table, info, where, delete_when)
 
@@ -414,6 +468,14 @@ def _with_all(frame: DataFrame, stored: Sequence[str], table: Table) -> DataFram
             for name, kind in table.columns
         ]
     )
+
+
+def _in_files(frame: DataFrame, keys: Sequence[str], rows: int) -> DataFrame:
+    """Changed rows in one file, or in files of about `ROWS_PER_FILE` that are sorted by their keys."""
+    if rows <= ROWS_SORTED:
+        return frame.coalesce(1)
+    names = [quote(name) for name in keys]
+    return frame.repartition(max(1, round(rows / ROWS_PER_FILE)), *names).sortWithinPartitions(*names)
 
 
 def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:

@@ -171,6 +171,7 @@ def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
         monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
     if way in ("by Spark alone", "too many for the driver"):
         monkeypatch.setattr(Warehouse, "read_here", lambda *_: None)
+        monkeypatch.setattr(Warehouse, "look_up", lambda *_: None)
     if way == "too many for the driver":
         monkeypatch.setattr("expectations.looking.SMALL", 0)
         monkeypatch.setattr("fk_pipeline.stages.materialised.SMALL", 0)

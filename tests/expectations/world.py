@@ -72,7 +72,7 @@ def make(folder: Path, spark: SparkSession | None, join: str = "inner", more: st
 @contextmanager
 def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | None = None) -> Iterator[None]:
     """Whoever reads these tables reads them changed; `seen` gets the names of all tables that are read."""
-    read, read_here = Warehouse.read, Warehouse.read_here
+    read, read_here, look_up = Warehouse.read, Warehouse.read_here, Warehouse.look_up
 
     def changed(
         self: Warehouse, table: Table, version: int | None = None, where: Sequence[Condition] = ()
@@ -96,7 +96,13 @@ def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | 
             return here
         return changed(self, table, version, [within]).select(*map(quote, columns)).toArrow().cast(here.schema)
 
+    def looked_up(self: Warehouse, table: Table, *how: Any) -> pa.Table | None:
+        if seen is not None:
+            seen.add(table.name)
+        return look_up(self, table, *how) if table.name not in changes else None
+
     with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "look_up", looked_up)
         patched.setattr(Warehouse, "read", changed)
         patched.setattr(Warehouse, "read_here", changed_here)
         yield

@@ -13,7 +13,7 @@ from fk_pipeline.identity import BatchRange, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import access, materialised, work
-from fk_pipeline.tables import warehouse
+from fk_pipeline.tables import skipping, warehouse
 from fk_pipeline.tables.settings import HOLDING
 
 pytestmark = pytest.mark.spark
@@ -32,20 +32,56 @@ def few_in_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def few_through_delta(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where Delta must read, and MERGE."""
     few_in_large_tables(monkeypatch)
+    found_by_spark(monkeypatch)
     monkeypatch.setattr(warehouse, "MARKED_ROWS", -1)
     monkeypatch.setattr(warehouse, "exactly", lambda *_: None)
 
 
+def found_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver looks into no table, as where Spark runs on other machines."""
+    few_in_large_tables(monkeypatch)
+    monkeypatch.setattr(warehouse.Warehouse, "reads_in_the_driver", False)
+
+
 def sent_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes are looked up by keys that do not come to the driver."""
+    found_by_spark(monkeypatch)
+    monkeypatch.setattr(materialised, "SMALL", -1)
+
+
+def found_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """More rows than are held in the driver are looked up there, and put in place by their keys in buckets.
+
+    Returns:
+        What was taken of this way, filled as it goes.
+    """
+    taken: set[str] = set()
+    look_up, in_buckets = warehouse.look_up, skipping._in_buckets
+
+    def looking(*how: Any) -> Any:
+        found = look_up(*how)
+        taken.update([] if found is None else ["look_up"])
+        return found
+
+    def naming(*how: Any) -> str:
+        taken.add("buckets")
+        return in_buckets(*how)
+
+    monkeypatch.setattr(warehouse, "look_up", looking)
+    monkeypatch.setattr(skipping, "_in_buckets", naming)
     few_in_large_tables(monkeypatch)
     monkeypatch.setattr(materialised, "SMALL", -1)
+    monkeypatch.setattr(skipping, "LISTED", 1)
+    monkeypatch.setattr(warehouse, "ROWS_SORTED", 1)
+    monkeypatch.setattr(warehouse, "ROWS_PER_FILE", 3)
+    return taken
 
 
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are joined whole, and rows merged."""
     monkeypatch.setattr(materialised, "SMALL", -1)
     monkeypatch.setattr(access, "SENT_BYTES", -1000)
+    monkeypatch.setattr(access, "LOOKED_UP", -1)
     monkeypatch.setattr(work, "SMALL_BYTES", -1)
     monkeypatch.setattr(work, "HELD_BYTES", -1)
     monkeypatch.setitem(HOLDING, "spark.sql.autoBroadcastJoinThreshold", "-1")
@@ -69,6 +105,10 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     [
         pytest.param(few_in_large_tables, "inner", marks=pytest.mark.slow),
         pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
+        (found_by_the_driver, "inner"),
+        pytest.param(found_by_the_driver, "left", marks=pytest.mark.slow),
+        (found_by_spark, "inner"),
+        pytest.param(found_by_spark, "left", marks=pytest.mark.slow),
         pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
         pytest.param(sent_to_the_tables, "left", marks=pytest.mark.slow),
         pytest.param(whole, "inner", marks=pytest.mark.slow),
@@ -82,7 +122,7 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
 def test_the_join_is_right_on_every_way(
     way: Any, join: str, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    way(monkeypatch)
+    taken = way(monkeypatch)
     made = rows_pipeline(join, settings="{strategy: full}" if way is whole else "{}")
     left, right = {i: (k, v) for i, k, v in LEFT}, dict(RIGHT)
     made.land(0, LEFT, RIGHT)
@@ -112,6 +152,24 @@ def test_the_join_is_right_on_every_way(
     joined(made, left, right)
     made.pipeline.run("0..2")
     joined(made, left, right)
+    assert taken is None or taken == {"look_up", "buckets"}
+
+
+def test_rows_with_keys_of_two_columns_are_found_by_the_driver(
+    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = found_by_the_driver(monkeypatch)
+    made = rows_pipeline("left", left_key="[id, v]", select="[id, v, fk, name]")
+    made.land(0, [(i, f"k{i % 3}", v) for i in range(9) for v in "ab"], [("k0", "n"), ("k1", "n")])
+    made.pipeline.run()
+    made.land(1, [(1, "k0", "a"), (2, "k1", "b")], [("k1", "m")])
+    made.pipeline.run()
+    rows = made.pipeline.table("resolved_join").select("id", "v", "fk", "name").collect()
+    wanted = {(i, v): f"k{i % 3}" for i in range(9) for v in "ab"} | {(1, "a"): "k0", (2, "b"): "k1"}
+    assert {(row["id"], row["v"]): row["fk"] for row in rows} == wanted
+    assert all(row["name"] == {"k0": "n", "k1": "m"}.get(row["fk"]) for row in rows)
+    assert "look_up" in taken
+    assert made.pipeline.verify().ok
 
 
 @pytest.mark.slow

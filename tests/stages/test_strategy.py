@@ -6,7 +6,7 @@ import pytest
 
 from fk_pipeline.identity import Stage
 from fk_pipeline.spec.model import Strategy
-from fk_pipeline.stages.strategy import AUTO, FULL, FULL_SHARE, INCREMENTAL, SMALL_CHANGE, choose
+from fk_pipeline.stages.strategy import AUTO, FULL, FULL_SHARE, INCREMENTAL, NAMED_SHARE, SMALL_CHANGE, choose
 
 LARGE = 10_000_000
 CHOOSING = list(FULL_SHARE)
@@ -19,6 +19,13 @@ def test_few_changes_are_looked_up_and_many_are_not(stage: Stage) -> None:
     beyond = choose(stage, AUTO, limit + 1, LARGE)
     assert beyond.full
     assert f"{limit + 1:,} of 10,000,000 rows" in beyond.reason
+
+
+def test_more_of_the_result_is_put_in_place_where_a_commit_names_its_keys() -> None:
+    limit = int(LARGE * NAMED_SHARE)
+    assert not choose(Stage.RESOLVED_JOIN, AUTO, limit, LARGE, nameable=limit).full
+    assert choose(Stage.RESOLVED_JOIN, AUTO, limit, LARGE, nameable=limit - 1).full
+    assert choose(Stage.RESOLVED_JOIN, AUTO, limit + 1, LARGE, nameable=LARGE).full
 
 
 @pytest.mark.parametrize("stage", CHOOSING)

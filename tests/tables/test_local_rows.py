@@ -1,17 +1,21 @@
-"""Rows of some batches, read without Spark: the same rows, typed alike, and only where that is cheap and certain."""
+"""Rows of some batches or with some keys, read without Spark: the same rows, typed alike, where that is certain."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.tables import local
+from fk_pipeline.tables import warehouse as tables_warehouse
 from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.settings import settings
 from fk_pipeline.tables.skipping import Within
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
@@ -30,10 +34,19 @@ KINDS = {
 ROWS = """SELECT CAST(id % 4 AS INT) AS batch, CAST(id AS TINYINT) AS tiny, CAST(-id AS SMALLINT) AS small,
     CAST(id * 7 AS INT) AS whole, id * 1000000007 AS big, IF(id % 3 = 0, NULL, CONCAT('ä', id)) AS text,
     UNHEX(MD5(CAST(id AS STRING))) AS bytes, id % 2 = 0 AS truth, CAST(id / 8 AS DECIMAL(12,3)) AS money,
-    DATE_ADD(DATE'1582-01-01', CAST(id AS INT)) AS day, TIMESTAMP_SECONDS(id) AS moment FROM RANGE(100)"""
+    DATE_ADD(DATE'1582-01-01', CAST(id AS INT)) AS day, TIMESTAMP_SECONDS(id) AS moment, id / 2 AS half,
+    IF(id % 5 = 0, NULL, STRUCT(CAST(id AS INT) AS one, IF(id % 2 = 0, NULL, 'x') AS other)) AS pair FROM RANGE(100)"""
+WIDE = (*KINDS, "day", "half", "pair")
 TABLE = Table(
     "rows",
-    (("batch", "INT"), *KINDS.items(), ("day", "DATE"), ("moment", "TIMESTAMP")),
+    (
+        ("batch", "INT"),
+        *KINDS.items(),
+        ("day", "DATE"),
+        ("moment", "TIMESTAMP"),
+        ("half", "DOUBLE"),
+        ("pair", "STRUCT<one: INT, other: STRING>"),
+    ),
     skip_by=("batch",),
     properties={"delta.enableDeletionVectors": "true"},
 )
@@ -65,7 +78,7 @@ def test_the_rows_are_those_that_spark_reads(warehouse: Warehouse) -> None:
 
 
 def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse, spark: SparkSession) -> None:
-    plain = Table("plain", TABLE.columns[:-2], skip_by=("batch",))
+    plain = Table("plain", TABLE.columns[: 1 + len(KINDS)], skip_by=("batch",))
     rows = spark.sql(ROWS).select(*plain.names)
     warehouse.append(rows.where("batch = 0"), plain, INFO)
     warehouse.append_local(rows.where("batch = 1").toArrow(), plain, INFO)
@@ -90,3 +103,99 @@ def test_what_spark_reads_otherwise_or_much_is_left_to_it(
     assert warehouse.read_here(TABLE, 0, ["big"], BATCHES) is None, "an older version"
     monkeypatch.setattr(local, "LOCAL_ROWS", 10)
     assert here(warehouse, "big") is None
+
+
+def looked_up(warehouse: Warehouse, column: str, values: pa.ChunkedArray, *more: Within) -> pa.Table | None:
+    return warehouse.look_up(TABLE, warehouse.version("rows") or 0, {column: values}, WIDE, more)
+
+
+@pytest.mark.parametrize("column", KINDS)
+def test_the_rows_with_some_keys_are_those_that_spark_finds(warehouse: Warehouse, column: str) -> None:
+    keys = warehouse.read(TABLE).where("big % 3 <> 0").select(column).toArrow()[column]
+    found = looked_up(warehouse, column, keys)
+    assert found is not None
+    wanted = warehouse.read(TABLE).where(F.col(column).isin(keys.drop_null().to_pylist())).select(*WIDE).toArrow()
+    assert len(wanted) > 30
+    assert found.schema.types == wanted.schema.types
+    assert found.sort_by("big").to_pylist() == wanted.sort_by("big").to_pylist()
+
+
+def test_keys_of_some_batches_keys_that_are_nowhere_and_no_keys(warehouse: Warehouse) -> None:
+    keys = pa.chunked_array([[7, 14, 21, 5_000_000, None, 63, 42]], pa.int32())
+    everywhere, of_the_batches = looked_up(warehouse, "whole", keys), looked_up(warehouse, "whole", keys, BATCHES)
+    assert everywhere is not None
+    assert of_the_batches is not None
+    assert sorted(everywhere["whole"].to_pylist()) == [7, 14, 21, 63], "42 is marked as deleted"
+    assert sorted(of_the_batches["whole"].to_pylist()) == [7, 14, 63], "3 is of batch 3"
+    none = looked_up(warehouse, "whole", pa.chunked_array([[]], pa.int32()))
+    assert none is not None
+    assert (len(none), none.schema.names) == (0, [*WIDE])
+
+
+def test_of_a_key_with_two_columns_each_has_one_of_its_values(warehouse: Warehouse) -> None:
+    keys = {"tiny": pa.chunked_array([[1, 3, 3]], pa.int8()), "whole": pa.chunked_array([[7, 14, 21]], pa.int32())}
+    found = warehouse.look_up(TABLE, warehouse.version("rows") or 0, keys, ["big"])
+    assert found is not None
+    assert len(found) == 2
+
+
+def test_a_column_that_came_later_is_null_in_older_files(warehouse: Warehouse) -> None:
+    wider = replace(TABLE, columns=(*TABLE.columns, ("late", "STRING")))
+    warehouse.add_columns(wider, INFO)
+    keys = {"whole": pa.chunked_array([[7]], pa.int32())}
+    found = warehouse.look_up(wider, warehouse.version("rows") or 0, keys, ["whole", "late"])
+    assert found is not None
+    assert found.to_pylist() == [{"whole": 7, "late": None}]
+
+
+def test_a_column_that_the_table_was_not_given_yet_is_left_to_spark(warehouse: Warehouse) -> None:
+    keys = {"whole": pa.chunked_array([[7]], pa.int32())}
+    assert warehouse.look_up(TABLE, warehouse.version("rows") or 0, keys, ["whole", "late"]) is None
+
+
+def test_keys_that_arrow_compares_otherwise_are_left_to_spark(warehouse: Warehouse) -> None:
+    version = warehouse.version("rows") or 0
+    rows = warehouse.read(TABLE).limit(3).toArrow()
+    for name in ("day", "moment", "half", "pair"):
+        assert warehouse.look_up(TABLE, version, {name: rows[name]}, ["big"]) is None
+    keys = {"big": rows["big"]}
+    assert warehouse.look_up(TABLE, version, keys, ["big", "moment"]) is None, "its unit and zone depend on the writer"
+    assert warehouse.look_up(TABLE, 0, keys, ["big"]) is None, "an older version"
+
+
+def test_dates_of_an_old_calendar_are_left_to_spark(warehouse: Warehouse, spark: SparkSession) -> None:
+    with settings(spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
+        warehouse.append(spark.sql(ROWS).coalesce(1), TABLE, INFO)
+    assert looked_up(warehouse, "whole", pa.chunked_array([[7]], pa.int32())) is None
+
+
+@pytest.mark.parametrize("limit", ["LOOKED_THROUGH_PER_KEY", "FOUND_BYTES"])
+def test_what_is_much_is_left_to_spark(warehouse: Warehouse, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_warehouse, "LOOKED_THROUGH", 0)
+    monkeypatch.setattr(local, "BYTES_AT_ONCE", 1)
+    keys = pa.chunked_array([[7, 14]], pa.int32())
+    assert looked_up(warehouse, "whole", keys) is not None
+    monkeypatch.setattr(local if limit == "FOUND_BYTES" else tables_warehouse, limit, 1)
+    assert looked_up(warehouse, "whole", keys) is None
+
+
+def test_the_driver_looks_at_nothing_where_spark_is_elsewhere(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = pa.chunked_array([[7]], pa.int32())
+    assert looked_up(warehouse, "whole", keys) is not None
+    monkeypatch.setattr(warehouse, "reads_in_the_driver", False)
+    assert looked_up(warehouse, "whole", keys) is None
+
+
+def test_what_cannot_be_read_is_left_to_spark_to_report(warehouse: Warehouse) -> None:
+    keys = pa.chunked_array([[7]], pa.int32())
+    for file in Path(warehouse.path("rows")).glob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    assert looked_up(warehouse, "whole", keys) is None
+
+
+def test_a_text_that_is_none_is_left_to_spark(warehouse: Warehouse, spark: SparkSession) -> None:
+    broken = ROWS.replace("CONCAT('ä', id)", "CAST(X'FF' AS STRING)")
+    warehouse.append(spark.sql(broken).coalesce(1), TABLE, INFO)
+    assert looked_up(warehouse, "text", pa.chunked_array([["ä7"]])) is None

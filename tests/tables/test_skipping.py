@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.tables.skipping import INTERVALS, LISTED, Among, Within, among, exactly
+from fk_pipeline.tables import skipping
+from fk_pipeline.tables.skipping import INTERVALS, LISTED, Among, Within, among, exactly, nameable
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=700)
 TEXTS = st.lists(st.text(max_size=12), max_size=400)
@@ -81,10 +84,75 @@ def test_literals_are_escaped_and_nulls_are_wanted_nowhere() -> None:
     assert numbers.sql() == "(`number` IN (7))"
 
 
-def test_keys_are_named_exactly_or_not_at_all() -> None:
+def test_keys_are_named_exactly_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exactly(pa.table({"k": [2, 1]}), "k") == "`k` IN (2L, 1L)"
     assert exactly(pa.table({"k": pa.array([2], pa.int32())}), "k") == "`k` IN (2)"
     assert exactly(pa.table({"k": [1.5]}), "k") is None
     assert exactly(pa.table({"k": [1, None]}), "k") is None
-    assert exactly(pa.table({"k": list(range(5))}), "k", 4) is None
+    assert exactly(pa.table({"k": [1, 2, 1]}), "k") is None, "a MERGE says what is wrong"
+    assert exactly(pa.table({"k": pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())}), "k") is None
     assert exactly(pa.table({"k": ["a${x}'"]}), "k") == "`k` IN ('a\\u0024{x}\\'')"
+    monkeypatch.setattr(skipping, "NAMED_BYTES", 30)
+    assert exactly(pa.table({"k": [1, 2]}), "k") is not None
+    assert exactly(pa.table({"k": ["\\" * 3]}), "k") is None, "the log escapes them again"
+
+
+def test_keys_of_one_column_that_is_not_sensitive_are_named() -> None:
+    assert nameable([("k", "BIGINT")], ()) > nameable([("k", "STRING")], ()) > LISTED
+    assert nameable([("k", "BIGINT")], (), (-5, 10**18)) * 20 < skipping.NAMED_BYTES
+    assert nameable([("k", "DOUBLE")], ()) == nameable([("k", "INT"), ("l", "INT")], ()) == 0
+    assert nameable([("k", "BIGINT")], {"k"}) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["TINYINT", "SMALLINT", "INT", "BIGINT"])
+def test_buckets_of_numbers_hold_for_their_rows_only(
+    kind: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skipping, "LISTED", 1)
+    there = spark.sql(f"SELECT CAST(id AS {kind}) AS k FROM RANGE(-128, 128) UNION ALL SELECT NULL")
+    if kind == "BIGINT":
+        there = there.union(spark.sql(f"SELECT * FROM VALUES (-{2**63}L), ({2**63 - 1}L) AS t(k)"))
+    keys = there.where("k % 7 IN (0, -3, 5) OR k > 1000 OR k < -1000").toArrow()
+    assert len(keys) > 70
+    wanted = sorted(keys["k"].to_pylist())
+    condition = exactly(keys, "k")
+    assert condition is not None
+    assert condition.count("[") > 10
+    assert sorted(row["k"] for row in there.where(condition).collect()) == wanted
+
+
+@pytest.mark.spark
+def test_buckets_of_texts_hold_for_their_rows_only(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "LISTED", 1)
+    texts = [
+        "",
+        " ",
+        "a",
+        "A",
+        "ä",
+        "a\u0308",
+        "\U0001f600",
+        "'",
+        '"',
+        "\\",
+        "\\n",
+        "\n",
+        "\t",
+        "\0",
+        "${x}",
+        "${env:HOME}",
+    ]
+    texts += ["],[", "null", "{}", "%", "_", "a" * 300, *[f"k{i}" for i in range(40)]]
+    there = spark.createDataFrame(pa.table({"k": [*texts, None]}))
+    for keys in (texts[::2], texts[1::2]):
+        condition = exactly(pa.table({"k": keys}), "k")
+        assert condition is not None
+        assert sorted(row["k"] for row in there.where(condition).collect()) == sorted(keys)
+
+
+def test_keys_at_any_distance_fall_into_all_buckets() -> None:
+    for step in (1, 2, 10, 1000, 4096, 10_007):
+        condition = skipping._in_buckets("k", [step * i for i in range(2_000)])
+        buckets = json.loads(condition.split("'")[1])
+        assert max(map(len, buckets)) <= 2 * skipping.KEYS_PER_BUCKET + 1
