@@ -38,7 +38,7 @@ LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 MARKED_ROWS = 200_000
 """Rows that deletion vectors mark: up to so many are taken out by a literal or a join; Delta does it for more."""
 
-LOOKED_THROUGH = 512 * 2**20
+LOOKED_THROUGH = 128 * 2**20
 """Bytes that the driver looks through for any keys: of its columns, in files that may have them."""
 
 LOOKED_THROUGH_PER_KEY = 20_000
