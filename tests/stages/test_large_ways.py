@@ -18,6 +18,8 @@ from fk_pipeline.tables.settings import HOLDING
 
 pytestmark = pytest.mark.spark
 
+ON_SPARK = pytest.mark.no_sail("Sail finds the rows itself")
+
 KEYS = 60
 LEFT = [(i, f"k{i % 7}", "v") for i in range(KEYS)]
 RIGHT = [(f"k{i}", f"n{i}") for i in range(6)]
@@ -105,8 +107,8 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     [
         pytest.param(few_in_large_tables, "inner", marks=pytest.mark.slow),
         pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
-        (found_by_the_driver, "inner"),
-        pytest.param(found_by_the_driver, "left", marks=pytest.mark.slow),
+        pytest.param(found_by_the_driver, "inner", marks=ON_SPARK),
+        pytest.param(found_by_the_driver, "left", marks=[ON_SPARK, pytest.mark.slow]),
         (found_by_spark, "inner"),
         pytest.param(found_by_spark, "left", marks=pytest.mark.slow),
         pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
@@ -155,6 +157,7 @@ def test_the_join_is_right_on_every_way(
     assert taken is None or taken == {"look_up", "buckets"}
 
 
+@ON_SPARK
 def test_rows_with_keys_of_two_columns_are_found_by_the_driver(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
