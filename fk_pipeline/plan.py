@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,7 +85,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
 
 def _nameable(spec: PipelineSpec, stage: Stage) -> int:
     """How many keys a commit of a stage may name."""
-    if os.environ.get("FK_SPARK_REMOTE") == sail.NAME:
+    if sail.is_chosen():
         return 0
     if stage is Stage.RIGHT_TABLE:
         keys = [(column.name, column.type) for column in spec.right.key_columns]

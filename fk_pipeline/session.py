@@ -118,7 +118,7 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
 def on_sail(session: SparkSession | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a session is one on Sail; without one, whether `start_session` would return such a one."""
     session = session or SparkSession.getActiveSession()
-    return environment.get("FK_SPARK_REMOTE") == sail.NAME if session is None else sail.is_sail(session)
+    return sail.is_chosen(environment) if session is None else sail.is_sail(session)
 
 
 def prepare(session: SparkSession) -> SparkSession:

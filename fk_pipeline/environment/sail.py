@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.errors import EnvironmentNotFit
@@ -23,6 +24,11 @@ SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000"}
 _server: tuple[int, Any] | None = None
 """The process that started it, and the server."""
 _sessions: set[str] = set()
+
+
+def is_chosen(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether `start_session` would return a session on Sail."""
+    return environment.get("FK_SPARK_REMOTE") == NAME
 
 
 def installed() -> str | None:
