@@ -103,6 +103,11 @@ class Bench:
                 self.sail.run(str(batch))
         for name, change in cases(self.options.left, self.options.right, self.options.cases).items():
             measured = None
+            if self.options.warm:  # the first batch of a size compiles what the next ones run
+                batch = self.workload.change(change)
+                say(f"warm-up batch {batch}: {self.ours.run(str(batch), self.options.checks):.2f} s")
+                if self.sail is not None:
+                    self.sail.run(str(batch))
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
@@ -245,7 +250,9 @@ def main() -> None:
     parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--recomputes", type=int, help="per case; default: as many as there are batches of a case")
-    parser.add_argument("--warm", type=int, default=2, help="small batches before the timed ones, and a small load")
+    parser.add_argument(
+        "--warm", type=int, default=2, help="small batches before the timed ones, a small load, and a batch per case"
+    )
     parser.add_argument("--memory", default="4g", help="of the Spark driver")
     parser.add_argument("--settings", default="{}", help="of the pipeline file, as YAML")
     parser.add_argument("--folder", type=Path, help="where the tables are made, and stay; default: a temporary one")

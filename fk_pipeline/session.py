@@ -34,6 +34,7 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.codegen.cache.maxEntries": "1000",  # a batch compiles 350 classes, and the next one the same, but for 40
     "spark.buffer.pageSize": "4m",  # what every sort and hash table begins with: 64 MB for ten rows, else
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -142,8 +142,7 @@ class ChangelogWork(StageTables):
             for row in read.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
-        landed = sum(file.size for group in files.values() for file in group)
-        many = landed > (FEW_BYTES if self.spec.side(side).format in _COMPRESSED else SMALL_BYTES)
+        many = self._are_many([file for group in files.values() for file in group], side)
         if many:
             watch.learn(read.parsed)
         parsed = watch.marked(read.parsed)
@@ -162,6 +161,11 @@ class ChangelogWork(StageTables):
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self.notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         return read.lines, records
+
+    def _are_many(self, files: Iterable[LandedFile], side: Side) -> bool:
+        """Whether landing files have more rows than are brought to the driver, by their size."""
+        most = FEW_BYTES if self.spec.side(side).format in _COMPRESSED else SMALL_BYTES
+        return sum(file.size for file in files) > most
 
     def _as_folded(self, log: DataFrame, table: Table, side: Side) -> DataFrame:
         """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""

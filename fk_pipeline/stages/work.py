@@ -120,14 +120,14 @@ class StageWork(ChangelogWork):
 
     def _settings(self) -> dict[str, str]:
         """What suits the size of the changes, of what they touch, and of the tables that they meet."""
-        sides = [Side.LEFT, Side.RIGHT]
-        landed = sum(f.size for batch in self.known for side in sides for f in self.ledger.files_of(batch, side))
+        landed = {side: [f for batch in self.known for f in self.ledger.files_of(batch, side)] for side in Side}
         many = SPLIT | HOLDING if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else SPLIT
         many = {name: value for name, value in many.items() if name not in self.spec.settings.spark}
-        if landed > SMALL_BYTES:
+        if sum(file.size for files in landed.values() for file in files) > SMALL_BYTES:
             return many
+        compiled = any(self._are_many(files, side) for side, files in landed.items())
         tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
-        if self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS:
+        if not compiled and self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS:
             return SMALL
         return many if self._touched() > MANY_ROWS else FEW
 

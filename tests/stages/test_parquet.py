@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.stages import reading
 
 pytestmark = pytest.mark.spark
 
@@ -21,6 +22,11 @@ def test_batches_of_parquet_files(
 ) -> None:
     if few_bytes is not None:  # as files of more rows than the driver takes are read
         monkeypatch.setattr("fk_pipeline.stages.reading.FEW_BYTES", few_bytes)
+    compiled = set()
+    made = reading.changelog
+    monkeypatch.setattr(
+        reading, "changelog", lambda *a: (compiled.add(spark.conf.get("spark.sql.codegen.wholeStage")), made(*a))[1]
+    )
 
     def land(side: str, name: str, rows: str) -> None:
         spark.sql(f"SELECT * FROM VALUES {rows}").coalesce(1).write.parquet(str(tmp_path / "made" / side / name))
@@ -49,6 +55,7 @@ def test_batches_of_parquet_files(
     rows = pipeline.table("resolved_join").select("id", "v", "name").collect()
     assert sorted(map(tuple, rows)) == [(2, "v2b", "A"), (3, "v3", "A")]
     assert pipeline.ledger().batches == [0, 1]
+    assert compiled == {"false" if few_bytes is None else "true"}
     counts = {batch: found for run in done if run.stage == "left_changelog" for batch, found in run.counts.items()}
     assert counts[0] == {"read": 4, "events": 4, "rows": 3, "superseded": 1}
     assert counts[1] == {"read": 4, "events": 2, "rows": 2, "tombstones": 1, "quarantined": 2}
