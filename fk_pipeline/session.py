@@ -28,13 +28,15 @@ DELTA = {
 SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """What the results depend on: set on every session, also on one that was running before."""
 
+COMPILED = {"spark.sql.codegen.cache.maxEntries": "1000"}
+"""Classes that Spark keeps: a batch compiles up to 350, and the next one the same but for 40 (ADR 0005)."""
+
 LOCAL = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.codegen.cache.maxEntries": "1000",  # a batch compiles 350 classes, and the next one the same, but for 40
     "spark.buffer.pageSize": "4m",  # what every sort and hash table begins with: 64 MB for ten rows, else
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
@@ -53,7 +55,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     """
     settings = settings or Settings()
     master = environment.get("SPARK_MASTER", "local[*]")
-    conf = {"spark.app.name": "fk-pipeline", "spark.master": master, **DELTA, **SEMANTICS}
+    conf = {"spark.app.name": "fk-pipeline", "spark.master": master, **DELTA, **SEMANTICS, **COMPILED}
     if master.startswith("local"):
         cores = os.cpu_count() or 2
         conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}

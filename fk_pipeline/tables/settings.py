@@ -21,7 +21,8 @@ SMALL_BYTES = 8_000_000
 """Landing files up to which `SMALL` is the quicker way."""
 
 FEW_BYTES = 1_000_000
-"""Compressed landing files up to which their rows are brought to the driver: `materialised.SMALL` of 40 bytes each."""
+"""Compressed landing files up to which `SMALL` is the quicker way, and their rows are brought to the driver:
+`materialised.SMALL` of 40 bytes each."""
 
 ROWS_PER_PAGE = 2_000
 """Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
