@@ -96,18 +96,11 @@ class Bench:
         for _ in range(self.options.recomputes):
             self._recompute(load)
         for _ in range(self.options.warm):
-            batch = self.workload.change(Change(100, 5, recent=True))
-            say(f"warm-up batch {batch}")
-            self.ours.run(str(batch), self.options.checks)
-            if self.sail is not None:
-                self.sail.run(str(batch))
+            self._run_untimed(Change(100, 5, recent=True))
         for name, change in cases(self.options.left, self.options.right, self.options.cases).items():
             measured = None
             if self.options.warm:  # the first batch of a size compiles what the next ones run
-                batch = self.workload.change(change)
-                say(f"warm-up batch {batch}: {self.ours.run(str(batch), self.options.checks):.2f} s")
-                if self.sail is not None:
-                    self.sail.run(str(batch))
+                self._run_untimed(change)
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
@@ -130,6 +123,12 @@ class Bench:
         taken = Ours(workload, self.session, self.options.join, self.options.settings, "warm_up").run("0")
         say(f"a load of {WARM_UP[0]:,} rows to warm up: {taken:.2f} s")
         shutil.rmtree(workload.folder)
+
+    def _run_untimed(self, change: Change) -> None:
+        batch = str(self.workload.change(change))
+        say(f"warm-up batch {batch}: {self.ours.run(batch, self.options.checks):.2f} s")
+        if self.sail is not None:
+            self.sail.run(batch)
 
     def _backlog(self) -> list[int]:
         size = self.options.backlog // 10

@@ -112,7 +112,7 @@ class StageTables:
         """What `_rows_of` returns, found by Spark."""
         if keys.at_most > sendable(table, columns):
             return self._read(table, where)
-        wanted = F.broadcast(_as(keys.frame, columns))
+        wanted = F.broadcast(keys_as(keys.frame, columns))
         if keys.local is None:
             return self._read(table, where).join(wanted, list(columns), "left_semi")
         rows = self._read(table, [*where, *self._among(table, keys.local, columns)])
@@ -141,7 +141,7 @@ class StageTables:
         session, kinds = self.warehouse.session, dict(table.columns)  # from no rows Connect infers no types
         frame = session.createDataFrame(rows) if len(rows) else empty(session, [(name, kinds[name]) for name in names])
         if len(columns) > 1:
-            frame = frame.join(_as(keys.frame, columns), list(columns), "left_semi")
+            frame = frame.join(keys_as(keys.frame, columns), list(columns), "left_semi")
         return F.broadcast(frame) if len(rows) <= materialised.SMALL else frame
 
     def _among(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
@@ -326,7 +326,7 @@ class StageTables:
             self.versions[f"{table.name} written"] = version
 
 
-def _as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+def keys_as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """Keys under the names that they have in a table; `columns` says, per column of it, the name in `keys`."""
     return keys.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])
 

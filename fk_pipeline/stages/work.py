@@ -17,7 +17,7 @@ from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.access import Counts
+from fk_pipeline.stages.access import Counts, keys_as
 from fk_pipeline.stages.fan_out import beyond
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.reading import ChangelogWork
@@ -193,8 +193,7 @@ class StageWork(ChangelogWork):
                 incoming = self._materialise(log, brought)
                 log, state = incoming.frame, self._rows_of(table, incoming, keys)
             else:
-                wanted = log.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()])
-                state = state.join(wanted, list(keys), "left_semi")
+                state = state.join(keys_as(log, keys), list(keys), "left_semi")
         rows = make(log, state, self.spec, self.batches, self.ledger.generations(log_stage), truncated).drop(BEFORE)
         budget = self.ledger.limits.get(FAN_OUT_WITHIN_BUDGET)
         if table.name == s.RIGHT_TABLE and budget is not None:

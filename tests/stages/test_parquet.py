@@ -21,7 +21,7 @@ def test_batches_of_parquet_files(
     spark: SparkSession, tmp_path: Path, few_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if few_bytes is not None:  # as files of more rows than the driver takes are read
-        monkeypatch.setattr("fk_pipeline.stages.reading.FEW_BYTES", few_bytes)
+        monkeypatch.setattr(reading, "FEW_BYTES", few_bytes)
     compiled = set()
     made = reading.changelog
     monkeypatch.setattr(
