@@ -26,8 +26,8 @@ FULL_SHARE = {
 }
 """Changed rows by the rows of the table, above which reading and writing it whole is the quicker way (measured)."""
 
-NAMED_SHARE = 0.05
-"""The same of the result where the commit names the keys of all rows (`tables.skipping.exactly`) and needs no MERGE."""
+NAMED_SHARE = 0.12
+"""The same where the stage's commit names the keys of all rows (`tables.skipping.exactly`) and needs no MERGE."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def choose(
         rows: of the table that they are looked up in; 0 when nothing is stored yet.
         indexed: the subscription store has an index by foreign key.
         careful: rows on which an expression of the pipeline file fails are looked for.
-        nameable: rows that a commit to the table can name by their keys, at most.
+        nameable: rows that a commit to the table can name by their keys, at most; answers are added to a log.
     """
     if stage not in FULL_SHARE:
         return Choice(INCREMENTAL, "batches are added to a log")
@@ -79,7 +79,7 @@ def choose(
     if changes is None:
         return Choice(INCREMENTAL, "how much changes is not known before")
     share = f"{changes:,} of {rows:,} rows"
-    named = stage is Stage.RESOLVED_JOIN and changes <= nameable
+    named = stage is not Stage.RESPONSES and changes <= nameable
     if changes > SMALL_CHANGE and changes > rows * (NAMED_SHARE if named else FULL_SHARE[stage]):
         return Choice(FULL, f"{share}: reading and writing all is quicker")
     return Choice(INCREMENTAL, f"{share}: looking them up is quicker")

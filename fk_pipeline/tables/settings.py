@@ -72,6 +72,9 @@ Its own limit is ten megabytes."""
 SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
 """For many rows: tasks small enough for all cores to be busy until the end. Spark's own are of 128 megabytes."""
 
+WHOLE = {"spark.sql.files.maxPartitionBytes": "1g"}
+"""For a scan whose condition names many keys: about as many tasks as cores, as each unpacks all of them (ADR 0020)."""
+
 HOLDING = {"spark.sql.autoBroadcastJoinThreshold": f"{HELD_BYTES}b"}
 """For many rows of the result: hold the right table, and let Spark choose the rest."""
 
@@ -85,13 +88,15 @@ def suiting(rows: int, few_of_them: bool = False) -> dict[str, str]:
 
 
 _lock = Lock()
-_held: dict[tuple[int, str], tuple[int, str | None]] = {}
-"""Per session and setting: how many pieces of work hold it, and what it was before the first."""
+_held: dict[tuple[int, str], tuple[str | None, list[str]]] = {}
+"""Per session and setting: what it was before the first piece of work that holds it, and the values of all that do."""
 
 
 @contextmanager
 def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool = False) -> Iterator[None]:
     """Sets them, and puts them back when the last piece of work of this session that holds them is done.
+
+    Of several values of one setting the one that was set last holds.
 
     One that the session refuses is an error, or left out if they are optional.
     """
@@ -109,19 +114,22 @@ def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool
 def _setting(session: SparkSession, name: str, value: str) -> Iterator[None]:
     place = id(session), name
     with _lock:
-        holders, before = _held.get(place, (0, None))
-        if not holders:
-            before = session.conf.get(name, None)
+        before, values = _held.get(place) or (session.conf.get(name, None), [])
+        if value not in values[-1:]:
             session.conf.set(name, value)
-        _held[place] = holders + 1, before
+        values.append(value)
+        _held[place] = before, values
     try:
         yield
     finally:
         with _lock:
-            holders, before = _held.pop(place)
-            if holders > 1:
-                _held[place] = holders - 1, before
-            elif before is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, before)
+            last = values[-1]
+            del values[-1 - values[::-1].index(value)]
+            if not values:
+                del _held[place]
+                if before is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, before)
+            elif values[-1] != last:
+                session.conf.set(name, values[-1])

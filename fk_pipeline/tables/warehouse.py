@@ -29,7 +29,7 @@ from fk_pipeline.tables.local import look_up, read_here
 from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
 from fk_pipeline.tables.marked import unmarked
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
+from fk_pipeline.tables.settings import ROWS_PER_PAGE, WHOLE, WRITING, settings
 from fk_pipeline.tables.skipping import Condition, Within, among, exactly, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -436,7 +436,7 @@ class Warehouse:
             exact = exactly(keys, table.keys[0])
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
-            with settings(self.session, UNCHECKED):
+            with settings(self.session, UNCHECKED), settings(self.session, WHOLE, optional=True):
                 self.replace(_in_files(rows, table.keys, len(keys)), table, predicate, info)
             return
         self._merge(source, table, info, where, delete_when)

@@ -21,11 +21,17 @@ def test_few_changes_are_looked_up_and_many_are_not(stage: Stage) -> None:
     assert f"{limit + 1:,} of 10,000,000 rows" in beyond.reason
 
 
-def test_more_of_the_result_is_put_in_place_where_a_commit_names_its_keys() -> None:
+@pytest.mark.parametrize("stage", [stage for stage in CHOOSING if stage is not Stage.RESPONSES])
+def test_more_rows_are_put_in_place_where_a_commit_names_their_keys(stage: Stage) -> None:
     limit = int(LARGE * NAMED_SHARE)
-    assert not choose(Stage.RESOLVED_JOIN, AUTO, limit, LARGE, nameable=limit).full
-    assert choose(Stage.RESOLVED_JOIN, AUTO, limit, LARGE, nameable=limit - 1).full
-    assert choose(Stage.RESOLVED_JOIN, AUTO, limit + 1, LARGE, nameable=LARGE).full
+    assert not choose(stage, AUTO, limit, LARGE, nameable=limit).full
+    assert choose(stage, AUTO, limit, LARGE, nameable=limit - 1).full
+    assert choose(stage, AUTO, limit + 1, LARGE, nameable=LARGE).full
+
+
+def test_answers_are_added_to_a_log_and_name_no_keys() -> None:
+    limit = int(LARGE * FULL_SHARE[Stage.RESPONSES])
+    assert choose(Stage.RESPONSES, AUTO, limit + 1, LARGE, nameable=LARGE).full
 
 
 @pytest.mark.parametrize("stage", CHOOSING)

@@ -27,6 +27,18 @@ def test_settings_are_put_back_when_the_last_holder_is_done(spark: SparkSession)
     assert {name: spark.conf.get(name, None) for name in SMALL | GUARDED} == before
 
 
+def test_of_several_values_the_one_that_was_set_last_holds(spark: SparkSession) -> None:
+    name = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(name)
+    with settings(spark, {name: "32m"}):
+        with settings(spark, {name: "1g"}):
+            with settings(spark, {name: "32m"}):
+                assert spark.conf.get(name) == "32m"
+            assert spark.conf.get(name) == "1g"
+        assert spark.conf.get(name) == "32m"
+    assert spark.conf.get(name) == before
+
+
 def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
     before = spark.conf.get(INTERPRETED)
     with pytest.raises(ZeroDivisionError), settings(spark, SMALL):
