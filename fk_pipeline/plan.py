@@ -77,20 +77,20 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
         changes = estimate.of(stage, why)
         about = estimate.changed(why) if stage is Stage.RESPONSES else changes
-        wanted, named = spec.settings.strategy_of(stage), _nameable(spec, stage)
+        wanted, named = spec.settings.strategy_of(stage), _nameable(spec, stage, ledger)
         choice = choose(stage, wanted, about, rows, indexed=index > 0, nameable=named)
         plans.append(StagePlan(stage, why, ranges, files, changes, choice.strategy, choice.reason))
     return Plan(stale, fix, found, tuple(plans))
 
 
-def _nameable(spec: PipelineSpec, stage: Stage) -> int:
+def _nameable(spec: PipelineSpec, stage: Stage, ledger: Ledger) -> int:
     """How many keys a commit of a stage may name."""
     if sail.is_chosen():
         return 0
-    if stage is Stage.RIGHT_TABLE:
-        keys = [(column.name, column.type) for column in spec.right.key_columns]
-        return nameable(keys, sensitive_names(spec, Side.RIGHT))
-    return nameable(pk_columns(spec), sensitive_names(spec))
+    is_right = stage is Stage.RIGHT_TABLE
+    keys = [(c.name, c.type) for c in spec.right.key_columns] if is_right else list(pk_columns(spec))
+    sensitive = sensitive_names(spec, Side.RIGHT) if is_right else sensitive_names(spec)
+    return nameable(keys, sensitive, ledger.logs.span(f"{spec.home}/{stage.value}", keys[0][0]))
 
 
 def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[Stage]) -> int:

@@ -25,7 +25,8 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Condition, Within, among
+from fk_pipeline.tables.settings import WHOLE, settings
+from fk_pipeline.tables.skipping import LISTED, Condition, Within, among
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered, empty
 
 Counts = dict[int, dict[str, int]]
@@ -254,7 +255,10 @@ class StageTables:
             where = self._among(table, keys, {key: key for key in table.keys})
         elif number <= self.warehouse.nameable(table):
             keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, table.keys)).toArrow()
-        self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
+        many = keys is not None and len(keys) > LISTED and rows.held
+        whole = {name: value for name, value in WHOLE.items() if many and name not in self.spec.settings.spark}
+        with settings(self.warehouse.session, whole, optional=True):
+            self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
         self._committed(table)
 
     def _read_for_rewrite(

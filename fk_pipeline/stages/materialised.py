@@ -40,6 +40,8 @@ class Materialised:
         """The rows, where they are in the driver."""
         self.at_most = len(local) if local is not None else UNKNOWN if at_most is None else at_most
         """An upper bound of the rows; very many where none is known."""
+        self.held = local is not None or not computed
+        """Its rows are kept once they are computed: looking at them twice does not compute them twice."""
         self._cached: DataFrame | None = None
         self._values: dict[tuple[str, ...], pa.Table] = {}
         if computed:
@@ -94,10 +96,12 @@ class Materialised:
     def _some(self, condition: Column, mask: Callable[[pa.Table], pa.ChunkedArray]) -> Materialised:
         """The rows that meet a condition, said for Spark and for Arrow."""
         if self.local is None:
-            return Materialised(self.frame.where(condition), self.at_most, computed=True)
-        chosen = self.local.filter(mask(self.local))
-        frame = self.frame.sparkSession.createDataFrame(chosen, self.frame.schema)
-        return Materialised(frame, computed=True, local=chosen)
+            chosen = Materialised(self.frame.where(condition), self.at_most, computed=True)
+            chosen.held = self.held
+            return chosen
+        rows = self.local.filter(mask(self.local))
+        frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema)
+        return Materialised(frame, computed=True, local=rows)
 
     def compute(self) -> None:
         """Computes what is only planned so far."""

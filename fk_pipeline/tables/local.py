@@ -39,6 +39,9 @@ whole row group has up to 128 megabytes), and `BYTES_AT_ONCE` of their rows."""
 FOUND_BYTES = 256 * 2**20
 """Of the rows that are found: a key may have any number of versions."""
 
+UNMARKED = pa.array([], pa.int64())
+"""The marked rows of a file without a deletion vector."""
+
 AT_ONCE = 128 * 1024
 """Rows that are decoded before the wanted ones are taken, at most."""
 
@@ -120,8 +123,7 @@ def _chosen(
     search = _Search(to_arrow_schema(schema), kinds, asked, within, T.DateType in alike)
 
     def found(path: str) -> list[pa.Table] | None:
-        here = pc.equal(files.deleted["file"], path.rsplit("/", 1)[1])
-        return search.through(path, files.deleted["row"].filter(here).combine_chunks())
+        return search.through(path, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
 
     with ThreadPoolExecutor(min(READERS, pa.cpu_count())) as pool:
         parts = list(pool.map(found, files.paths))

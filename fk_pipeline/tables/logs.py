@@ -36,14 +36,20 @@ class PlainFiles:
         schema: as Spark's own JSON.
         rows: how many they have together.
         bytes: their size.
-        deleted: `file` (name without folder) and `row` (index, from 0): the rows that deletion vectors mark.
+        deleted: by name of a file, without folder, the indices (from 0) of the rows that its deletion vector marks,
+            ascending; of files that have some.
     """
 
     paths: tuple[str, ...]
     schema: dict[str, Any]
     rows: int
     bytes: int
-    deleted: pa.Table
+    deleted: dict[str, pa.Array]
+
+    @property
+    def marked(self) -> int:
+        """How many rows deletion vectors mark."""
+        return sum(map(len, self.deleted.values()))
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,7 @@ class DeltaLogs:
         chosen = [i for i in range(len(names)) if wanted(i)]
         if len(chosen) > at_most:
             return None
-        marked = [(name, stored.deleted[name]) for i in chosen if (name := names[i]) in stored.deleted]
-        deleted = pa.table(
-            {
-                "file": pa.chunked_array([pa.repeat(name, len(rows)) for name, rows in marked], pa.string()),
-                "row": pa.chunked_array([rows for _, rows in marked], pa.int64()),
-            }
-        )
+        deleted = {name: stored.deleted[name] for i in chosen if len(stored.deleted.get(name := names[i], ()))}
         paths = tuple(f"{path}/{names[i]}" for i in chosen)
         rows, size = (sum(numbers[i] for i in chosen) for numbers in (counts, stored.files["size_bytes"]))
         return PlainFiles(paths, json.loads(table.schema().to_json()), rows, size, deleted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from fk_pipeline.spec.sql import text
@@ -13,25 +15,34 @@ MARK_WORDS = 1_000
 """Marks that are a literal of a query, in words: those of the rows up to the last marked one of every file."""
 
 
-def unmarked(deleted: pa.Table) -> str | None:
+IN, AT = "_fk_in", "_fk_at"
+"""Columns of `places`: the file, and the row in it."""
+
+
+def places(deleted: Mapping[str, pa.Array]) -> pa.Table:
+    """File and index of every marked row."""
+    files = [pa.repeat(file, len(rows)) for file, rows in deleted.items()]
+    return pa.table({IN: pa.chunked_array(files, pa.string()), AT: pa.chunked_array([*deleted.values()], pa.int64())})
+
+
+def unmarked(deleted: Mapping[str, pa.Array]) -> str | None:
     """SQL (BOOLEAN) over a row of Parquet files: no deletion vector marks it.
 
     Args:
-        deleted: `file` and `row` of every marked row.
+        deleted: by file the indices of its marked rows, ascending; of files that have some.
 
     Returns:
         A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
         marked row, or where it would be long.
     """
-    last = deleted.group_by("file").aggregate([("row", "max")])["row_max"].to_pylist()
+    last = [rows[-1].as_py() for rows in deleted.values()]
     if not last or sum(row // BITS + 1 for row in last) > MARK_WORDS:
         return None
-    words: dict[str, dict[int, int]] = {}
-    for file, row in zip(deleted["file"].to_pylist(), deleted["row"].to_pylist(), strict=True):
-        bits = words.setdefault(file, {})
-        bits[row // BITS] = bits.get(row // BITS, 0) | 1 << row % BITS
     cases = []
-    for file, bits in words.items():
+    for file, rows in deleted.items():
+        bits: dict[int, int] = {}
+        for row in rows.to_pylist():
+            bits[row // BITS] = bits.get(row // BITS, 0) | 1 << row % BITS
         array = ", ".join(f"{bits.get(i, 0)}L" for i in range(max(bits) + 1))
         word = f"GET(ARRAY({array}), CAST(_metadata.row_index DIV {BITS} AS INT))"
         marked = f"COALESCE(GETBIT({word}, CAST(_metadata.row_index % {BITS} AS INT)), 0)"

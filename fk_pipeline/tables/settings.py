@@ -73,7 +73,7 @@ SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
 """For many rows: tasks small enough for all cores to be busy until the end. Spark's own are of 128 megabytes."""
 
 WHOLE = {"spark.sql.files.maxPartitionBytes": "1g"}
-"""For a scan whose condition names many keys: about as many tasks as cores, as each unpacks all of them (ADR 0020)."""
+"""For a scan whose condition names many keys: few tasks for every core, as each unpacks all of them (ADR 0020)."""
 
 HOLDING = {"spark.sql.autoBroadcastJoinThreshold": f"{HELD_BYTES}b"}
 """For many rows of the result: hold the right table, and let Spark choose the rest."""
@@ -88,8 +88,9 @@ def suiting(rows: int, few_of_them: bool = False) -> dict[str, str]:
 
 
 _lock = Lock()
-_held: dict[tuple[int, str], tuple[str | None, list[str]]] = {}
-"""Per session and setting: what it was before the first piece of work that holds it, and the values of all that do."""
+_held: dict[tuple[int, str], tuple[str | None, dict[object, str]]] = {}
+"""Per session and setting: what it was before the first piece of work that holds it, and the values of all that do,
+in their order."""
 
 
 @contextmanager
@@ -112,24 +113,29 @@ def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool
 
 @contextmanager
 def _setting(session: SparkSession, name: str, value: str) -> Iterator[None]:
-    place = id(session), name
+    place, me = (id(session), name), object()
     with _lock:
-        before, values = _held.get(place) or (session.conf.get(name, None), [])
-        if value not in values[-1:]:
+        before, values = _held.get(place) or (session.conf.get(name, None), {})
+        if value != _last(values):
             session.conf.set(name, value)
-        values.append(value)
+        values[me] = value
         _held[place] = before, values
     try:
         yield
     finally:
         with _lock:
-            last = values[-1]
-            del values[-1 - values[::-1].index(value)]
+            was = _last(values)
+            del values[me]
+            now = _last(values)
             if not values:
                 del _held[place]
                 if before is None:
                     session.conf.unset(name)
                 else:
                     session.conf.set(name, before)
-            elif values[-1] != last:
-                session.conf.set(name, values[-1])
+            elif now is not None and now != was:
+                session.conf.set(name, now)
+
+
+def _last(values: dict[object, str]) -> str | None:
+    return next(reversed(values.values()), None)

@@ -27,9 +27,9 @@ from fk_pipeline.spec import quote
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.local import look_up, read_here
 from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
-from fk_pipeline.tables.marked import unmarked
+from fk_pipeline.tables.marked import AT, IN, places, unmarked
 from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ROWS_PER_PAGE, WHOLE, WRITING, settings
+from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
 from fk_pipeline.tables.skipping import Condition, Within, among, exactly, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -135,7 +135,7 @@ class Warehouse:
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
         most_marked = MARKED_ROWS if self.knows_places and (where or files is None or files.rows <= MARKED_ROWS) else 0
-        if files is not None and len(files.deleted) > most_marked:
+        if files is not None and files.marked > most_marked:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)
@@ -154,11 +154,10 @@ class Warehouse:
         condition = unmarked(files.deleted)
         if condition is not None:
             frame = frame.where(condition)
-        elif len(files.deleted):
-            marked = self.session.createDataFrame(files.deleted.rename_columns(["_fk_in", "_fk_at"]))
-            places = {"_fk_in": F.col("_metadata.file_name"), "_fk_at": F.col("_metadata.row_index")}
-            frame = frame.withColumns(places).join(F.broadcast(marked), ["_fk_in", "_fk_at"], "left_anti")
-            frame = frame.drop("_fk_in", "_fk_at")
+        elif files.marked:
+            marked = self.session.createDataFrame(places(files.deleted))
+            place = {IN: F.col("_metadata.file_name"), AT: F.col("_metadata.row_index")}
+            frame = frame.withColumns(place).join(F.broadcast(marked), [*place], "left_anti").drop(*place)
         return frame if schema.names == table.names else _with_all(frame, schema.names, table)
 
     def read_here(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
@@ -436,7 +435,7 @@ class Warehouse:
             exact = exactly(keys, table.keys[0])
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
-            with settings(self.session, UNCHECKED), settings(self.session, WHOLE, optional=True):
+            with settings(self.session, UNCHECKED):
                 self.replace(_in_files(rows, table.keys, len(keys)), table, predicate, info)
             return
         self._merge(source, table, info, where, delete_when)
