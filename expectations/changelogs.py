@@ -89,7 +89,7 @@ def changelog_view(
         names = f"CONCAT('no ', ARRAY_JOIN(TRANSFORM({lacks}, _hole -> _hole.column), ', '))"
         rules.append(Rule(f"{prefix}{HOLES}", f"SIZE({lacks}) > 0", names, "'an older version with it'"))
     key = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
-    return View(rows, key, s.BATCH, tuple(rules), counted=counted)
+    return View(rows, key, s.BATCH, tuple(rules), counted=(counted,))
 
 
 def has_values(side: SideSpec) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from expectations.changelogs import ledger_counts
 from expectations.looking import Looked
 from expectations.responses import answer_key, excused_keys, pair_of, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
@@ -13,7 +16,7 @@ from fk_pipeline.identity import Stage, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.resolved_join import QUARANTINED, VERDICTS
+from fk_pipeline.stages.resolved_join import QUARANTINED, UNTOLD, VERDICTS
 from fk_pipeline.tables import schemas as s
 
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
@@ -127,7 +130,11 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
 
 
 def _verdicts(looked: Looked) -> View:
-    """One row per batch, left key, cause and pair of versions: how many responses and verdicts are about it."""
+    """One row per batch, left key, cause and pair of versions: how many responses and stored verdicts are about it.
+
+    A response without a stored one was written (`UNTOLD`). So a batch must have as many responses as the stage decided
+    about, and as many stored verdicts as it counted; by both it has the other ones.
+    """
     spec = looked.spec
     about = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE, s.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
     columns = [quote(name) for name in about]
@@ -151,11 +158,28 @@ def _verdicts(looked: Looked) -> View:
         )
         .withColumn(ROW, F.lit(True))
     )
+    name = "every_response_has_its_verdict"
+    unwritable = f"{s.LEFT_HASH} IS NULL" + (f" OR {s.RIGHT_HASH} IS NULL" if spec.inner else "")
     rule = Rule(
-        "every_response_has_its_verdict",
-        "_fk_responses <> _fk_verdicts OR _fk_unknown > 0",
+        name,
+        f"_fk_verdicts NOT IN (0, _fk_responses) OR _fk_unknown > 0 OR _fk_verdicts = 0 AND ({unwritable})",
         f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({s.VERDICT}, ''))",
         "CONCAT(_fk_responses, ' responses')",
     )
+    answered = ledger_counts(name, looked)
+    answered = replace(
+        answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(looked.due[Stage.RESPONSES])
+    )
+    untold = ", ".join(f"'{verdict}'" for verdict in UNTOLD)
+    told = f"SUM(_fk_verdicts) FILTER (WHERE {s.VERDICT} NOT IN ({untold}))"
+    stored = ledger_counts(name, looked, *[verdict for verdict in VERDICTS if verdict not in UNTOLD])
+    stored = replace(stored, number=told, what="verdicts that are not about written rows", open=answered.open)
     due = ranges_sql(s.BATCH, [*looked.due[Stage.RESPONSES], *looked.due[Stage.RESOLVED_JOIN]])
-    return View(rows, answer_key(spec), s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(due)))
+    return View(
+        rows,
+        answer_key(spec),
+        s.BATCH,
+        (rule,),
+        lambda rows: rows.withColumn(PENDING, F.expr(due)),
+        counted=(answered, stored),
+    )

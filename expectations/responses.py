@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -73,7 +74,7 @@ def responses_views(looked: Looked) -> list[View]:
 
 def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
     rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
-    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=counted)
+    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
 def _pairs(looked: Looked) -> View:
@@ -158,7 +159,7 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], counted: Co
             False,
         ),
     )
-    return View(rows, answer_key(spec), s.BATCH, rules, counted=counted, number=f"SUM({COPIES})")
+    return View(rows, answer_key(spec), s.BATCH, rules, counted=(replace(counted, number=f"SUM({COPIES})"),))
 
 
 def _expected(looked: Looked, batches: list[int]) -> DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -50,15 +50,19 @@ class Counted:
         name: the expectation that it belongs to.
         rows: how many, by batch; a batch that is not named ought to have none.
         open: batches of which nobody can say how many.
+        number: SQL aggregate: how many of them some rows of the view stand for.
+        what: the rows, in a word or two.
     """
 
     name: str
     rows: Mapping[int, int]
     open: frozenset[int]
+    number: str = f"COUNT_IF({ROW})"
+    what: str = "rows"
 
     def of(self, batches: Iterable[int]) -> Counted:
         """The same for some batches alone."""
-        return Counted(self.name, {batch: self.rows[batch] for batch in batches if batch in self.rows}, self.open)
+        return replace(self, rows={batch: self.rows[batch] for batch in batches if batch in self.rows})
 
     def compared(self, found: Mapping[int | None, int]) -> Finding:
         """What is wrong with the rows that were found, by batch; a row of no batch is one too many."""
@@ -67,8 +71,8 @@ class Counted:
         sample = tuple(
             {
                 "key": json.dumps({"batch": batch}, separators=(",", ":")),
-                "found": f"{found.get(batch, 0)} rows",
-                "expected": f"{self.rows.get(batch, 0)} rows",
+                "found": f"{found.get(batch, 0)} {self.what}",
+                "expected": f"{self.rows.get(batch, 0)} {self.what}",
                 "batch": batch,
             }
             for batch in wrong[:SAMPLE]
@@ -87,7 +91,6 @@ class View:
         rules: what must not be true of a row.
         excused: adds `_fk_pending` (BOOLEAN, never null) to `rows`; called only where something is broken.
         counted: how many rows each batch ought to have, for the view of a log.
-        number: SQL aggregate: how many rows of the table some rows of the view stand for.
     """
 
     rows: DataFrame
@@ -95,8 +98,7 @@ class View:
     batch: str
     rules: tuple[Rule, ...]
     excused: Callable[[DataFrame], DataFrame] | None = None
-    counted: Counted | None = None
-    number: str = f"COUNT_IF({ROW})"
+    counted: tuple[Counted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,12 +158,12 @@ def scan(
     for i, view in enumerate(views):
         findings = map(_finding, described[i]) if i in described else [Finding()] * len(view.rules)
         found += zip([rule.name for rule in view.rules], findings, strict=True)
-        if view.counted is not None:
-            found.append((view.counted.name, view.counted.compared({row["batch"]: row["rows"] for row in counts[i]})))
+        for j, counted in enumerate(view.counted):
+            found.append((counted.name, counted.compared({row["batch"]: row["counted"][j] for row in counts[i]})))
     together: dict[str, Finding] = {}
     for name, finding in found:
         together[name] = together[name].plus(finding) if name in together else finding
-    return Scan(sum(row["rows"] for row in counts[0]), together)
+    return Scan(sum(row["counted"][0] for row in counts[0]), together)
 
 
 def _finding(row: Mapping[str, Any]) -> Finding:
@@ -179,14 +181,17 @@ def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
 
 
 def _count(view: View) -> DataFrame:
-    """Columns `batch`, `rows`, and `broken`, the number of rows that break each rule.
+    """Columns `batch`, `counted`, the rows of the table or what is counted, and `broken`, those that break each rule.
 
     One row per batch where the rows of batches are counted, else one row without a batch; none of an empty view.
     """
-    broken = ", ".join(f"COUNT_IF({rule.broken})" for rule in view.rules)
-    wanted = [F.expr(f"COALESCE({view.number}, 0)").alias("rows"), F.expr(f"ARRAY({broken})").alias("broken")]
-    batch = F.expr("CAST(NULL AS INT)" if view.counted is None else view.batch).alias("batch")
-    return view.rows.groupBy(batch).agg(*wanted)
+    broken = [f"COUNT_IF({rule.broken})" for rule in view.rules]
+    counted = [f"COALESCE({one.number}, 0)" for one in view.counted] or [f"COUNT_IF({ROW})"]
+    batch = F.expr(view.batch if view.counted else "CAST(NULL AS INT)").alias("batch")
+    wanted = {"counted": counted, "broken": broken}
+    return view.rows.groupBy(batch).agg(
+        *[F.expr(f"ARRAY({', '.join(sql)})").alias(name) for name, sql in wanted.items()]
+    )
 
 
 def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:

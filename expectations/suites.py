@@ -262,7 +262,7 @@ SUITES: dict[Stage, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "every_response_has_its_verdict",
-            "Verdicts add up to responses: each response has one verdict, about the same two versions.",
+            "Each response has one verdict, stored or told by itself; by batch they are as many as were counted.",
             cure=Cure.RUN,
         ),
         Expectation(

@@ -316,17 +316,29 @@ class _Explained:
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
         """What was answered, with the verdicts that there are."""
+        before = verdicts.decided_batches(self.runner.ledger)
         asked, told = (
             {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (s.RESPONSES, s.VERDICTS)
         )
+        self.runner.ledger.refresh()
+        decided = {batch for batch, _ in before.items() & verdicts.decided_batches(self.runner.ledger).items()}
         both = sorted((told | asked).items())
-        return tuple(self._answer(row, told.get(at)) for at, row in both)
+        return tuple(self._answer(row, told.get(at), at[0] in decided) for at, row in both)
 
-    def _answer(self, row: Row, told: Row | None) -> Answer:
-        """An answer; `told`, with its verdict, is about other versions if it was answered anew and not resolved yet."""
+    def _answer(self, row: Row, told: Row | None, decided: bool) -> Answer:
+        """An answer.
+
+        Args:
+            row: the response.
+            told: its verdict; about other versions if it was answered anew and not resolved yet.
+            decided: the batch is resolved: without a stored verdict the response was written.
+        """
         left, right, refers_to = row[s.LEFT_HASH], row[s.RIGHT_HASH], self._reference(row)
-        resolved = told is not None and (told[s.LEFT_HASH], told[s.RIGHT_HASH]) == (left, right)
-        verdict = told[s.VERDICT] if told is not None and resolved else None
+        verdict = None
+        if told is not None and (told[s.LEFT_HASH], told[s.RIGHT_HASH]) == (left, right):
+            verdict = told[s.VERDICT]
+        elif told is None and decided:
+            verdict = verdicts.HALF_JOINED if right is None else verdicts.JOINED
         return Answer(
             batch=row[s.BATCH],
             cause=row[s.CAUSE],

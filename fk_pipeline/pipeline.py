@@ -429,12 +429,13 @@ class Pipeline:
         return result
 
     def table(self, name: str) -> DataFrame:
-        """The rows of any of its tables, as they are now.
+        """The rows of any of its tables, as they are now; of `verdicts` those that are not stored too.
 
         Raises:
             UsageError: no such table.
             StateError: a rebuild died while its tables were swapped in.
         """
+        from fk_pipeline.tables.schemas import VERDICTS
         from fk_pipeline.tables.warehouse import empty
 
         runner = self.runner
@@ -448,7 +449,7 @@ class Pipeline:
         if table is None:
             names = [*(one.name for one in runner.layout.tables), *LEDGER_TABLES]
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
-        return runner.warehouse.read(table)
+        return runner.verdicts() if name == VERDICTS else runner.warehouse.read(table)
 
     def refuse_unfinished(self) -> None:
         """The tables are not what the pipeline file says, and will be after a run.

@@ -100,7 +100,10 @@ class Materialised:
             chosen.held = self.held
             return chosen
         rows = self.local.filter(mask(self.local))
-        frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema)
+        if len(rows) == len(self.local):
+            return self
+        # Of no rows PySpark makes no structs.
+        frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema) if len(rows) else self.frame.limit(0)
         return Materialised(frame, computed=True, local=rows)
 
     def compute(self) -> None:

@@ -1,7 +1,8 @@
 """Stage `resolved_join`: applies the answers that are about the current rows of both sides, drops all others.
 
 KIP-213's response join. Kafka checks the left hash only and relies on ordered partitions for the right; here both are
-checked (architecture, rule 3), so that stages may run in any order. Every response gets one verdict.
+checked (architecture, rule 3), so that stages may run in any order. Every response gets one verdict; one that says no
+more than the response does is not stored (ADR 0021).
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import BatchId, Side, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.ledger import Ledger
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED = "stale left", "stale right", "rewritten", "quarantined"
 VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED)
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result."""
+
+UNTOLD = (JOINED, HALF_JOINED)
+"""Verdicts that are not stored: a decided response without a stored one was written, as its right hash says."""
+
+UNTOLD_SQL = f"IF({s.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
+"""SQL (STRING) over a response: the verdict that is not stored."""
 
 FAILED, PAIR = "_fk_failed", "_fk_pair"
 """Columns of `changes`: why a joined row cannot be computed, and the two rows as JSON."""
@@ -97,12 +105,43 @@ def decide(
             UNCHANGED,
         )
         .when(~stored_there, REWRITTEN)
-        .when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED)
-        .otherwise(JOINED)
+        .otherwise(F.expr(UNTOLD_SQL))
     )
     return rows.join(there, pks, "left").select(
         *map(quote, due.columns), verdict.alias(s.VERDICT), *(["left", "right"] if carry else [])
     )
+
+
+def told(decided: DataFrame) -> DataFrame:
+    """The decided responses whose verdict is stored."""
+    return decided.where(~F.col(s.VERDICT).isin(*UNTOLD))
+
+
+def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: PipelineSpec) -> DataFrame:
+    """The verdicts that are stored, and those of the decided responses without one.
+
+    Args:
+        responses: the responses.
+        stored: the table `verdicts`.
+        decided: SQL (BOOLEAN) over a response: the stage has decided about it (`decided_batches`).
+        spec: the pipeline.
+
+    Returns:
+        The columns of `verdicts`; one row per batch, left key and cause.
+    """
+    keys = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE]
+    others = responses.where(decided).join(stored, keys, "left_anti")
+    return stored.unionByName(others.withColumn(s.VERDICT, F.expr(UNTOLD_SQL)))
+
+
+def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
+    """The batches about whose responses, as they are stored, the stage has decided; by which runs of both stages."""
+    found = {}
+    for batch in ledger.batches:
+        states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
+        if all(state.last_event == "succeeded" for state in states) and not ledger.is_due(Stage.RESOLVED_JOIN, batch):
+            found[batch] = (states[0].started, states[1].started)
+    return found
 
 
 def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -114,8 +153,7 @@ def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: Pipeline
     right = right_table.where(F.col(s.HASH).isNotNull()).select(
         *_as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), _right_row(spec).alias("right")
     )
-    verdict = F.when(F.col(s.RIGHT_HASH).isNull(), HALF_JOINED).otherwise(JOINED)
-    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(s.VERDICT, verdict)
+    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(s.VERDICT, F.expr(UNTOLD_SQL))
 
 
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:

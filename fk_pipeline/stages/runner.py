@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deltalake.exceptions import DeltaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
 from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import CheckFailedError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange, Stage, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
@@ -28,6 +28,7 @@ from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.on_sail import refuse_what_is_not_alike
+from fk_pipeline.stages.resolved_join import decided_batches, every_verdict
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
@@ -36,6 +37,7 @@ from fk_pipeline.tables.checks import AGREEMENT, LANDING, REBUILD, SOURCE, Faile
 from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.schemas import BATCH
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
 ATTEMPTS_ON_CONFLICT = 3
@@ -98,6 +100,15 @@ class Runner:
         self.layout: Layout = layout_of(session, spec)
         self.warehouse = warehouse or open_warehouse(session, spec.home)
         self.ledger = ledger
+
+    def verdicts(self) -> DataFrame:
+        """What became of every response: the stored verdicts, and those that the responses tell."""
+        before = decided_batches(self.ledger)
+        responses, stored = (self.warehouse.read(one) for one in (self.layout.responses, self.layout.verdicts))
+        self.ledger.refresh()  # what a run decides, or answers anew, while the tables are opened is left out
+        now = decided_batches(self.ledger)
+        decided = ranges_sql(BATCH, [b for b, runs in now.items() if before.get(b) == runs], self.ledger.batches)
+        return every_verdict(responses, stored, decided, self.spec)
 
     def finish_rebuild(self) -> None:
         """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""

@@ -289,24 +289,19 @@ class StageWork(ChangelogWork):
         if nothing_changed and self.first_time:
             return counts
         subscriptions, right, at_most = self._answering()
-        rows = responses(subscriptions, right, self.spec, self.batches)
-        for batch, causes in self._store_log(rows, self.layout.responses, at_most, s.CAUSE).items():
-            counts[batch] = {f"{cause}-driven": number for (cause,), number in causes.items()}
-        return counts
-
-    def _store_log(
-        self, rows: DataFrame, table: Table, at_most: int, name: str
-    ) -> dict[int, dict[tuple[Any, ...], int]]:
-        """Replaces the batches in a log, and counts its rows by a column: few before, many where they were written."""
+        rows, table = responses(subscriptions, right, self.spec, self.batches), self.layout.responses
         if at_most <= materialised.SMALL:
             kept = self._materialise(rows, at_most)
-            counts = kept.counts(s.BATCH, name)
-            number = sum(sum(found.values()) for found in counts.values())
+            causes = kept.counts(s.BATCH, s.CAUSE)
+            number = sum(sum(found.values()) for found in causes.values())
             self._replace_batches(kept.frame, table, number, local=kept.local)
-            return counts
-        self._replace_batches(rows, table, at_most)
-        written = self.warehouse.read(table, where=[Within(s.BATCH, self.batches)])
-        return Materialised.counted(written, s.BATCH, name)
+        else:  # they are counted where they were written
+            self._replace_batches(rows, table, at_most)
+            written = self.warehouse.read(table, where=[Within(s.BATCH, self.batches)])
+            causes = Materialised.counted(written, s.BATCH, s.CAUSE)
+        for batch, found in causes.items():
+            counts[batch] = {f"{cause}-driven": number for (cause,), number in found.items()}
+        return counts
 
     def _answering(self) -> tuple[DataFrame, DataFrame, int]:
         """The subscriptions that the batches owe an answer, right rows that these refer to, and a bound of the answers.
@@ -376,11 +371,18 @@ class StageWork(ChangelogWork):
             refused = kept.frame.where(F.col(s.VERDICT) == resolver.QUARANTINED) if self.careful else None
             number = sum(c.get(resolver.QUARANTINED, 0) for c in counts.values())
             self._quarantine(refused, number, "join")
-        # The verdicts before the result: after a crash between the two they are decided again, and the same way.
-        number = sum(sum(c.values()) for c in counts.values())
-        self._replace_batches(kept.frame, self.layout.verdicts, number, local=kept.local)
+        self._tell(kept, counts)
         if changed is not None:
             self._merge(changed, writing, self.layout.resolved_join, s.DELETED)
+
+    def _tell(self, decided: Materialised, counts: Counts) -> None:
+        """Stores the verdicts that say more than their responses do.
+
+        Before the result is written: after a crash between the two they are decided again, and the same way.
+        """
+        told = decided.but(s.VERDICT, *resolver.UNTOLD)
+        number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.UNTOLD)
+        self._replace_batches(told.frame, self.layout.verdicts, number, local=told.local)
 
     def _left_rows(self, answers: Materialised, owners_hold: bool) -> DataFrame:
         """The rows of the left changelog that answers are about, or more.
@@ -411,11 +413,11 @@ class StageWork(ChangelogWork):
         return older
 
     def _resolve_whole(self, due: DataFrame, answered: Sequence[StageState], counts: Counts, at_most: int) -> None:
-        """Decides about answers on Spark: the verdicts are written, then read again for what they say of the result.
+        """Decides about answers on Spark, tables joined whole.
 
         A row on which an expression fails makes the stage start again with care; then it replaces these verdicts.
         """
-        log, verdicts, result = self.layout.left_changelog, self.layout.verdicts, self.layout.resolved_join
+        log, result = self.layout.left_changelog, self.layout.resolved_join
         right = self._read(self.layout.right_table)
         unchanged, readable = self._as_answered(answered), self._never_rewritten()
         first = unchanged and readable and self._only_versions()
@@ -427,15 +429,18 @@ class StageWork(ChangelogWork):
             self._read(result),
             self.spec,
         )
-        writing = self._tally(self._store_log(decided, verdicts, at_most, s.VERDICT), counts)
+        # Without a join to make, deciding again costs less than keeping what was decided.
+        joins = not (unchanged and readable) or bool(self.warehouse.rows([result]))
+        kept = self._materialise(decided, at_most) if joins else Materialised(decided, at_most, computed=True)
+        writing = self._tally(kept.counts(s.BATCH, s.VERDICT), counts)
         if self.may_meet_bad_rows:
             self._quarantine(None, 0, "join")
+        self._tell(kept, counts)
         if not writing:
             return
-        stored = self.warehouse.read(verdicts, where=[Within(s.BATCH, self.batches)])
         # A run that had lost its lease may have left answers twice: then they are more than the ledger knows of.
         once = len(self.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
-        chosen = resolver.writing(stored, self.spec, once)
+        chosen = resolver.writing(kept.frame, self.spec, once)
         rows = (
             resolver.first_rows(self._read(log), right, self.spec) if first else self._with_rows(chosen, writing, right)
         )

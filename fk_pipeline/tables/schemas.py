@@ -311,7 +311,7 @@ def responses(spec: PipelineSpec) -> Table:
 
 
 def verdicts(spec: PipelineSpec) -> Table:
-    """One row per response: what the resolver made of it."""
+    """One row per response that was not simply written: what the resolver made of it instead (ADR 0021)."""
     return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(BATCH,))
 
 

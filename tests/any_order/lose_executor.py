@@ -35,7 +35,7 @@ def main(file: str) -> None:
 
     def kill(point: str) -> None:
         nonlocal killed
-        if point in ("before commit of right_table", "before commit of verdicts"):
+        if point in ("before commit of right_table", "before commit of resolved_join"):
             os.kill(executors(application)[0], signal.SIGKILL)
             killed += 1
 

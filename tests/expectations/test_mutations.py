@@ -322,14 +322,13 @@ CASES: dict[str, Case] = {
         UNDECIDED,
     ),
     "a response is about another left row": case(
-        "responses", Update("_fk_pk_id = 9", {"_fk_left_hash": WRONG_HASH}), {"id": 9}, UNANSWERED, UNDECIDED
+        "responses", Update("_fk_pk_id = 9", {"_fk_left_hash": WRONG_HASH}), {"id": 9}, UNANSWERED
     ),
     "a response is about another right row": case(
         "responses",
         Update("_fk_pk_id = 3 AND _fk_batch = 2", {"_fk_right_hash": WRONG_HASH}),
         {"id": 3},
         UNANSWERED,
-        UNDECIDED,
     ),
     # ---- the result
     "a result row is of an older left row": case(
@@ -372,12 +371,24 @@ CASES: dict[str, Case] = {
         "resolved_join.no_inner_row_without_match",
         PROOF,
     ),
-    "a verdict is gone": case("verdicts", Delete("_fk_pk_id = 9"), {"id": 9, "batch": 2, "cause": "left"}, UNDECIDED),
+    "a verdict is gone": case("verdicts", Delete("_fk_pk_id = 1"), {"id": 1, "batch": 2, "cause": "left"}, UNDECIDED),
     "a verdict is no verdict": case(
         "verdicts",
-        Update("_fk_pk_id = 9", {"_fk_verdict": "'perhaps'"}),
+        Update("_fk_pk_id = 1", {"_fk_verdict": "'perhaps'"}),
+        {"id": 1, "batch": 2, "cause": "left"},
+        UNDECIDED,
+    ),
+    "a verdict says that a row was written": case(
+        "verdicts", Update("_fk_pk_id = 1", {"_fk_verdict": "'joined'"}), {"batch": 2}, UNDECIDED
+    ),
+    "a verdict is about another answer": case(
+        "verdicts",
+        Update("_fk_pk_id = 1", {"_fk_pk_id": "9"}),
         {"id": 9, "batch": 2, "cause": "left"},
         UNDECIDED,
+    ),
+    "a verdict is there twice": case(
+        "verdicts", Copy("_fk_pk_id = 1"), {"id": 1, "batch": 2, "cause": "left"}, UNDECIDED
     ),
 }
 

@@ -151,7 +151,6 @@ BATCH_CASES = {
         Copy("id = 9", {"_fk_pk_id": "98", "id": "98"}),
         "no_row_for_a_deleted_key",
     ),
-    "verdicts": (RESULT, Delete("_fk_pk_id = 9"), "every_response_has_its_verdict"),
 }
 
 
@@ -183,6 +182,15 @@ def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
         assert not other[name].value or place == "right_changelog", place
     for batches in (BatchRange.of(2), BatchRange.of(0, 1)):
         assert red(scan(done, batches)) == {}
+
+
+def test_a_look_at_a_batch_counts_its_verdicts(whole: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "every_response_has_its_verdict"
+    with mutated(monkeypatch, {"verdicts": Update("_fk_pk_id = 1", {"_fk_verdict": "'joined'"})}):
+        found = {b: violations(whole, RESULT, BatchRange.of(b)).findings[name] for b in range(3)}
+    assert {batch: finding.value for batch, finding in found.items()} == {0: 0, 1: 0, 2: 1}
+    counted = "verdicts that are not about written rows"
+    assert [(row["found"], row["expected"]) for row in found[2].sample] == [(f"1 {counted}", f"2 {counted}")]
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_a_run_that_lost_its_lease_commits_nothing_more(made: Any) -> None:
         if point == "after commit of verdicts":
             file.unlink()
 
-    made.land(3, [(2, "b", "w")], [])
+    made.land(3, [(2, "b", "w"), (1,)], [])
     version = made.pipeline.runner.warehouse.version("resolved_join")
     with faults.listening(steal), pytest.raises(LeaseLostError):
         made.pipeline.run()

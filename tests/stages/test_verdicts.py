@@ -1,0 +1,69 @@
+"""Verdicts that are stored, and those that the responses tell (ADR 0021)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fk_pipeline.identity import Stage
+from fk_pipeline.tables import faults
+from tests.deaths import Killed
+
+UP_TO_ANSWERS = ["left_changelog", "subscription_store", "right_table", "responses"]
+
+
+@pytest.fixture
+def made(rows_pipeline: Any) -> Any:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v"), (2, "b", "v")], [("a", "A")])
+    made.pipeline.run()
+    return made
+
+
+def stored(made: Any) -> list[tuple[int, int, str]]:
+    """(batch, id, verdict) of the table as it is on disk."""
+    runner = made.pipeline.runner
+    rows = runner.warehouse.read(runner.layout.verdicts).collect()
+    return sorted((row["_fk_batch"], row["_fk_pk_id"], row["_fk_verdict"]) for row in rows)
+
+
+def test_a_response_that_was_written_has_no_row(made: Any) -> None:
+    assert made.pipeline.runner.warehouse.version("verdicts") is None, "there is nothing to say, and no commit"
+    assert made.verdicts(0) == {(1, "left"): "joined", (2, "left"): "half-joined"}
+    made.land(1, [(1,), (2, "a", "w")])
+    made.pipeline.run()
+    assert stored(made) == [(1, 1, "retracted")]
+    assert made.verdicts(1) == {(1, "left"): "retracted", (2, "left"): "joined"}
+    assert made.verdicts(0) == {(1, "left"): "joined", (2, "left"): "half-joined"}
+    columns = made.pipeline.runner.layout.verdicts.names
+    assert made.pipeline.table("verdicts").columns == columns
+
+
+def test_a_batch_tells_only_what_it_stored_until_it_is_resolved(made: Any) -> None:
+    made.land(1, [(1,), (2, "a", "w")])
+    made.pipeline.run()
+    made.land(1, [(1, "a", "again"), (2, "a", "x")])
+    made.pipeline.run(None, UP_TO_ANSWERS)
+    assert made.verdicts(1) == {(1, "left"): "retracted"}
+    assert [(a.batch, a.verdict) for a in made.pipeline.explain("2").answers] == [(0, "half-joined"), (1, None)]
+    made.pipeline.run()
+    assert made.verdicts(1) == {(1, "left"): "joined", (2, "left"): "joined"}
+    assert stored(made) == []
+    assert made.pipeline.verify().ok
+
+
+def test_a_death_after_the_responses_were_committed_tells_nothing_of_them(made: Any) -> None:
+    def die(point: str) -> None:
+        if point == "after commit of responses":
+            raise Killed
+
+    made.land(0, [(1, "b", "again"), (2, "b", "v")], [("a", "A")])
+    with faults.listening(die), pytest.raises(Killed):
+        made.pipeline.run()
+    assert not made.pipeline.ledger().is_due(Stage.RESOLVED_JOIN, 0), "nothing says so yet"
+    assert made.verdicts(0) == {}
+    assert {answer.verdict for answer in made.pipeline.explain("1").answers} == {None}
+    made.pipeline.run()
+    assert made.verdicts(0)[1, "left"] == "half-joined"
+    assert made.pipeline.verify().ok
