@@ -231,20 +231,23 @@ class StageTables:
         table: Table,
         delete_when: str | None = None,
         with_keys: DataFrame | None = None,
+        once: bool = True,
     ) -> None:
         """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it.
 
         Args:
             rows: the rows.
-            number: how many there are.
+            number: how many there are at most.
             table: the table.
             delete_when: SQL condition on them: the row is removed instead.
             with_keys: frame with their keys, if that is less to compute.
+            once: there is one row per key; else any of them is taken.
         """
         sent = self._choose(number, table)
         if self.choice is not None and self.choice.full:
             kept = self._read_for_rewrite(rows, number, table, with_keys)
-            self.warehouse.rewrite(rows.frame, kept, table, self.info, delete_when=delete_when)
+            frame = rows.frame if once else rows.frame.dropDuplicates([*table.keys])
+            self.warehouse.rewrite(frame, kept, table, self.info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
@@ -255,10 +258,11 @@ class StageTables:
             where = self._among(table, keys, {key: key for key in table.keys})
         elif number <= self.warehouse.nameable(table):
             keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, table.keys)).toArrow()
+            keys = keys if once else keys.group_by([*table.keys]).aggregate([])
         many = keys is not None and len(keys) > LISTED and rows.held
         whole = {name: value for name, value in WHOLE.items() if many and name not in self.spec.settings.spark}
         with settings(self.warehouse.session, whole, optional=True):
-            self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when)
+            self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when, once=once)
         self._committed(table)
 
     def _read_for_rewrite(

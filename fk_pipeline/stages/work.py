@@ -358,9 +358,14 @@ class StageWork(ChangelogWork):
         )
         kept = self._materialise(decided, at_most)
         writing = self._tally(kept.counts(s.BATCH, s.VERDICT), counts)
+        nameable = self.warehouse.nameable(self.layout.resolved_join)
+        if max(materialised.SMALL, 0) < writing <= nameable and not self.may_meet_bad_rows:
+            self._tell(kept, counts)
+            self._write_decided(kept, writing, self._once(counts, at_most))
+            return
         changed: Materialised | None = None
         if writing:
-            rows = resolver.writing(kept.frame, self.spec)
+            rows = resolver.writing(kept.frame, self.spec, self._once(counts, at_most))
             changed = self._materialise(resolver.changes(rows, self.spec, self.careful), writing)
         if self.careful and changed is not None:
             kept = self._materialise(resolver.refuse(kept.frame, changed.frame, self.spec), at_most)
@@ -374,6 +379,20 @@ class StageWork(ChangelogWork):
         self._tell(kept, counts)
         if changed is not None:
             self._merge(changed, writing, self.layout.resolved_join, s.DELETED)
+
+    def _write_decided(self, decided: Materialised, number: int, once: bool) -> None:
+        """Writes the rows of many decided answers, computed while they are written: their keys are known before."""
+        writing = resolver.writing(decided.frame, self.spec, once=True)
+        rows = Materialised(resolver.changes(writing, self.spec), number, computed=True)
+        rows.held = decided.held
+        self._merge(rows, number, self.layout.resolved_join, s.DELETED, writing.select(*map(quote, self.pks)), once)
+
+    def _once(self, counts: Counts, at_most: int) -> bool:
+        """There is one answer per key: as `responses` gives them for one batch.
+
+        A run that had lost its lease may have left answers twice: then they are more than the ledger knows of.
+        """
+        return len(self.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
 
     def _tell(self, decided: Materialised, counts: Counts) -> None:
         """Stores the verdicts that say more than their responses do.
@@ -438,9 +457,7 @@ class StageWork(ChangelogWork):
         self._tell(kept, counts)
         if not writing:
             return
-        # A run that had lost its lease may have left answers twice: then they are more than the ledger knows of.
-        once = len(self.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
-        chosen = resolver.writing(kept.frame, self.spec, once)
+        chosen = resolver.writing(kept.frame, self.spec, self._once(counts, at_most))
         rows = (
             resolver.first_rows(self._read(log), right, self.spec) if first else self._with_rows(chosen, writing, right)
         )

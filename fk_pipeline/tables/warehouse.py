@@ -412,8 +412,9 @@ class Warehouse:
         *,
         keys: pa.Table | None = None,
         delete_when: str | None = None,
+        once: bool = True,
     ) -> None:
-        """One MERGE of rows with unique keys: update what is there, insert what is not.
+        """One MERGE of rows: update what is there, insert what is not.
 
         Rows whose keys a commit may name are put in place of those with their keys instead: half the jobs, and the
         change feed needs none of its own. Not where the key is sensitive: the log of the table would name the keys.
@@ -423,20 +424,25 @@ class Warehouse:
             table: the table; its keys identify a row.
             info: of the commit.
             where: what all rows of the table with keys of `source` meet; what does not is left unread.
-            keys: of `source`, if they are in the driver.
+            keys: of `source`, if they are in the driver; each once.
             delete_when: SQL condition on source columns: the row is removed instead.
+            once: the keys of `source` are unique; else any of the rows of a key is taken.
         """
+        exact = None
+        if keys is not None and len(keys) <= self.nameable(table) and self.version(table.name) is not None:
+            exact = exactly(keys, table.keys[0])
+        if exact is None and not once:
+            source, once = source.dropDuplicates([*table.keys]), True
         rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
-        exact = None
-        if keys is not None and len(keys) <= self.nameable(table):
-            exact = exactly(keys, table.keys[0])
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
+            # What is in the order of its keys needs no further sort to be told apart by them.
+            ordered = _in_files(rows, table.keys, len(keys))
             with settings(self.session, UNCHECKED):
-                self.replace(_in_files(rows, table.keys, len(keys)), table, predicate, info)
+                self.replace(ordered if once else ordered.dropDuplicates([*table.keys]), table, predicate, info)
             return
         self._merge(source, table, info, where, delete_when)
 

@@ -158,6 +158,28 @@ def test_the_join_is_right_on_every_way(
 
 
 @ON_SPARK
+@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["named", "merged"])
+def test_two_answers_about_one_row_write_it_once(
+    named: bool, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = found_by_the_driver(monkeypatch)
+    made = rows_pipeline("inner")
+    made.land(0, LEFT, RIGHT)
+    made.pipeline.run()
+    if not named:
+        monkeypatch.setattr(warehouse, "exactly", lambda *_: None)
+    made.land(1, [(1, "k3", "w"), (2, "k3", "w"), (3,)], [])
+    made.land(2, [], [("k3", "changed")])
+    made.pipeline.run()
+    assert made.verdicts(1) == {(1, "left"): "joined", (2, "left"): "joined", (3, "left"): "retracted"}
+    assert {key for key in made.verdicts(2) if key[0] < 3} == {(1, "right"), (2, "right")}
+    assert set(made.verdicts(2).values()) == {"joined"}
+    left = {i: (k, v) for i, k, v in LEFT if i != 3} | {1: ("k3", "w"), 2: ("k3", "w")}
+    joined(made, left, dict(RIGHT) | {"k3": "changed"})
+    assert not named or "buckets" in taken
+
+
+@ON_SPARK
 def test_rows_with_keys_of_two_columns_are_found_by_the_driver(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
