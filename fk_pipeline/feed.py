@@ -89,7 +89,9 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
         name: of the table.
         wanted: what they said, by name.
     """
-    found = []
+    found: list[tuple[int, dict[str, Any]]] = []
+    if runner.warehouse.version(name) is None:  # nothing was ever to be said in it
+        return found
     for version, words in sorted(runner.warehouse.history(name)):
         with suppress(ValueError):  # somebody else's commit, with words of theirs
             told = json.loads(words)

@@ -40,6 +40,15 @@ def test_a_response_that_was_written_has_no_row(made: Any) -> None:
     assert made.pipeline.table("verdicts").columns == columns
 
 
+def test_a_range_in_which_every_response_was_written_tells_its_changes(made: Any) -> None:
+    made.land(1, [(1, "b", "w")])
+    made.land(2, [(2, "a", "w"), (3, "a", "new")])
+    made.pipeline.run()
+    assert made.pipeline.runner.warehouse.version("verdicts") is None
+    found = {batch: {row["id"] for row in made.pipeline.changes(batch).collect()} for batch in (1, 2)}
+    assert found == {1: {1}, 2: {2, 3}}
+
+
 def test_a_batch_tells_only_what_it_stored_until_it_is_resolved(made: Any) -> None:
     made.land(1, [(1,), (2, "a", "w")])
     made.pipeline.run()
