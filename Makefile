@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-connect test-sail test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-connect test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -24,7 +24,6 @@ WORKERS ?= 2
 # The files of tests in as many processes, each with a session of its own.
 AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 ON_CONNECT := tests/stages tests/tables tests/verify
-ON_SAIL := tests/sail tests/protocol tests/any_order $(ON_CONNECT)
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Without the advertisement of another program that the theme prints.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -55,9 +54,6 @@ test-connect: $(STAMP) ## the tests of stages, tables and verify as a client of 
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(AT_ONCE) -m "not spark and not slow and not docs" $(TESTS)
-
-test-sail: $(STAMP) ## the tests of the join on the second engine, Sail (pip install 'fk-pipeline[sail]')
-	FK_TEST_SPARK=sail $(AT_ONCE) -m "spark and not slow" $(or $(TESTS),$(ON_SAIL))
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from engines import KafkaStreams, OnSail, Ours, Recompute, digest
+from engines import KafkaStreams, Ours, Recompute, digest
 from progress import say
 from pyspark.sql import SparkSession
 from workload import Change, Workload
@@ -22,7 +22,7 @@ from fk_pipeline.identity import Stage
 from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
-OURS, SPARK, DUCKDB, KAFKA, SAIL = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams", "ours on Sail"
+OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
 """Left and right rows."""
@@ -81,7 +81,6 @@ class Bench:
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
         self.ours = Ours(self.workload, session, options.join, options.settings)
-        self.sail = OnSail(self.workload, options.join, options.settings) if options.sail else None
         self.measured: list[Measured] = []
         self.recompute: Recompute | None = None
 
@@ -127,8 +126,6 @@ class Bench:
     def _run_untimed(self, change: Change) -> None:
         batch = str(self.workload.change(change))
         say(f"warm-up batch {batch}: {self.ours.run(batch, self.options.checks):.2f} s")
-        if self.sail is not None:
-            self.sail.run(batch)
 
     def _backlog(self) -> list[int]:
         size = self.options.backlog // 10
@@ -151,9 +148,6 @@ class Bench:
             say(f"  its checks: {measured.seconds[CHECKS][-1]:.2f} s {rounded(checks)}")
         measured.stages.append(dict(self.ours.stages))
         say(f"{case}: batch {batches}, {events:,} changes: {taken:.2f} s {rounded(self.ours.stages)}")
-        if self.sail is not None:
-            measured.add(SAIL, self.sail.run(batches))
-            say(f"  on Sail: {measured.seconds[SAIL][-1]:.2f} s")
         return measured
 
     def _recompute(self, measured: Measured) -> None:
@@ -190,8 +184,6 @@ class Bench:
         kafka = self.fed.get("result")
         if kafka:
             found[KAFKA] = (kafka["rows"], kafka["digest"])
-        if self.sail is not None:
-            found[SAIL] = self.sail.result()
         if len(set(found.values())) > 1:
             raise SystemExit(f"the results differ: {found}")
         say(f"{', '.join(found)}: the same {found[OURS][0]:,} rows")
@@ -199,7 +191,7 @@ class Bench:
 
 def report(bench: Bench, out: Path) -> None:
     """Ratios on standard output, everything as JSON, and a plot."""
-    others = (SPARK, DUCKDB, KAFKA, SAIL)
+    others = (SPARK, DUCKDB, KAFKA)
     print(f"{'our seconds by those of':24}" + "".join(f"{name:>18}" for name in others))
     for measured in bench.measured:
         ratios = [measured.ratio(other) for other in others]
@@ -245,7 +237,6 @@ def main() -> None:
     )
     parser.add_argument("--backlog", type=int, default=0, help="left changes of ten batches that run as one range")
     parser.add_argument("--kafka-limit", type=int, default=0, help="seconds per phase of Kafka Streams; 0: without it")
-    parser.add_argument("--sail", action="store_true", help="also run our batches on Sail, in a process of its own")
     parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--recomputes", type=int, help="per case; default: as many as there are batches of a case")
@@ -266,8 +257,6 @@ def main() -> None:
         try:
             bench.run()
         finally:
-            if bench.sail is not None:
-                bench.sail.close()
             report(bench, options.out)
     finally:
         session.stop()

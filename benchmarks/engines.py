@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from deltalake import DeltaTable
@@ -90,36 +88,6 @@ class Ours:
     def result(self) -> DataFrame:
         """The result."""
         return self.pipeline.table("resolved_join").select(*RESULT)
-
-
-class OnSail:
-    """Our pipeline over the same landing files, with tables of its own, on Sail in a process of its own."""
-
-    def __init__(self, workload: Workload, kind: str, settings: str) -> None:
-        command = [sys.executable, HERE / "on_sail.py", workload.folder, kind, settings]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def _ask(self, what: str) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def run(self, batches: str) -> float:
-        """Runs a pass; returns its seconds."""
-        return float(self._ask(batches))
-
-    def result(self) -> tuple[int, int]:
-        """What `digest` says of the result; the process ends."""
-        rows, total = self._ask("result")
-        self.close()
-        return rows, total
-
-    def close(self) -> None:
-        """Ends the process."""
-        self.process.terminate()
-        self.process.wait()
 
 
 class Recompute:

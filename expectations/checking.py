@@ -17,7 +17,7 @@ from expectations.scan import Finding
 from expectations.suites import SUITES, Cure, Depth, Expectation, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
-from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError, UsageError
+from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
@@ -128,21 +128,6 @@ def own_suite(spec: PipelineSpec, stage: Stage) -> tuple[OwnExpectation, ...]:
     return own
 
 
-def refuse_on_sail(pipeline: Pipeline) -> None:
-    """Raises where Sail computes, or would: there a check may turn red in a legal state. Starts no session.
-
-    Raises:
-        UsageError: it does.
-    """
-    if pipeline.on_sail:
-        raise UsageError(
-            "checks are made on Spark, and here Sail computes",
-            where=f"pipeline {pipeline.spec.name}",
-            why="on Sail a check has turned red in a legal state (docs/how-to/sail.md); nothing was checked",
-            fix="check on Spark (unset FK_SPARK_REMOTE); on Sail take 'run' without --check and 'verify --no-checks'",
-        )
-
-
 def check(
     pipeline: Pipeline,
     stage: Stage,
@@ -165,11 +150,9 @@ def check(
         check_id: of the run that checks several stages.
 
     Raises:
-        UsageError: the session is one on Sail.
         StateError: the stored tables do not fit the pipeline file.
         ConcealedError: the check failed over something that sensitive columns forbid to tell.
     """
-    refuse_on_sail(pipeline)
     with concealing(pipeline.spec):
         checked = _checked(pipeline, stage, batches, only, validator or Validator(), proof)
         _record(pipeline, checked, check_id)

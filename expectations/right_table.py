@@ -18,8 +18,8 @@ def right_table_view(looked: Looked) -> View:
     keys = {c.name: c.name for c in spec.right.key_columns}
     types = {f.name: f.dataType for f in log.schema.fields}
     values = [c.name for c in spec.right.value_columns]
-    whole_row = row_hash(((name, types[name]) for name in values), log.sparkSession)
-    selected = row_hash(((c.name, types[c.name]) for c in spec.selected[Side.RIGHT]), log.sparkSession)
+    whole_row = row_hash((name, types[name]) for name in values)
+    selected = row_hash((c.name, types[c.name]) for c in spec.selected[Side.RIGHT])
     facts = {"_fk_log_row": whole_row, "_fk_log_deleted": s.DELETED}
     columns = [
         f"{whole_row} AS _fk_whole",

@@ -11,8 +11,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from fk_pipeline.environment.sail import is_sail
-from fk_pipeline.environment.sail_json import json_lines
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import typed
@@ -77,8 +75,6 @@ def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
         F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else column
         for f, column in zip(rows.schema.fields, texts(rows), strict=True)
     ]
-    if is_sail(rows.sparkSession):
-        return [json.loads(line) for line in json_lines(rows.select(*columns))]
     lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
     return [json.loads(row["row"]) for row in lines.collect()]
 
@@ -99,19 +95,14 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
-    if is_sail(rows.sparkSession):
-        lines = json_lines(rows.select(*texts(rows)))
-    else:
-        found = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
-        lines = (row["line"] for row in found.toLocalIterator())
+    found = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
+    lines = (row["line"] for row in found.toLocalIterator())
     with file.open("w", encoding="utf-8", newline="") as out:
         return _write_lines(lines, out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:
     nested = (T.ArrayType, T.MapType, T.StructType)
-    if is_sail(rows.sparkSession) and any(isinstance(f.dataType, nested) for f in rows.schema.fields):
-        raise UsageError(f"{file.name}: nested columns are written as CSV by Spark alone", fix="write a .jsonl file")
     fields = [
         (F.to_json(value, JSON_OPTIONS) if isinstance(f.dataType, nested) else value).cast("string").alias(f.name)
         for value, f in zip(texts(rows), rows.schema.fields, strict=True)

@@ -109,13 +109,6 @@ class Pipeline:
             self._session = start_session(self.spec.settings)
         return self._session
 
-    @property
-    def on_sail(self) -> bool:
-        """Whether Sail computes, or would if the session were started now."""
-        from fk_pipeline.session import on_sail
-
-        return on_sail(self._session)
-
     @cached_property
     def runner(self) -> Runner:
         """Runs single stages.

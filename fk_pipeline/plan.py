@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.environment import sail
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.evolution import to_read_again
@@ -85,8 +84,6 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
 
 def _nameable(spec: PipelineSpec, stage: Stage, ledger: Ledger) -> int:
     """How many keys a commit of a stage may name."""
-    if sail.is_chosen():
-        return 0
     is_right = stage is Stage.RIGHT_TABLE
     keys = [(c.name, c.type) for c in spec.right.key_columns] if is_right else list(pk_columns(spec))
     sensitive = sensitive_names(spec, Side.RIGHT) if is_right else sensitive_names(spec)

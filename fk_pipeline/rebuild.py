@@ -40,7 +40,6 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.lease import leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
@@ -164,7 +163,7 @@ class Rebuild:
 
     def _refuse_lost_lines(self) -> None:
         """Lines on which the old foreign key failed are in no changelog; with the new one they may be good."""
-        warehouse = open_warehouse(self.session, self.spec.home)
+        warehouse = Warehouse(self.session, self.spec.home)
         if warehouse.version(s.QUARANTINE) is None:
             return
         rows = self.session.read.format("delta").load(warehouse.path(s.QUARANTINE))
@@ -206,7 +205,7 @@ class Rebuild:
 
     def _refuse_batches_without_files(self) -> None:
         """The ledger was lost, and with it which files there were: the changelogs say which batches."""
-        warehouse, known = open_warehouse(self.session, self.spec.home), set(self.ledger.batches)
+        warehouse, known = Warehouse(self.session, self.spec.home), set(self.ledger.batches)
         for name in (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG):
             if warehouse.version(name) is not None:
                 log = self.session.read.format("delta").load(warehouse.path(name))
@@ -227,7 +226,7 @@ class Rebuild:
         copy.record_fingerprints(fingerprints(self.spec))
         copy.reads_landing = not from_log
         tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
-        warehouse = open_warehouse(self.session, self.spec.home, tables)
+        warehouse = Warehouse(self.session, self.spec.home, tables)
         runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
         number, of = 0, sum(map(len, ranges.values()))
@@ -269,7 +268,7 @@ class Rebuild:
         table = layout.changelog(side)
         known = self.ledger.batches
         info = CommitInfo(self.spec.name, "rebuild", BatchRange(known[0], known[-1]), "")
-        stored = open_warehouse(self.session, self.spec.home)
+        stored = Warehouse(self.session, self.spec.home)
         if stored.version(table.name) is not None:
             rows = typed(stored.read(table), table)  # its schema may be an older one
             warehouse.append(anew(rows, self.spec, side), table, info)

@@ -14,7 +14,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fk_pipeline.environment import sail
 from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.storage import S3Place, is_s3
@@ -92,15 +91,13 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     """The running session, or a new one.
 
     Raises:
-        EnvironmentNotFit: no Java, no Delta JARs, no Sail, or a running session without Delta.
+        EnvironmentNotFit: no Java, no Delta JARs, or a running session without Delta.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return prepare(running)
     builder: Any = SparkSession.builder
     remote = environment.get("FK_SPARK_REMOTE")
-    if remote == sail.NAME:
-        return prepare(sail.start())
     if remote:
         return prepare(builder.remote(remote).getOrCreate())
     conf = session_conf(settings, environment)
@@ -118,20 +115,12 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     return prepare(session)
 
 
-def on_sail(session: SparkSession | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a session is one on Sail; without one, whether `start_session` would return such a one."""
-    session = session or SparkSession.getActiveSession()
-    return sail.is_chosen(environment) if session is None else sail.is_sail(session)
-
-
 def prepare(session: SparkSession) -> SparkSession:
     """The session with the settings that results depend on; refused if it cannot read Delta."""
     for name, value in SEMANTICS.items():
         session.conf.set(name, value)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print what we raise, as JSON
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    if sail.is_sail(session):
-        return session
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if "DeltaSparkSessionExtension" not in extensions:
         raise EnvironmentNotFit(

@@ -29,16 +29,6 @@ def pytest_report_header() -> str:
     return f"Spark session of the tests: {KIND}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves out what is about Spark alone where the tests run on Sail."""
-    if KIND != "sail":
-        return
-    for item in items:
-        found = item.get_closest_marker("no_sail")
-        if found is not None:
-            item.add_marker(pytest.mark.skip(reason=f"not on Sail: {found.args[0]}"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of the test run: two cores, few partitions, and no Python for its executors."""

@@ -55,14 +55,6 @@ def connect(folder: Path) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def sail(_: Path) -> Iterator[SparkSession]:
-    """Sail, in this process."""
-    session = start_session(Settings(), {"FK_SPARK_REMOTE": "sail"})
-    yield session
-    session.stop()
-
-
-@contextmanager
 def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """The URL of our Spark Connect server on a free port, with a log in a folder."""
     port, log = free_port(), folder / "connect.log"
@@ -99,5 +91,4 @@ def free_port() -> int:
 SESSIONS: dict[str, Callable[[Path], AbstractContextManager[SparkSession]]] = {
     "classic": classic,
     "connect": connect,
-    "sail": sail,
 }

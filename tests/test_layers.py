@@ -126,11 +126,7 @@ NOT_EVERYWHERE = {
 }
 
 
-ON_SAIL_ALONE = ROOT / "fk_pipeline" / "cdc" / "sail.py"
-"""What is written there runs on Sail, which computes in our own process and has its Python."""
-
-
-@pytest.mark.parametrize("file", [f for f in FILES if f != ON_SAIL_ALONE], ids=lambda f: str(f.relative_to(ROOT)))
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_every_session_will_do_and_executors_need_no_python(file: Path) -> None:
     nodes = list(ast.walk(ast.parse(file.read_text())))
     names = {n.attr for n in nodes if isinstance(n, ast.Attribute)} | {n.id for n in nodes if isinstance(n, ast.Name)}

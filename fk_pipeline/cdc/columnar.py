@@ -17,7 +17,6 @@ from fk_pipeline.cdc.records import (
     records,
     typed_row,
 )
-from fk_pipeline.cdc.sail import as_spoken, frame_of
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -75,7 +74,6 @@ def as_lines(
     Returns:
         `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `fields` and `value`, what `raw` is) and the place.
     """
-    stored = as_spoken(stored)
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
     declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
@@ -99,7 +97,7 @@ def as_lines(
     problem = operation_problem(
         side, named, misfit(side, texts, "row"), missing_key(side, "row") if of_the_row else "_missing"
     )
-    return frame_of(
+    return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr(
             "*",

@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
 from fk_pipeline.cdc.records import NOT_UTF8
 from fk_pipeline.environment import storage
-from fk_pipeline.environment.sail import is_sail
-from fk_pipeline.errors import LandingError, UnreadableFileError
+from fk_pipeline.errors import UnreadableFileError
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -74,19 +73,9 @@ def csv_rows(
         header: the first row names the columns.
         words: what that column may say, where files may lack it: their rows are written. None: any word, in each.
 
-    Raises:
-        LandingError: the session is one on Sail.
-
     Returns:
         What `as_lines` returns, `value.value` the row as JSON, or as it is where it has too few fields or too many.
     """
-    if is_sail(session):
-        raise LandingError(
-            "CSV is read by Spark alone",
-            where=paths[0],
-            why="Sail's reader drops what is not UTF-8 and does not tell rows with too few fields",
-            fix="run on Spark (unset FK_SPARK_REMOTE), or land the rows as JSON lines or Parquet",
-        )
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
         start, is_open = _look(path)

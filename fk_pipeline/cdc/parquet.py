@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +16,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
 from fk_pipeline.environment import storage
-from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
@@ -91,10 +88,9 @@ def parquet_rows(
     raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
     for group in alike.values():
-        stored: Any = sail.rows(session, group) if is_sail(session) else session.read.parquet(*group)
-        place = sail.PLACE if is_sail(session) else _PLACE
+        stored = session.read.parquet(*group)
         op, named = operation(op_column, stored.columns, words)
-        parts.append(as_lines(stored, side, raw, place, op=op, named=named))
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named))
     return reduce(DataFrame.unionByName, parts)
 
 

@@ -19,7 +19,6 @@ from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
-from fk_pipeline.cdc.sail import as_spoken, frame_of
 from fk_pipeline.cdc.table_versions import is_whole, versions_of
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.identity import Side
@@ -97,7 +96,7 @@ def read_records(
         if texts:
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
-        parsed = frame_of(reads.parse(as_spoken(lines), side_spec))
+        parsed = reads.parse(lines, side_spec)
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")

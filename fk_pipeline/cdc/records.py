@@ -31,8 +31,6 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc import sail
-from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -97,8 +95,6 @@ class JsonLines:
 
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
         """`value` is the line without a byte order mark; of one that is not UTF-8 its bytes in Base64."""
-        if is_sail(session):
-            return sail.lines(session, paths, NOT_UTF8)
         line = f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))"
         return session.read.text(list(paths), lineSep="\n").select(
             F.expr(line).alias("value"),

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from expectations.checking import Checked, check, refuse, refuse_on_sail
+from expectations.checking import Checked, check, refuse
 from expectations.validation import Validator, preload
 from fk_pipeline.console import Progress, say
 from fk_pipeline.identity import Stage
@@ -57,15 +57,10 @@ def print_checks(checked: list[Checked], index: Path | None) -> None:
 
 
 class Checking(Progress):
-    """Progress of a run that checks what a pass did before anything that comes after it runs.
-
-    Raises:
-        UsageError: Sail would compute.
-    """
+    """Progress of a run that checks what a pass did before anything that comes after it runs."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__()
-        refuse_on_sail(pipeline)
         self.pipeline = pipeline
         preload()
 

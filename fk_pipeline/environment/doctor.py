@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fk_pipeline.environment import jars, sail
+from fk_pipeline.environment import jars
 from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
 from fk_pipeline.errors import EnvironmentNotFit
@@ -92,22 +92,14 @@ def check_python() -> Check:
 
 
 def check_engine() -> Check:
-    """What computes, and its version: Spark, a Spark Connect server, or Sail."""
-    remote, wanted = remote_session(), "Spark; Sail if FK_SPARK_REMOTE says so"
-    if remote != sail.NAME:
-        try:
-            version = importlib.metadata.version("pyspark")
-        except importlib.metadata.PackageNotFoundError:
-            version = "that is not installed"
-        where = f"a Spark Connect server at {remote.split(';')[0]}" if remote else f"Spark {version}, in this process"
-        return Check("Engine", ok=True, found=where, wanted=wanted)
-    there, tested = sail.installed(), tested_versions().get("pysail")
-    if there is None:
-        fix = "Run `pip install 'fk-pipeline[sail]'`, or unset FK_SPARK_REMOTE to use Spark."
-        return Check("Engine", ok=False, found="Sail is not installed", wanted=f"Sail {tested or ''}".strip(), fix=fix)
-    ok = tested in (None, there)
-    fix = "" if ok else f"Run `pip install pysail=={tested}`: what Sail computes as Spark does was tried with that one."
-    return Check("Engine", ok, f"Sail {there}, in this process", f"Sail {tested or ''}".strip(), fix)
+    """What computes, and its version: Spark in this process, or a Spark Connect server."""
+    remote = remote_session()
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        version = "that is not installed"
+    where = f"a Spark Connect server at {remote.split(';')[0]}" if remote else f"Spark {version}, in this process"
+    return Check("Engine", ok=True, found=where, wanted="Spark")
 
 
 def check_java() -> Check:

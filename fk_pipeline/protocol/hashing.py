@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fk_pipeline.environment.sail_sql import for_engine
 from fk_pipeline.spec.sql import quote, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql import types as T
 
 HASH_VERSION = 3
@@ -38,9 +37,9 @@ DIGITS_IN_A_LONG = 18
 NULL_MARKER = "n"
 
 
-def row_hash(fields: Iterable[tuple[str, T.DataType]], session: SparkSession) -> str:
-    """SQL (BINARY(16)) for a session: the hash of a row given as column names with their types, in any order."""
-    return for_engine(session, _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields}))
+def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
+    """SQL (BINARY(16)): the hash of a row given as column names with their types, in any order."""
+    return _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields})
 
 
 def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
@@ -63,9 +62,8 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
         for i, field in enumerate(names)
     }
     content = _digest({field: (column, column) for field, (column, _) in printed.items()})
-    session = rows.sparkSession
-    frame = rows.selectExpr("*", *[f"{for_engine(session, sql)} AS {column}" for column, sql in printed.values()])
-    hashed = frame.selectExpr("*", f"IF({unless}, NULL, {for_engine(session, content)}) AS {name}")
+    frame = rows.selectExpr("*", *[f"{sql} AS {column}" for column, sql in printed.values()])
+    hashed = frame.selectExpr("*", f"IF({unless}, NULL, {content}) AS {name}")
     return hashed.drop(*[column for column, _ in printed.values()])
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc import sail
 from fk_pipeline.cdc.landing import LandingZone
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import BadRecordError
@@ -170,7 +169,6 @@ class StageTables:
         for kept in self._frames:
             kept.release()
         self._frames = []
-        sail.forget()
 
     def _materialise(self, frame: DataFrame, at_most: int | None) -> Materialised:
         kept = Materialised(frame, at_most)

@@ -87,9 +87,7 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     order = F.struct("sequence", "file_number", "block", "position")
     by_key = Window.partitionBy("batch", "kind", *keys, alone)
     truncated = F.max(F.when(F.col("kind") == TRUNCATE, order)).over(Window.partitionBy("batch"))
-    # Spark takes this frame by itself, Sail another.
-    before = by_key.orderBy(order.desc()).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    newest = F.row_number().over(before) == 1
+    newest = F.row_number().over(by_key.orderBy(order.desc())) == 1
     outlives = F.col("_fk_truncated").isNull() | (order >= F.col("_fk_truncated"))
     return (
         records.withColumn("_fk_truncated", truncated)

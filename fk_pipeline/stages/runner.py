@@ -17,7 +17,6 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
-from fk_pipeline.environment.sail import is_sail
 from fk_pipeline.errors import CheckFailedError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage, ranges_sql
@@ -27,14 +26,12 @@ from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
-from fk_pipeline.stages.on_sail import refuse_what_is_not_alike
 from fk_pipeline.stages.resolved_join import decided_batches, every_verdict
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
 from fk_pipeline.tables.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import BATCH
@@ -95,10 +92,8 @@ class Runner:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
-        if is_sail(session):
-            refuse_what_is_not_alike(spec)
         self.layout: Layout = layout_of(session, spec)
-        self.warehouse = warehouse or open_warehouse(session, spec.home)
+        self.warehouse = warehouse or Warehouse(session, spec.home)
         self.ledger = ledger
 
     def verdicts(self) -> DataFrame:

@@ -19,7 +19,6 @@ from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprint
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
@@ -58,7 +57,7 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     """
     ready = ledger.open_rebuild
     assert ready is not None
-    built = open_warehouse(session, shadow_home(spec))
+    built = Warehouse(session, shadow_home(spec))
     rows = dict(ready["rows"])
     if not can_be_finished(spec, ledger):
         same_file = dict(ready["fingerprints"]) == fingerprints(spec)
@@ -74,7 +73,7 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     stages, source = [Stage(name) for name in ready["stages"]], Source(ready["source"])
     first, last = (ledger.batches[i] for i in (0, -1))
     info = CommitInfo(spec.name, "rebuild", BatchRange(first, last), ready["rebuild_id"], check)
-    real = open_warehouse(session, spec.home)
+    real = Warehouse(session, spec.home)
     for name in (name for stage in stages for name in TABLES_OF[stage]):
         table = layout.table(name)
         assert table is not None

@@ -107,7 +107,6 @@ def _version(payload: Sequence[str]) -> Column:
 
 def order_of(sequence: Column, batch: Column) -> Column:
     """What decides between two versions of a key: the last writer wins, by sequence, ties by batch."""
-    # Named: Sail compares the fields of two structs by name, and one that it does not find in both is null.
     return F.struct(sequence.alias("sequence"), batch.alias("batch"))
 
 

@@ -89,15 +89,7 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
 
 class Warehouse:
-    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table).
-
-    `tables.engine.open_warehouse` makes the one that suits the engine.
-    """
-
-    knows_places = True
-    """The engine tells file and index of a row that it reads from Parquet."""
-    names_keys = True
-    """A commit that names its keys is quicker than a MERGE of few rows."""
+    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table)."""
 
     def __init__(self, session: SparkSession, home: str, elsewhere: Mapping[str, str] | None = None) -> None:
         self.session = session
@@ -134,7 +126,7 @@ class Warehouse:
         files = self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
-        most_marked = MARKED_ROWS if self.knows_places and (where or files is None or files.rows <= MARKED_ROWS) else 0
+        most_marked = MARKED_ROWS if where or files is None or files.rows <= MARKED_ROWS else 0
         if files is not None and files.marked > most_marked:
             files = None
         if files is None:
@@ -234,7 +226,7 @@ class Warehouse:
 
     def nameable(self, table: Table) -> int:
         """How many keys of a table a commit may name."""
-        if not self.names_keys or not table.keys:
+        if not table.keys:
             return 0
         kinds = dict(table.columns)
         keys = [(key, kinds[key]) for key in table.keys]
@@ -262,12 +254,9 @@ class Warehouse:
         places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
         added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
         if added:
-            self._add_columns(table, added, info)
-
-    def _add_columns(self, table: Table, added: Sequence[str], info: CommitInfo) -> None:
-        target = self.path(table.name).replace("`", "``")
-        with self._commit_by_sql(table, info):
-            self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
+            target = self.path(table.name).replace("`", "``")
+            with self._commit_by_sql(table, info):
+                self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Adds rows; creates the table if need be."""
@@ -375,11 +364,8 @@ class Warehouse:
             self.append(rows, table, info)
             return
         whole = rows if stays is None else typed(stays, table).unionByName(rows)
-        self._overwrite(whole, table, info)
-
-    def _overwrite(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         with self._commit(table, info):
-            self._writer(frame, table, info).mode("overwrite").save(self.path(table.name))
+            self._writer(whole, table, info).mode("overwrite").save(self.path(table.name))
 
     @contextmanager
     def _commit_by_sql(self, table: Table, info: CommitInfo) -> Iterator[None]:

@@ -38,7 +38,6 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
     assert Short.totals["crashes"] + Short.totals["failed stages"] > 0
 
 
-@pytest.mark.no_sail("checks are made on Spark (docs/how-to/sail.md)")
 @pytest.mark.slow
 def test_no_legal_state_on_the_way_turns_a_check_red(spark: SparkSession) -> None:
     class Checked(AnyOrder):

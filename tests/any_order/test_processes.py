@@ -19,7 +19,6 @@ from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Content, Histories, 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.no_sail("processes of their own, and of Spark"),
 ]
 
 LOSE_EXECUTOR = Path(__file__).parent / "lose_executor.py"

@@ -382,13 +382,3 @@ def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.check_engine().found.startswith("Spark 4.")
     monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark:15002/;token=secret")
     assert doctor.check_engine().found == "a Spark Connect server at sc://spark:15002/"
-    monkeypatch.setenv("FK_SPARK_REMOTE", "sail")
-    monkeypatch.setattr(doctor.sail, "installed", lambda: None)
-    check = doctor.check_engine()
-    assert (check.ok, check.found) == (False, "Sail is not installed")
-    assert "pip install 'fk-pipeline[sail]'" in check.fix
-    monkeypatch.setattr(doctor.sail, "installed", lambda: "0.1")
-    monkeypatch.setattr(doctor, "tested_versions", lambda: {"pysail": "0.7.2"})
-    assert not doctor.check_engine().ok
-    monkeypatch.setattr(doctor.sail, "installed", lambda: "0.7.2")
-    assert (doctor.check_engine().ok, doctor.check_engine().found) == (True, "Sail 0.7.2, in this process")

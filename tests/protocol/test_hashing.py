@@ -49,7 +49,7 @@ DIFFERENT = {
 def hashes(spark: SparkSession, kind: str, values: list[str]) -> list[bytes]:
     rows = " UNION ALL ".join(f"SELECT {i} AS i, CAST({v} AS {kind}) AS c" for i, v in enumerate(values))
     frame = spark.sql(rows)
-    found = frame.selectExpr("i", f"{row_hash([('c', frame.schema['c'].dataType)], spark)} AS h").orderBy("i").collect()
+    found = frame.selectExpr("i", f"{row_hash([('c', frame.schema['c'].dataType)])} AS h").orderBy("i").collect()
     return [bytes(row["h"]) for row in found]
 
 
@@ -74,19 +74,19 @@ def test_integers_of_every_width_share_one_hash(spark: SparkSession) -> None:
 def test_the_encoding_is_what_the_documentation_says(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 'héllo' AS a, CAST(NULL AS STRING) AS b, 7 AS c")
     kinds: list[tuple[str, Any]] = [(f.name, f.dataType) for f in frame.schema.fields]
-    found = frame.selectExpr(f"{row_hash(kinds, spark)} AS h").collect()[0]["h"]
+    found = frame.selectExpr(f"{row_hash(kinds)} AS h").collect()[0]["h"]
     assert bytes(found) == hashlib.md5("1:a6:héllo1:c1:7".encode()).digest()
 
 
 def test_the_order_of_columns_and_columns_without_a_value_change_nothing(spark: SparkSession) -> None:
     kinds: list[tuple[str, Any]] = [("a", T.StringType()), ("b", T.LongType()), ("c", T.StringType())]
     frame = spark.sql("SELECT 'x' AS a, 7L AS b, CAST(NULL AS STRING) AS c, 'x' AS b2")
-    wanted = {row_hash(kinds, spark), row_hash(kinds[::-1], spark), row_hash(kinds[:2], spark)}
+    wanted = {row_hash(kinds), row_hash(kinds[::-1]), row_hash(kinds[:2])}
     assert len(wanted) == 2
     found = frame.selectExpr(*[f"{sql} AS h{i}" for i, sql in enumerate(wanted)]).collect()[0]
     assert found[0] == found[1]
     other = frame.selectExpr("b2 AS a", "b", "c").union(frame.selectExpr("c AS a", "b", "a AS c"))
-    assert len({bytes(row["h"]) for row in other.selectExpr(f"{row_hash(kinds, spark)} AS h").collect()}) == 2
+    assert len({bytes(row["h"]) for row in other.selectExpr(f"{row_hash(kinds)} AS h").collect()}) == 2
 
 
 ROW = pa.schema(
@@ -143,7 +143,7 @@ def test_any_rows_have_the_documented_hash_and_equal_ones_only_if_they_are_equal
     def check(rows: list[dict[str, Any]]) -> None:
         frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=ROW))
         kinds = [(f.name, f.dataType) for f in frame.schema.fields]
-        found = frame.selectExpr(f"{row_hash(kinds, spark)} AS h", f"{row_hash(kinds[:-1], spark)} AS g").collect()
+        found = frame.selectExpr(f"{row_hash(kinds)} AS h", f"{row_hash(kinds[:-1])} AS g").collect()
         assert len(found) == len(rows)
         for row, hashed in zip(rows, found, strict=True):
             named = [(name, value) for name, value in sorted(row.items()) if name != "h" and value is not None]
@@ -166,11 +166,7 @@ def test_a_row_hash_as_a_column_is_the_row_hash(spark: SparkSession) -> None:
         "(3, '', null, null, null, null, null, null) AS rows(i, s, d, st, a, m, b, t)"
     )
     kinds = [(field.name, field.dataType) for field in frame.schema.fields]
-    both = (
-        with_row_hash(frame, "h", frame.columns, "i = 9")
-        .selectExpr("h", f"{row_hash(kinds, spark)} AS wanted")
-        .collect()
-    )
+    both = with_row_hash(frame, "h", frame.columns, "i = 9").selectExpr("h", f"{row_hash(kinds)} AS wanted").collect()
     assert len({bytes(row["h"]) for row in both}) == 3
     assert [row["h"] for row in both] == [row["wanted"] for row in both]
     assert with_row_hash(frame, "h", frame.columns, "i > 0").where("h IS NOT NULL").isEmpty()

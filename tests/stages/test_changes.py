@@ -66,7 +66,6 @@ def test_whoever_applies_the_changes_in_order_has_the_result(rows_pipeline: Any)
     assert held == made.result()
 
 
-@pytest.mark.no_sail("delta-rs keeps what changed")
 @pytest.mark.slow
 def test_changes_that_were_removed_are_an_error_that_says_so(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings="{retention_hours: 0}")

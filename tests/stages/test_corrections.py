@@ -175,7 +175,6 @@ def test_who_dies_when_corrections_are_stored_has_made_their_batch_due(rows_pipe
     assert stored(again.correct(file)) == (0, 1, 0)
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 @pytest.mark.slow
 def test_replay_reads_the_batches_again_that_have_bad_records(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left", select="[id, v, 'string(1 / id) AS name']")

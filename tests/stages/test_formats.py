@@ -60,7 +60,6 @@ def made(tmp_path: Path, spark: SparkSession) -> Callable[[str, str], Made]:
     return lambda left, right: Made(tmp_path, spark, left, right)
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.once  # on every session: test_a_snapshot_whose_last_record_is_bad
 @pytest.mark.parametrize("small_bytes", [None, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_snapshot_replaces_the_table_whenever_it_comes(
@@ -111,7 +110,6 @@ def test_folding_brings_nothing_back_that_a_snapshot_removed(tmp_path: Path, spa
     assert removed, "nothing was folded"
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], Made]) -> None:
     its = made("format: csv, contents: snapshot", "format: rows")
@@ -170,7 +168,6 @@ def commit(its: Made, *statements: str) -> None:
         )
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: delta")
@@ -205,7 +202,6 @@ def test_changes_of_delta_tables(made: Callable[[str, str], Made]) -> None:
     assert its.result() == ["1 x2 None", "2 again B2", "4 z None", "5 w None"]
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_versions_that_are_gone_are_not_read_again(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
@@ -234,7 +230,6 @@ def test_versions_that_are_gone_are_not_read_again(made: Callable[[str, str], Ma
     assert {tuple(row) for row in rows} == {(0, "y", 0), (1, "y", None), (2, "y", 2)}
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 def test_a_delta_table_that_was_made_anew_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
@@ -266,7 +261,6 @@ def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -
             made(left, "format: rows")
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
@@ -289,7 +283,6 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     assert its.result() == ["2 y A"]
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_a_delta_table_that_was_replaced_in_place_is_taken_whole(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
@@ -318,7 +311,6 @@ def test_a_delta_table_that_was_replaced_in_place_is_taken_whole(made: Callable[
     assert its.result() == ["2 z None"]
 
 
-@pytest.mark.no_sail("the test makes its source by SQL that Sail does not have")
 @pytest.mark.slow
 def test_a_rebuild_from_versions_that_are_gone_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")

@@ -18,7 +18,6 @@ from fk_pipeline.tables.settings import HOLDING
 
 pytestmark = pytest.mark.spark
 
-ON_SPARK = pytest.mark.no_sail("Sail finds the rows itself")
 
 KEYS = 60
 LEFT = [(i, f"k{i % 7}", "v") for i in range(KEYS)]
@@ -107,8 +106,8 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     [
         pytest.param(few_in_large_tables, "inner", marks=pytest.mark.slow),
         pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
-        pytest.param(found_by_the_driver, "inner", marks=ON_SPARK),
-        pytest.param(found_by_the_driver, "left", marks=[ON_SPARK, pytest.mark.slow]),
+        (found_by_the_driver, "inner"),
+        pytest.param(found_by_the_driver, "left", marks=pytest.mark.slow),
         (found_by_spark, "inner"),
         pytest.param(found_by_spark, "left", marks=pytest.mark.slow),
         pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
@@ -157,7 +156,6 @@ def test_the_join_is_right_on_every_way(
     assert taken is None or taken == {"look_up", "buckets"}
 
 
-@ON_SPARK
 @pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["named", "merged"])
 def test_two_answers_about_one_row_write_it_once(
     named: bool, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
@@ -179,7 +177,6 @@ def test_two_answers_about_one_row_write_it_once(
     assert not named or "buckets" in taken
 
 
-@ON_SPARK
 def test_rows_with_keys_of_two_columns_are_found_by_the_driver(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,6 @@ from fk_pipeline.stages import reading
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 @pytest.mark.parametrize("few_bytes", [None, 0])
 def test_batches_of_parquet_files(
     spark: SparkSession, tmp_path: Path, few_bytes: int | None, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,6 @@ def test_a_truncate_without_a_sequence_is_refused_loudly(rows_pipeline: Any) -> 
     assert made.pipeline.table("left_changelog").isEmpty()
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 @pytest.mark.slow
 def test_a_row_on_which_the_foreign_key_fails_is_quarantined_and_the_others_go_on(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", foreign_key="cast(cast(fk AS INT) + 1 AS STRING)")
@@ -75,7 +74,6 @@ def test_a_row_on_which_the_foreign_key_fails_is_quarantined_and_the_others_go_o
     assert made.result() == {1: ("v", "two"), 4: ("w", "two")}
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 @pytest.mark.slow
 def test_a_row_on_which_the_sequence_fails_is_quarantined(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", right_extra="  sequence_by: cast(note AS INT)\n")
@@ -86,7 +84,6 @@ def test_a_row_on_which_the_sequence_fails_is_quarantined(rows_pipeline: Any) ->
     assert quarantined(made) == [("right", 0, 2, "sequence_by cast(note AS INT) fails on this row", bad)]
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 @pytest.mark.slow
 @pytest.mark.parametrize("join", ["inner", "left"])
 def test_a_joined_row_that_cannot_be_computed_leaves_the_result_until_one_side_changes(
@@ -117,7 +114,6 @@ def test_a_joined_row_that_cannot_be_computed_leaves_the_result_until_one_side_c
     assert made.result() == without | {1: ("v", "1.0")}
 
 
-@pytest.mark.no_sail("an expression that computes is refused")
 def test_on_bad_record_fail_counts_rows_that_cannot_be_computed(rows_pipeline: Any) -> None:
     made = rows_pipeline("inner", select="[id, v, 'string(1 / id) AS name']", on_bad_record="fail")
     made.land(0, [(0, "a", "v")], [("a", "A")])

@@ -67,7 +67,6 @@ def is_whole(pipeline: Pipeline) -> bool:
     return report.ok and report.due == 0 and not Path(pipeline.spec.home, "rebuilding").exists()
 
 
-@pytest.mark.no_sail("the test damages a table by SQL, which Sail refuses where there is a feed")
 def test_damaged_state_and_result_are_made_anew(made: Any) -> None:
     home = made.pipeline.spec.home
     made.pipeline.session.sql(f"DELETE FROM delta.`{home}/subscription_store` WHERE _fk_pk_id = 1")
@@ -77,7 +76,6 @@ def test_damaged_state_and_result_are_made_anew(made: Any) -> None:
     assert is_whole(made.pipeline)
 
 
-@pytest.mark.no_sail("the test damages a table by SQL, which Sail refuses where there is a feed")
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["changelog", "landing"])
 def test_the_history_of_what_is_made_anew_stays_and_batches_go_on(made: Any, source: str) -> None:
@@ -105,7 +103,6 @@ def test_the_history_of_what_is_made_anew_stays_and_batches_go_on(made: Any, sou
     assert is_whole(made.pipeline)
 
 
-@pytest.mark.no_sail("the test reads a change feed by SQL")
 @pytest.mark.slow
 def test_the_change_feed_of_the_result_has_only_the_rows_that_differ(made: Any) -> None:
     home = made.pipeline.spec.home
@@ -312,7 +309,6 @@ def test_rows_of_a_batch_that_fails_stay_and_the_batch_stays_due(made: Any) -> N
     assert is_whole(made.pipeline)
 
 
-@pytest.mark.no_sail("the test damages a table by SQL, which Sail refuses where there is a feed")
 @pytest.mark.slow
 def test_a_second_row_of_a_key_is_damage_that_a_rebuild_mends(made: Any) -> None:
     table = f"delta.`{made.pipeline.spec.home}/resolved_join`"

@@ -99,7 +99,6 @@ def before_an_added_column(its: Made) -> None:
     its.left(2, {"id": 4, "fk": "a", "v": "w"})
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 def test_an_added_column_is_taken_over_in_place_with_the_values_of_every_batch(made: Callable[..., Made]) -> None:
     its = made()
     before_an_added_column(its)
@@ -136,7 +135,6 @@ def test_an_added_column_is_taken_over_in_place_with_the_values_of_every_batch(m
     assert changed == {1: None, 2: None}
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: Callable[..., Made]) -> None:
     its = made(FILE + "select: [id, v, name]\n")
@@ -167,7 +165,6 @@ def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: C
     assert its.result("name", "seats") == ["1 A3 9", "2 None 7"]
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_source_that_changes_stops_the_batch_where_that_is_wanted(made: Callable[..., Made]) -> None:
     its = made(FILE + "schema_changes: fail\n")
@@ -195,7 +192,6 @@ def test_a_source_that_changes_stops_the_batch_where_that_is_wanted(made: Callab
         its.pipeline.run()
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_rows_that_nobody_compared_are_read_again(made: Callable[..., Made]) -> None:
     its = made(FILE + "schema_changes: ignore\n")
@@ -215,7 +211,6 @@ def test_rows_that_nobody_compared_are_read_again(made: Callable[..., Made]) -> 
     assert its.result("v", "note") == ["1 x3 None", "2 y2 n2", "3 z None", "4 w None", '5 "NaN" n5', "6 y None"]
 
 
-@pytest.mark.no_sail("decimals of lines are refused")
 @pytest.mark.slow
 def test_a_wider_type_is_made_of_the_changelogs_and_lets_in_what_did_not_fit(made: Callable[..., Made]) -> None:
     its = made(FILE.replace("v STRING", "v INT, w DECIMAL(5,2)"))
@@ -241,7 +236,6 @@ def test_a_wider_type_is_made_of_the_changelogs_and_lets_in_what_did_not_fit(mad
     assert its.pipeline.table("quarantine").count() == 0
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_column_that_goes_and_comes_back_has_its_values(made: Callable[..., Made]) -> None:
     its = made()
@@ -263,7 +257,6 @@ def test_a_column_that_goes_and_comes_back_has_its_values(made: Callable[..., Ma
     assert its.result("v", "name") == ["1 x A", "2 y A"]
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_an_output_that_is_computed_needs_a_rebuild_of_the_changelogs(made: Callable[..., Made]) -> None:
     its = made(FILE + "select: [id, v]\n")
@@ -279,7 +272,6 @@ def test_an_output_that_is_computed_needs_a_rebuild_of_the_changelogs(made: Call
     assert its.result("v", "said") == ["1 x none", "2 y2 n2", "3 z none", "4 w none"]
 
 
-@pytest.mark.no_sail("CSV is read by Spark alone")
 @pytest.mark.slow
 def test_a_run_that_dies_while_it_adds_columns_can_be_started_again(
     made: Callable[..., Made],

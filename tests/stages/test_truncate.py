@@ -57,7 +57,7 @@ WHOLE = {2: ("newer", "A"), 3: ("after", "A"), 5: ("new", "A")}
         pytest.param("2,1,0", marks=pytest.mark.slow),
         pytest.param(
             "1,0,2,1",
-            marks=[pytest.mark.slow, pytest.mark.no_sail("it does not read a text in a struct from two files")],
+            marks=[pytest.mark.slow],
         ),
         "0..2",
     ],

@@ -116,7 +116,6 @@ def no_check_is_red(made: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.no_sail("an expression that computes is refused")
 def test_deleted_keys_are_forgotten_when_nothing_else_is_known_of_them(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,13 +13,12 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.tables import local
 from fk_pipeline.tables import warehouse as tables_warehouse
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import settings
 from fk_pipeline.tables.skipping import Within
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
-pytestmark = [pytest.mark.spark, pytest.mark.no_sail("deletion vectors are written by Spark")]
+pytestmark = [pytest.mark.spark]
 
 KINDS = {
     "tiny": "TINYINT",
@@ -57,7 +56,7 @@ BATCHES = Within("batch", BatchRange.of(1, 2))
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     """A table of a hundred rows of four batches in two files; some rows are marked as deleted."""
-    made = open_warehouse(spark, str(tmp_path))
+    made = Warehouse(spark, str(tmp_path))
     for half in ("id < 50", "id >= 50"):
         made.append(spark.sql(f"{ROWS} WHERE {half}").coalesce(1), TABLE, INFO)
     spark.sql(f"DELETE FROM delta.`{made.path('rows')}` WHERE whole IN (35, 42, 630)")

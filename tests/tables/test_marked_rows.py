@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.tables import marked
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
@@ -24,13 +23,12 @@ def ids(warehouse: Warehouse) -> list[int]:
     return sorted(row["id"] for row in warehouse.read(TABLE).collect())
 
 
-@pytest.mark.no_sail("deletion vectors are written by Spark")
 @pytest.mark.parametrize("words", [marked.MARK_WORDS, 0], ids=["as a literal", "joined"])
 def test_marked_rows_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
 ) -> None:
     monkeypatch.setattr(marked, "MARK_WORDS", words)
-    warehouse = open_warehouse(spark, str(tmp_path))
+    warehouse = Warehouse(spark, str(tmp_path))
     for first in (0, 200):  # two files, in the order of their rows
         rows = spark.range(first, first + 200).selectExpr("id", "CONCAT('row ', id) AS text").coalesce(1)
         warehouse.append(rows, TABLE, INFO)
@@ -47,7 +45,7 @@ def test_marked_rows_are_not_read(
 
 
 def test_a_table_made_anew_is_read_anew(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = open_warehouse(spark, str(tmp_path))
+    warehouse = Warehouse(spark, str(tmp_path))
     for number in (1, 2):
         warehouse.append(spark.sql(f"SELECT {number}L AS id, 'x' AS text"), TABLE, INFO)
         assert warehouse.version("marked") == 0

@@ -38,7 +38,6 @@ def jars_folder() -> Path:
     return folder
 
 
-@pytest.mark.no_sail("object stores are refused")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_pipeline_in_s3_has_the_rows_of_the_plain_join_after_every_step(s3, jars_folder, tmp_path):

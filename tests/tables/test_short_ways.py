@@ -46,7 +46,6 @@ def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
     assert spark.conf.get(INTERPRETED) == before
 
 
-@pytest.mark.no_sail("it refuses no setting")
 def test_a_setting_that_is_refused_leaves_none_behind(spark: SparkSession) -> None:
     before = {name: spark.conf.get(name, None) for name in SMALL}
     with pytest.raises(AnalysisException), settings(spark, SMALL | {"spark.sql.warehouse.dir": "elsewhere"}):

@@ -105,7 +105,6 @@ def test_keys_of_one_column_that_is_not_sensitive_are_named() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.no_sail("its commits name no keys")
 @pytest.mark.parametrize("kind", ["TINYINT", "SMALLINT", "INT", "BIGINT"])
 def test_buckets_of_numbers_hold_for_their_rows_only(
     kind: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +123,6 @@ def test_buckets_of_numbers_hold_for_their_rows_only(
 
 
 @pytest.mark.spark
-@pytest.mark.no_sail("its commits name no keys")
 def test_buckets_of_texts_hold_for_their_rows_only(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "LISTED", 1)
     texts = [

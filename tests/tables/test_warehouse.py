@@ -10,10 +10,9 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.tables.engine import open_warehouse
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.skipping import Within
-from fk_pipeline.tables.warehouse import CommitInfo
+from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +44,7 @@ def info(batch: int) -> CommitInfo:
 
 
 def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = open_warehouse(spark, str(tmp_path))
+    warehouse = Warehouse(spark, str(tmp_path))
     tables = [Table(name, COLUMNS, skip_by=("_fk_batch", "id")) for name in ("by_spark", "without")]
     frame = spark.sql(ROWS).toDF(*[name for name, _ in COLUMNS])
     frame = frame.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS])
@@ -71,16 +70,15 @@ def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_types_that_may_be_stored_in_another_way_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = open_warehouse(spark, str(tmp_path))
+    warehouse = Warehouse(spark, str(tmp_path))
     table = Table("maps", (("id", "INT"), ("m", "MAP<STRING, INT>")))
     frame = spark.sql("SELECT 1 AS id, MAP('a', 1) AS m")
     warehouse.append(frame, table, info(0))
     assert not warehouse.appends_locally(table)
 
 
-@pytest.mark.no_sail("deletion vectors are written by Spark")
 def test_a_table_with_features_of_its_own_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = open_warehouse(spark, str(tmp_path))
+    warehouse = Warehouse(spark, str(tmp_path))
     table = Table("marked", (("id", "INT"),), properties={"delta.enableDeletionVectors": "true"})
     warehouse.append(spark.sql("SELECT 1 AS id"), table, info(0))
     assert not warehouse.appends_locally(table)

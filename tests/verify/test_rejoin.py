@@ -21,7 +21,6 @@ def made(rows_pipeline: Any) -> Any:
     return made
 
 
-@pytest.mark.no_sail("the test damages a table by SQL, which Sail does not know of tables with a feed")
 @pytest.mark.slow  # in what is read: test_a_planted_error
 def test_planted_errors_of_each_kind_are_found_and_named(made: Any) -> None:
     spark, warehouse = made.pipeline.session, made.pipeline.runner.warehouse
@@ -90,7 +89,6 @@ def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: 
     assert len(report.sample) == sum(counts.values())
 
 
-@pytest.mark.no_sail("the test damages a table by SQL, which Sail does not know of tables with a feed")
 def test_work_still_due_explains_its_own_keys_and_no_others(made: Any) -> None:
     made.land(1, [(1, "b", "w")], [])
     made.pipeline.run("1", ["left_changelog"])
