@@ -12,7 +12,8 @@ from fk_pipeline.stages.layout import Layout
 DESCRIPTION = """\
 The join. A response is applied only if **both of its hashes are still current**; whatever made it stale has queued its
 own response. Every response gets one verdict: joined, half-joined, retracted, unchanged, stale left, stale right,
-rewritten. The table carries batch and time of each row's last change and has the Delta change data feed on.
+rewritten, half-quarantined, quarantined. The table carries batch and time of each row's last change and has the Delta
+change data feed on.
 """
 
 

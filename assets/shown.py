@@ -34,7 +34,7 @@ PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
         "retracted": (resolver.RETRACTED,),
         "unchanged": (resolver.UNCHANGED,),
         "stale dropped": (resolver.STALE_LEFT, resolver.STALE_RIGHT, resolver.REWRITTEN),
-        "quarantined": (resolver.QUARANTINED,),
+        "quarantined": resolver.REFUSED,
     },
 }
 """Per stage the counts that every batch has, so that each is a line without gaps; and the counts each is the sum of."""

@@ -16,7 +16,7 @@ from fk_pipeline.identity import Stage, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.resolved_join import QUARANTINED, UNTOLD, VERDICTS
+from fk_pipeline.stages.resolved_join import HALF_QUARANTINED, REFUSED, UNTOLD, VERDICTS
 from fk_pipeline.tables import schemas as s
 
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
@@ -37,7 +37,8 @@ def _result_rows(looked: Looked) -> DataFrame:
         One row per row of the result and per left key without one: the left key, `_fk_row` and `_fk_copies` (null
         where the result has no row), its `_fk_left_hash`, `_fk_right_hash` and `_fk_batch`, the current hashes as
         `_fk_left` and `_fk_right`, null where there is no left row, or no right row with its foreign key; its foreign
-        key and the current one as structs; and `_fk_refused`: the current pair is in the quarantine.
+        key and the current one as structs; and `_fk_refused`: the verdict on the current pair, where an expression
+        fails on it. The right row of a pair that is `half-quarantined` counts as one that is not there.
     """
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
@@ -63,14 +64,14 @@ def _result_rows(looked: Looked) -> DataFrame:
     )
     current = there.join(left, pks, "full").join(rights.select(*map(quote, fks), "_fk_right"), fks, "left")
     if not looked.may_refuse:
-        return current.withColumn("_fk_refused", F.lit(False))
-    pair = F.struct("_fk_left", "_fk_right")
-    refused = looked.whole(s.VERDICTS).where(F.col(s.VERDICT) == QUARANTINED)
-    refused = refused.select(*map(quote, pks), F.col(s.LEFT_HASH).alias("_l"), F.col(s.RIGHT_HASH).alias("_r"))
-    refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(F.struct("_l", "_r")).alias("_fk_pairs"))
-    return current.join(refused, pks, "left").withColumn(
-        "_fk_refused", F.coalesce(F.exists("_fk_pairs", lambda one: one.eqNullSafe(pair)), F.lit(False))
-    )
+        return current.withColumn("_fk_refused", F.lit(None).cast("string"))
+    pairs = F.struct(F.col(s.LEFT_HASH).alias("l"), F.col(s.RIGHT_HASH).alias("r"), F.col(s.VERDICT).alias("verdict"))
+    refused = looked.whole(s.VERDICTS).where(F.col(s.VERDICT).isin(*REFUSED))
+    refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
+    its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND one.r <=> _fk_right)"
+    rows = current.join(refused, pks, "left").withColumn("_fk_refused", F.expr(f"GET({its}, 0).verdict"))
+    half = F.col("_fk_refused").eqNullSafe(HALF_QUARANTINED)
+    return rows.withColumn("_fk_right", F.when(~half, F.col("_fk_right")))
 
 
 def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -115,7 +116,7 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     rules = (
         only_one("one_row_per_left_key"),
         Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
-        Rule("no_missing_row", f"{ROW} IS NULL AND {due} AND NOT _fk_refused", "'no row'", current),
+        Rule("no_missing_row", f"{ROW} IS NULL AND {due} AND _fk_refused IS NULL", "'no row'", current),
         Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", found, "'no row'"),
         Rule(
             "foreign_key_is_the_current_one",

@@ -41,7 +41,8 @@ _WHY = {
     verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an answer of its own",
     verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an answer of its own",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
-    verdicts.QUARANTINED: "an expression of select fails on the two rows",
+    verdicts.QUARANTINED: "no row: an expression of select fails on the two rows",
+    verdicts.HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
 }
 
 
@@ -418,8 +419,11 @@ class _Explained:
         last = rights[-1] if any(v.key is not None for v in rights) else None
         there = None if last is None or last.deleted else last
         about = left.hash, there.hash if there else None
-        if any(a.verdict == verdicts.QUARANTINED and (a.left_hash, a.right_hash) == about for a in self.answers):
-            return f"an expression of select fails on {row} and {f'right row {name}' if there else 'no right row'}."
+        said = {answer.verdict for answer in self.answers if (answer.left_hash, answer.right_hash) == about}
+        if said & {*verdicts.REFUSED}:
+            kept = ", so a left join keeps the left row without it" if verdicts.HALF_QUARANTINED in said else ""
+            other = f"right row {name}" if there else "no right row"
+            return f"an expression of select fails on {row} and {other}{kept}."
         if there is not None:
             return f"{row} refers to right row {name} of batch {there.batch}."
         if left.refers_to is None:

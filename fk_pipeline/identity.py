@@ -192,6 +192,9 @@ QUARANTINED_BY = {
 }
 """The stage that put a record into the quarantine."""
 
+QUARANTINING = ("quarantined", "half-quarantined")
+"""Counts of these stages: records that they put into the quarantine."""
+
 
 def downstream(stages: Iterable[Stage]) -> tuple[Stage, ...]:
     """The stages and all that read what they write, in running order.

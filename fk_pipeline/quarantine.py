@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.reader import format_of, line_digest
 from fk_pipeline.cdc.unreadable import UNREADABLE
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import QUARANTINED_BY, BatchId, BatchRange, Origin, Side
+from fk_pipeline.identity import QUARANTINED_BY, QUARANTINING, BatchId, BatchRange, Origin, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.folding import refuse_folded
@@ -76,7 +76,8 @@ def reopen(ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, r
     for origin, stage in QUARANTINED_BY.items():
         if side in (None, origin):
             wanted = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
-            found = [b for b in wanted if ledger.state(stage, b).counts.get("quarantined")]
+            counts = {b: ledger.state(stage, b).counts for b in wanted}
+            found = [b for b, those in counts.items() if any(those.get(name) for name in QUARANTINING)]
             ledger.reopen(stage, found, replay_id, AGAIN)
             reopened.update(found)
     return sorted(reopened)

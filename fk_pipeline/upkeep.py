@@ -18,7 +18,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
-from fk_pipeline.stages.resolved_join import QUARANTINED
+from fk_pipeline.stages.resolved_join import REFUSED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.subscription_store import new_subscribers
@@ -221,7 +221,8 @@ class _Folding:
                     # A folded batch may run again; what it answers then is still to be resolved. Pairs that could not
                     # be computed are resolved again when somebody asks for that (`quarantine --replay`).
                     both = settled(ledger, ledger.fully_folded)
-                    refused = [b for b in both if ledger.state(Stage.RESOLVED_JOIN, b).counts.get(QUARANTINED)]
+                    counts = {b: ledger.state(Stage.RESOLVED_JOIN, b).counts for b in both}
+                    refused = [b for b, found in counts.items() if any(found.get(verdict) for verdict in REFUSED)]
                     where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)
                     number = self.warehouse.read(table).where(where).count()
                     if number:

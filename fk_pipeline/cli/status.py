@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.console import print_table
-from fk_pipeline.identity import SIDE_OF, Stage
+from fk_pipeline.identity import QUARANTINING, SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.tables.checks import AGREEMENT, LANDING
 from fk_pipeline.tables.ledger import Ledger
@@ -25,7 +25,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         if stage == Stage.RESOLVED_JOIN:
             for name, number in state.counts.items():
                 verdicts[name] = verdicts.get(name, 0) + number
-    quarantined = sum(st.counts.get("quarantined", 0) for st in ledger.stages.values())
+    quarantined = sum(st.counts.get(name, 0) for st in ledger.stages.values() for name in QUARANTINING)
     errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.stages.items()) if st.error}
     return {
         "pipeline": pipeline.spec.name,

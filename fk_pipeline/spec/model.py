@@ -504,6 +504,12 @@ class PipelineSpec(_Frozen):
         return (*left, *right)
 
     @cached_property
+    def right_outputs(self) -> frozenset[str]:
+        """The columns of the result whose expression reads a column of the right side."""
+        reads = {output.name: map(self.resolve, parse_expression(output.sql).reads) for output in self.outputs}
+        return frozenset(name for name, found in reads.items() if any(side is Side.RIGHT for side, _ in found))
+
+    @cached_property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
         """Per side the columns that the result depends on, in the order of the schema: what the hashes cover."""
         if self.select is None:

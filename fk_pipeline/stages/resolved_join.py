@@ -7,7 +7,7 @@ more than the response does is not stored (ADR 0021).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,10 +20,14 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
-STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED = "stale left", "stale right", "rewritten", "quarantined"
-VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, QUARANTINED)
+STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
+QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
+REFUSED = (QUARANTINED, HALF_QUARANTINED)
+"""Verdicts on pairs of rows on which an expression fails."""
+
+VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
-"""Verdicts that change the result."""
+"""Verdicts that change the result, before it is known on which pairs an expression fails."""
 
 UNTOLD = (JOINED, HALF_JOINED)
 """Verdicts that are not stored: a decided response without a stored one was written, as its right hash says."""
@@ -31,8 +35,9 @@ UNTOLD = (JOINED, HALF_JOINED)
 UNTOLD_SQL = f"IF({s.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: the verdict that is not stored."""
 
-FAILED, PAIR = "_fk_failed", "_fk_pair"
-"""Columns of `changes`: why a joined row cannot be computed, and the two rows as JSON."""
+FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
+"""Columns of `changes`: why a joined row cannot be computed as it is, and the two rows as JSON; and what fails on the
+right row, so that the left row is computed without it."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
@@ -188,11 +193,13 @@ def changes(rows: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataF
     Args:
         rows: decided responses with `left` and `right`, those that `writing` leaves.
         spec: the pipeline.
-        careful: a row on which a selected expression fails leaves the result (`spec.failing`); otherwise Spark stops.
+        careful: a row on which a selected expression fails (`spec.failing`) leaves the result, or in a left join is
+            computed without its right row if the expression reads that; otherwise Spark stops.
 
     Returns:
         The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result; when careful also
-        `_fk_failed` (why it cannot be computed; null when it can) and `_fk_pair` (the two rows that fail, as JSON).
+        `_fk_failed` (why it cannot be computed as it is; null when it can) and `_fk_pair` (the two rows that fail, as
+        JSON). A row without its right row has no right hash either: it is decided again whenever it is answered.
     """
     pks = [name for name, _ in s.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in s.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
@@ -221,7 +228,7 @@ def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataF
 
 
 def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The verdict quarantined for the responses that pass both checks and whose row cannot be computed.
+    """The verdicts of the responses that pass both checks and whose row cannot be computed as it is.
 
     Args:
         decided: what `decide` returns.
@@ -229,21 +236,24 @@ def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFr
         spec: the pipeline.
 
     Returns:
-        `decided` with the columns of the quarantine beside `_fk_batch`: `_fk_file` and `_fk_line` (null: it is about a
-        pair of rows, not a line), `_fk_reason` and `_fk_raw`.
+        `decided` with `quarantined` where the row leaves the result, `half-quarantined` where it is there without its
+        right row; and with the columns of the quarantine beside `_fk_batch`: `_fk_file` and `_fk_line` (null: it is
+        about a pair of rows, not a line), `_fk_reason` and `_fk_raw`.
     """
     pks = [name for name, _ in s.pk_columns(spec)]
+    verdict = F.when(F.col(s.DELETED), QUARANTINED).otherwise(HALF_QUARANTINED)
     failing = changed.where(F.col(FAILED).isNotNull()).select(
-        *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW)
+        *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW), verdict.alias("_fk_refused")
     )
     refused = F.col(s.VERDICT).isin(JOINED, HALF_JOINED) & F.col(s.REASON).isNotNull()
-    return decided.join(failing, pks, "left").withColumns(
+    verdicts = decided.join(failing, pks, "left").withColumns(
         {
-            s.VERDICT: F.when(refused, QUARANTINED).otherwise(F.col(s.VERDICT)),
+            s.VERDICT: F.when(refused, F.col("_fk_refused")).otherwise(F.col(s.VERDICT)),
             s.FILE: F.lit(None).cast("string"),
             s.LINE: F.lit(None).cast("bigint"),
         }
     )
+    return verdicts.drop("_fk_refused")
 
 
 def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
@@ -259,20 +269,45 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
 
 
 def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
-    """`select_outputs`, `_fk_failed` and `_fk_pair`; rows on which an expression fails are to be deleted."""
-    doubtful = [o.sql for o in spec.outputs if not o.plain]
-    reasons = " ".join(f"WHEN {fails(sql)} THEN {text(f'select {sql} fails on this row')}" for sql in doubtful)
-    frame = _with_names(joined, spec, keep).selectExpr(
-        "*", f"CASE WHEN NOT {s.DELETED} THEN CASE {reasons} END END AS {FAILED}"
+    """`select_outputs`, `_fk_failed` and `_fk_pair`.
+
+    A row on which an expression fails is to be deleted. In a left join, where one that reads the right side fails and
+    none that reads the left side alone, the right row counts as one that is not there; what fails even then deletes.
+    """
+    doubtful = {output.name: output.sql for output in spec.outputs if not output.plain}
+    of_right = {} if spec.inner else {name: sql for name, sql in doubtful.items() if name in spec.right_outputs}
+    alone = [sql for name, sql in doubtful.items() if name not in of_right]
+    pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
+    frame = _with_names(pair, spec, [*keep, PAIR]).selectExpr(
+        "*",
+        f"{_reason(alone, f'NOT {s.DELETED}')} AS {FAILED}",
+        f"{_reason(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
+    )
+    without = f"{_HALF_FAILED} IS NOT NULL AND {FAILED} IS NULL"
+    frame = frame.withColumns(
+        {
+            "right": F.expr(f"IF({without}, NULL, right)"),
+            s.RIGHT_HASH: F.expr(f"IF({without}, NULL, {s.RIGHT_HASH})"),
+        }
+    )
+    frame = _with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(
+        FAILED, F.expr(f"COALESCE({FAILED}, {_reason(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
     )
     failed = F.col(FAILED).isNotNull()
     kept = {name: F.col(quote(name)) for name in keep} | {s.DELETED: F.col(s.DELETED) | failed}
+    reason = F.coalesce(FAILED, _HALF_FAILED)
     return frame.select(
         *[column.alias(name) for name, column in kept.items()],
-        FAILED,
-        F.when(failed, F.to_json(F.struct("left", "right"))).alias(PAIR),
+        reason.alias(FAILED),
+        F.when(reason.isNotNull(), F.col(PAIR)).alias(PAIR),
         *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],
     )
+
+
+def _reason(expressions: Iterable[str], where: str) -> str:
+    """SQL (STRING): which of some selected expressions fails on a row for which a condition holds; null: none."""
+    found = " ".join(f"WHEN {fails(sql)} THEN {text(f'select {sql} fails on this row')}" for sql in expressions)
+    return f"CASE WHEN {where} THEN CASE {found} END END" if found else "CAST(NULL AS STRING)"
 
 
 def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:

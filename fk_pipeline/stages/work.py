@@ -373,8 +373,8 @@ class StageWork(ChangelogWork):
         if self.may_meet_bad_rows:
             if changed is not None:
                 changed.compute()  # an expression that fails must fail before anything is committed
-            refused = kept.frame.where(F.col(s.VERDICT) == resolver.QUARANTINED) if self.careful else None
-            number = sum(c.get(resolver.QUARANTINED, 0) for c in counts.values())
+            refused = kept.frame.where(F.col(s.VERDICT).isin(*resolver.REFUSED)) if self.careful else None
+            number = sum(c.get(verdict, 0) for c in counts.values() for verdict in resolver.REFUSED)
             self._quarantine(refused, number, "join")
         self._tell(kept, counts)
         if changed is not None:

@@ -58,7 +58,9 @@ def expected_join(
 ) -> DataFrame:
     """The batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
 
-    When careful, without the rows on which a selected expression fails: they are in the quarantine, not in the result.
+    When careful, as far as the selected expressions can be computed. A row of an inner join on which one fails is left
+    out. In a left join two rows match only if the expressions that read the right side can be computed on them; a left
+    row is left out where one fails on the left row, or with no right row.
     """
     session = left_changelog.sparkSession
     left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
@@ -67,13 +69,16 @@ def expected_join(
         "*", *[f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
     ).createOrReplaceTempView(left)
     current_rows(right_changelog, spec.right).createOrReplaceTempView(right)
-    on = " AND ".join(f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns))
+    on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
     keys = [f"`left`.{c.quoted} AS {quote(s.pk(c.name))}" for c in spec.left.key_columns]
     outputs = [o.sql for o in spec.outputs]
+    of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
+    if careful and of_right and not spec.inner:
+        on.append(f"NOT {fails(*of_right)}")
     computed = f" WHERE NOT {fails(*outputs)}" if careful else ""
     rows: DataFrame = session.sql(
         f"SELECT {', '.join([*keys, *outputs])} FROM {left} AS `left` "
-        f"{'INNER' if spec.inner else 'LEFT'} JOIN {right} AS `right` ON {on}{computed}"
+        f"{'INNER' if spec.inner else 'LEFT'} JOIN {right} AS `right` ON {' AND '.join(on)}{computed}"
     )
     return rows.toDF(*[s.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
 

@@ -34,8 +34,34 @@ RULES = {
     "a folded batch stays folded": "when it runs again it brings back rows whose tombstone was dropped",
     "a tombstone stays while it decides": "it is dropped though another batch has a row of its key",
     "an unanswered tombstone stays": "it is dropped though the result still has its key",
+    "a refused pair is without a right row": "it is stored under the hash of its right row: nothing refuses it again",
+    "a left join keeps a refused left row": "it leaves the result, as in an inner join",
 }
 """Rules that can be left out, and what happens then."""
+
+
+ALWAYS_FAILS, FAILS_TOGETHER, FAILS_ALONE = 2, 1, 0
+"""Values on which `select` fails: 2 of a left row at the foreign key `z`, alone; 2 of a right row beside a left row's 1
+or 0. Beside 0 the expression fails without a right row too where the foreign key is `y`."""
+
+
+def selected(left: Any, right: Any, *, inner: bool) -> tuple[Any, str | None]:
+    """A row of the result, None where there is none, and what fails: `left`, `right`, or nothing.
+
+    In a left join a right row on which an expression fails counts as one that is not there, for the whole row.
+    """
+    if left[:2] == ("z", ALWAYS_FAILS):
+        return None, "left"
+    if right == ALWAYS_FAILS and left[1] in (FAILS_TOGETHER, FAILS_ALONE):
+        return (None if inner else alone(left)), "right"
+    if right is None and alone(left) is None:
+        return None, "left"
+    return (left, right), None
+
+
+def alone(left: Any) -> Any:
+    """The row of a left row without a right one; None where an expression fails on that too."""
+    return None if left[:2] == ("y", FAILS_ALONE) else (left, None)
 
 
 @dataclass
@@ -93,7 +119,10 @@ class Model:
         self.logs: dict[Side, Log] = {side: {} for side in Side}
         self.states: dict[Side, dict[str, Row]] = {side: {} for side in Side}
         self.answers: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
-        self.result: dict[str, tuple[Any, Any]] = {}
+        self.result: dict[str, tuple[Any, Any, Any]] = {}
+        """By left key the contents that stand for its two hashes, and the selected values."""
+        self.quarantine: dict[int, set[tuple[str, Any, Any]]] = {}
+        """By batch the pairs that it refused: left key and both contents."""
         self.read: dict[tuple[Side, int], list[Event]] = {}
         self.folded: set[int] = set()
         self.dropped: dict[tuple[Side, str], float] = {}
@@ -206,6 +235,7 @@ class Model:
                 yield from ((pk, value, key, right.value) for pk, value in hearing)
 
     def _resolve(self, batch: int) -> None:
+        self.quarantine[batch] = set()
         for key, left, right_key, right in self.answers.get(batch, ()):
             row = self.states[Side.LEFT].get(key) or Row(None, None, None, 0, batch, seen_before=False)
             stale_right = self._right(right_key) != right and not self._lacks("both versions are checked")
@@ -215,12 +245,38 @@ class Model:
                 self.result.pop(key, None)
                 continue
             stored = None if row.owner is None else self.logs[Side.LEFT][row.owner].version(key)
-            if stored is not None and stored[1] == left:
-                self.result[key] = left, right
+            if self.result.get(key, ())[:2] != (left, right) and stored is not None and stored[1] == left:
+                self._write(batch, key, left, right)
+
+    def _write(self, batch: int, key: str, left: Any, right: Any) -> None:
+        values, failed = selected(left, right, inner=self.inner or self._lacks("a left join keeps a refused left row"))
+        if failed is not None:
+            self.quarantine[batch].add((key, left, right))
+        if values is None:
+            self.result.pop(key, None)
+            return
+        if failed is not None and not self._lacks("a refused pair is without a right row"):
+            right = None
+        self.result[key] = left, right, values
+
+    def refused(self) -> set[tuple[str, Any, Any]]:
+        """The pairs of current rows on which `select` fails, but for those that folded batches alone announced."""
+        found = set()
+        for key, row in self.states[Side.LEFT].items():
+            if row.value is None:
+                continue
+            right = self.states[Side.RIGHT].get(row.value[0] or "")
+            pair = row.value, right.value if right is not None else None
+            announced = {row.applied_in, *([] if right is None else [right.applied_in])}
+            if (pair[1] is None and self.inner) or announced <= self.folded:
+                continue
+            if selected(*pair, inner=self.inner)[1] is not None:
+                found.add((key, *pair))
+        return found
 
 
-def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, tuple[Any, Any]]:
-    """The join of the last writers."""
+def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, Any]:
+    """The join of the last writers, as it is selected."""
     left, right = ({n: partition(content[side]) for n, content in contents.items()} for side in Side)
     found = {}
     for key in {key for part in left.values() for key in part.rows}:
@@ -228,8 +284,9 @@ def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, tuple[A
         if last is not None and last[1] is not None:
             of_right = winner(right, last[1][0]) if last[1][0] is not None else None
             match = of_right[1] if of_right is not None else None
-            if match is not None or not inner:
-                found[key] = last[1], match
+            values = selected(last[1], match, inner=inner)[0] if match is not None or not inner else None
+            if values is not None:
+                found[key] = values
     return found
 
 
@@ -245,7 +302,7 @@ class Schedule:
         self.due = {(stage, n) for stage in Stage for n in self.contents}
 
     def is_right(self) -> bool:
-        """Does the schedule; whether the result is the join in the end."""
+        """Does the schedule; whether in the end the result is the join, and the quarantine has what it lacks."""
         surprises, haste = self.random.choice([(self.random.randint(0, 4), 0.12), (self.random.randint(0, 12), 0.3)])
         while self.due or surprises:
             if self.random.random() < 0.25:
@@ -257,7 +314,10 @@ class Schedule:
                 self._run_again()
             else:
                 self._run_due()
-        return self.model.result == joined({n: self._seen(c) for n, c in self.contents.items()}, inner=self.inner)
+        result = {key: row[2] for key, row in self.model.result.items()}
+        told = set().union(*self.model.quarantine.values())
+        wanted = joined({n: self._seen(c) for n, c in self.contents.items()}, inner=self.inner)
+        return result == wanted and self.model.refused() <= told
 
     def _content(self) -> Content:
         def event(keys: str, value: Any) -> Event:
