@@ -130,9 +130,27 @@ class Pipeline:
         return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION, limits)
 
     def ledger(self) -> Ledger:
-        """The ledger as it is now; needs no Spark."""
+        """The ledger as it is now; needs no Spark.
+
+        Raises:
+            StateError: it is another pipeline's.
+        """
+        from fk_pipeline.stages.claim import check_claim
+
         self._ledger.refresh()
+        check_claim(self.spec, self._ledger)
         return self._ledger
+
+    def adopt(self) -> None:
+        """Makes the tables this pipeline's own, whosever they were: its landing locations are in the pipeline file.
+
+        Landing files that are known, and are in other places, have vanished by that, which changes nothing.
+        """
+        from fk_pipeline.stages.claim import claim
+
+        with lease(self.spec.home, "discovery"):
+            self._ledger.refresh()
+            self._ledger.record_claim(claim(self.spec, self._ledger))
 
     def discover(self, wait_seconds: float = 600.0) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
@@ -144,12 +162,18 @@ class Pipeline:
 
         Raises:
             LeaseTakenError: it took longer.
+            StateError: the tables are another pipeline's.
         """
+        from fk_pipeline.stages.claim import claim
         from fk_pipeline.stages.evolution import reopen
         from fk_pipeline.stages.fingerprints import columns_to_add
 
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
-            found = discover(self.spec, self.ledger(), self.zone)
+            ledger = self.ledger()
+            if ledger.files and not ledger.claim:
+                self.look()
+            found = discover(self.spec, ledger, self.zone)
+            ledger.record_claim(claim(self.spec, ledger))
             reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
             return found
 
@@ -297,8 +321,16 @@ class Pipeline:
             ledger.restore(batch)
 
     def look(self) -> Discovery:
-        """What `discover` would record; records nothing."""
-        return look(self.spec, self.ledger(), self.zone)
+        """What `discover` would record; records nothing.
+
+        Raises:
+            StateError: the tables are another pipeline's.
+        """
+        from fk_pipeline.stages.claim import check_unclaimed
+
+        found = look(self.spec, self.ledger(), self.zone)
+        check_unclaimed(self.spec, self._ledger, found)
+        return found
 
     def due(self) -> dict[Stage, list[BatchId]]:
         """Per stage the batches that must run, without looking for new files."""
@@ -318,6 +350,7 @@ class Pipeline:
         stages: Iterable[str] | None = None,
         progress: Progress | None = None,
         waive: str | None = None,
+        adopt: bool = False,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
@@ -329,6 +362,7 @@ class Pipeline:
             stages: only these stages; default: all five.
             progress: called before and after every pass.
             waive: why batches that failed checks are to be gone on with as they are; recorded.
+            adopt: the tables are this pipeline's from now on, though its files landed elsewhere before.
 
         Returns:
             What every pass did, in order.
@@ -341,6 +375,8 @@ class Pipeline:
 
         chosen = self._stages(stages)
         ranges = _ranges(batches, "--batches")
+        if adopt:
+            self.adopt()
         self.check_fingerprints()
         self.discover()
         done: list[StageRun] = []

@@ -80,6 +80,9 @@ def run(
     waive: Annotated[
         str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
     ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
+    ] = False,
     format_: Format = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -97,7 +100,7 @@ def run(
     refused: CheckFailedError | None = None
     try:
         with shown as progress:
-            done = loaded.run(batches, wanted, progress, waive)
+            done = loaded.run(batches, wanted, progress, waive, adopt)
     except CheckFailedError as error:
         done, refused = list(error.done), error
     if format_ is OutputFormat.JSON:

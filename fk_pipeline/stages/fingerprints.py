@@ -9,6 +9,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side, Stage, downstream
 from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.stages.claim import check_claim
 from fk_pipeline.stages.evolution import Stale, edits, only_adds
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
@@ -116,8 +117,9 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     Not those that only lack columns: a run gives them these (`evolution.py`).
 
     Raises:
-        StateError: naming the parts that differ, and the rebuild that mends it.
+        StateError: naming the parts that differ, and the rebuild that mends it; or the tables are another pipeline's.
     """
+    check_claim(spec, ledger)
     stale = stale_parts(spec, ledger)
     if stale and not only_adds(spec, stale):
         changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())

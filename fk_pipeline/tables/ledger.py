@@ -35,6 +35,22 @@ from fk_pipeline.tables.logs import DeltaLogs
 
 LACKING = "another batch has values that it lacks"
 
+PIPELINE_FILE = "pipeline file"
+"""The part of the fingerprints that names the file which ran last; nothing depends on it."""
+
+
+def claimed(side: Side) -> str:
+    """The part of the fingerprints that has where the files of a side land, as it resolves."""
+    return f"{side}.landing"
+
+
+def claimed_from_tables(side: Side) -> str:
+    """The part that has how this place is reached from the tables; empty where it is in another store."""
+    return f"{side}.landing from the tables"
+
+
+_CLAIM = frozenset({PIPELINE_FILE, *map(claimed, Side), *map(claimed_from_tables, Side)})
+
 
 @dataclass(frozen=True)
 class LandedFile:
@@ -150,7 +166,10 @@ class Ledger:
             )
         for row in rows("runs"):
             self._fold(row)
-        self.fingerprints = {row["part"]: row["value"] for row in rows("fingerprints")}
+        parts = {row["part"]: row["value"] for row in rows("fingerprints")}
+        self.fingerprints = {part: value for part, value in parts.items() if part not in _CLAIM}
+        self.claim = {part: value for part, value in parts.items() if part in _CLAIM}
+        """Whose tables these are (`stages/claim.py`)."""
         self.rebuilds = rows("rebuilds")
         self._checks = CheckLog()
         for row in rows("checks"):
@@ -210,6 +229,12 @@ class Ledger:
         """Records what the state that is about to be written depends on."""
         self.entries.append("fingerprints", ({"part": part, "value": value} for part, value in parts.items()))
         self.fingerprints |= parts
+
+    def record_claim(self, parts: Mapping[str, str]) -> None:
+        """Records whose tables these are, as far as that is new."""
+        new = {part: value for part, value in parts.items() if self.claim.get(part) != value}
+        self.entries.append("fingerprints", ({"part": part, "value": value} for part, value in new.items()))
+        self.claim |= new
 
     def _fold(self, row: dict[str, Any]) -> None:
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())

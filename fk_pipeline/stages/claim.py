@@ -1,0 +1,97 @@
+"""Whose tables these are: two pipelines of one name over one warehouse would replace each other's rows in turn.
+
+The ledger has the landing location of each side from the first landing file on, as it resolves and as it is reached
+from the tables. A pipeline is the same if either is the same: so the pipeline's folder may be moved as a whole, with
+tables and landing files, and the tables may be moved alone. The pipeline file itself is told in messages only.
+"""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import Path
+
+from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.environment.storage import scheme_of
+from fk_pipeline.errors import StateError
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.model import GLOB
+from fk_pipeline.tables.ledger import PIPELINE_FILE, Ledger, claimed, claimed_from_tables
+
+
+def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
+    """What the ledger is to say of a pipeline: the landing locations of the sides of which files are known."""
+    home, parts = _resolved(spec.home), {}
+    for side in sorted({side for side, _ in ledger.files}):
+        landing = _resolved(spec.location(spec.side(side).path))
+        parts[claimed(side)] = landing
+        parts[claimed_from_tables(side)] = _from(home, landing)
+    return parts | {PIPELINE_FILE: str(spec.file.absolute())} if parts else {}
+
+
+def _resolved(place: str) -> str:
+    return place.rstrip("/") if "://" in place else os.path.realpath(place)
+
+
+def _from(home: str, landing: str) -> str:
+    """How a location is reached from the tables; empty where they are in different stores."""
+    scheme = scheme_of(home)
+    if scheme != scheme_of(landing):
+        return ""
+    return os.path.relpath(*(f"/{place.removeprefix(f'{scheme}://').lstrip('/')}" for place in (landing, home)))
+
+
+def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
+    """Refuses the tables of another pipeline. Needs no Spark.
+
+    Raises:
+        StateError: naming the landing locations that differ, and the ways out.
+    """
+    is_now, was = claim(spec, ledger), ledger.claim
+    for side in Side:
+        resolved, reached = claimed(side), claimed_from_tables(side)
+        if resolved in was and resolved in is_now and was[resolved] != is_now[resolved]:
+            if was[reached] and was[reached] == is_now[reached]:
+                continue
+            raise _refusal(spec, f"their {side} landing files are in {was[resolved]}, not in {is_now[resolved]}", was)
+
+
+def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> None:
+    """Refuses tables whose ledger does not say whose they are, where it knows other files than those that landed.
+
+    A side is this pipeline's if a known file is there as it was; or if files are gone, as they may be, from where its
+    files land, and none has another content.
+
+    Args:
+        spec: the pipeline.
+        ledger: its ledger.
+        found: what a look at the landing folders found.
+
+    Raises:
+        StateError: with the ways out.
+    """
+    for side in sorted({side for side, _ in ledger.files}):
+        if claimed(side) in ledger.claim:
+            continue
+        known = [file for (of, _), file in ledger.files.items() if of is side]
+        changed = [file for file in found.changed if file.side is side]
+        gone = [file for file in found.vanished if file.side is side]
+        if len(known) > len(changed) + len(gone):
+            continue
+        root = Path(spec.location(GLOB.split(spec.side(side).path, maxsplit=1)[0]))
+        here = [file for file in gone if Path(spec.location(file.path)).is_relative_to(root)]
+        if changed or not here:
+            raise _refusal(spec, f"none of their {len(known)} {side} landing file(s) is here as it was", {})
+
+
+def _refusal(spec: PipelineSpec, how: str, was: dict[str, str]) -> StateError:
+    here = str(spec.file.absolute())
+    by = was.get(PIPELINE_FILE, here)
+    whose = "" if by == here else f", {by}"
+    return StateError(
+        f"these tables belong to another pipeline {spec.name!r}{whose}: {how}",
+        where=spec.home,
+        why="each of the two would replace the rows of the other; nothing was changed",
+        fix=f"give this pipeline another name, or another warehouse; or, if it is the same one and its landing files "
+        f"moved: fk-pipeline run {spec.file} --adopt",
+    )
