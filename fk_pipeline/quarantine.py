@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of, line_digest
-from fk_pipeline.cdc.unreadable import UNREADABLE
+from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import QUARANTINED_BY, QUARANTINING, BatchId, BatchRange, Origin, Side
 from fk_pipeline.spec import PipelineSpec
@@ -155,7 +155,7 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
     landed = None if side is None else ledger.files.get((side, str(record.get("file"))))
     if landed is None:
         raise _unusable(f"{record.get('file')!r} is no landing file of side {record.get('side')}", where)
-    if str(record.get("reason")).startswith(UNREADABLE):
+    if str(record.get("reason")).startswith((UNREADABLE, TOO_LONG)):
         raise UsageError(
             f"what cannot be read of {landed.path} cannot be corrected by a text",
             where=where,

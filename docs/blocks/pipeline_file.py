@@ -37,6 +37,7 @@ MORE = {
     "SideSpec.logical_types": "formats.md#values",
     "SideSpec.sensitive": "privacy.md",
     "LeftSpec.foreign_key": "#foreign-key",
+    "Settings.max_line_bytes": "landing.md#lines-that-are-too-long",
     "Settings.max_fan_out": "#fan-out",
     "Settings.max_quarantined_share": "expectations.md#the-suites",
     "Settings.max_late_share": "expectations.md#the-suites",

@@ -20,7 +20,7 @@ from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
 from fk_pipeline.cdc.table_versions import is_whole, versions_of
-from fk_pipeline.cdc.unreadable import Unreadable
+from fk_pipeline.cdc.unreadable import LINES, MARK, Shape, Unreadable, too_long
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
@@ -46,6 +46,16 @@ def format_of(side: SideSpec) -> Format:
     """
     found: Format = _FORMATS.get(side.format) or own_format(side.format)
     return found
+
+
+def shape_of(path: str, side: SideSpec) -> Shape | None:
+    """How the lines of a file end; None where its format has no lines."""
+    if format_of(side).is_text:
+        return LINES
+    if side.format not in ("csv", "dms") or path.endswith((".parquet", ".parq")):
+        return None
+    has_names = side.csv.header is not False if side.format == "csv" else side.csv.header is True
+    return Shape(side.csv.delimiter, len(side.columns) + 1, has_names)
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,8 @@ def read_records(
         for number, f in enumerate(group)
     ]
     whole = [p for p in places if p.path not in unreadable or unreadable[p.path].readable is not None]
-    tails = [p for p in places if p.path in unreadable]
+    tails = [p for p in places if p.path in unreadable and unreadable[p.path].problem is not None]
+    limit = max((found.limit for found in unreadable.values()), default=0)
     marked = None
     if whole:
         lines = _lines(session, whole, {path: tail.readable or path for path, tail in unreadable.items()}, side_spec)
@@ -97,6 +108,8 @@ def read_records(
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
         parsed = reads.parse(lines, side_spec)
+        if limit:
+            parsed = _without_marks(parsed, limit)
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
@@ -119,6 +132,14 @@ def read_records(
         order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
         parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
     return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
+
+
+def _without_marks(parsed: DataFrame, limit: int) -> DataFrame:
+    """Records in which what stands for a line that is too long is a bad record, with the beginning of that line."""
+    is_mark = f"COALESCE(STARTSWITH(value, '{MARK}'), FALSE)"
+    shown = f"CAST(UNHEX(REGEXP_EXTRACT(value, '^{MARK}([0-9A-F]*)', 1)) AS STRING)"
+    read = {"kind": f"'{BAD}'", "reason": text(too_long(limit)), "value": shown}
+    return parsed.withColumns({name: F.expr(f"IF({is_mark}, {sql}, {name})") for name, sql in read.items()})
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"

@@ -280,6 +280,9 @@ class Settings(_Frozen):
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
     """A range run is cut into passes of at most this many batches."""
+    max_line_bytes: int = Field(default=8 * 2**20, ge=1000, le=2**30)
+    """A line of a landing file, or a CSV record, that has more bytes goes to the quarantine: Spark would hold it in
+    memory, several times over."""
     max_fan_out: int | None = Field(default=None, ge=0)
     """Left rows that refer to right rows that a batch changes, above which it waits for somebody to agree; null: any
     number."""

@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.reader import format_of, line_numbers, read_records
+from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, OTHER_TABLE, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
-from fk_pipeline.cdc.unreadable import Unreadable, forget, look_into
+from fk_pipeline.cdc.unreadable import LINES, Looked, forget, look_into, needs_look
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import Side, ranges_sql
@@ -30,6 +30,8 @@ from fk_pipeline.tables.settings import FEW_BYTES, SMALL_BYTES
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
 """What records of a batch are counted by."""
+
+TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 
 _COMPRESSED = ("parquet", "delta")
 """Formats of which a megabyte may be more rows than the driver takes."""
@@ -63,6 +65,8 @@ class ChangelogWork(StageTables):
     """No run of the stage for any of the batches can have stored a row."""
     generations: dict[int, int]
     """Per batch the generation of its partition."""
+    looked: dict[str, Looked]
+    """What a look into files has found, by path."""
     notes: list[str]
     """What a person should know."""
 
@@ -93,15 +97,16 @@ class ChangelogWork(StageTables):
                 self._quarantine(None, 0, side)
                 self._reopen(side)
             return counts
-        if self.careful or not self.first_time:  # a careful run that was killed may have left some
+        if self.careful or not self.first_time:  # a run that was killed may have left some
             forget(self._readable)
         try:
+            self._look(files, side)
             self._bring(files, side, counts)
         except Exception as error:
             self._refuse_gone_versions(files, side, error)
             raise
         finally:
-            if self.careful:
+            if self.looked:
                 forget(self._readable)
         return counts
 
@@ -134,7 +139,7 @@ class ChangelogWork(StageTables):
         self, files: Mapping[int, Sequence[LandedFile]], side: Side, counts: Counts
     ) -> tuple[DataFrame, DataFrame]:
         """The lines of the files with their place, and the records, of which the last of each key is marked."""
-        unreadable = self._unreadable(files, side) if self.careful else {}
+        unreadable = {path: found.unreadable for path, found in self.looked.items() if found.unreadable is not None}
         paths = [file.path for group in files.values() for file in group]
         texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
         read = read_records(self.warehouse.session, files, self.spec, side, unreadable, texts)
@@ -163,9 +168,10 @@ class ChangelogWork(StageTables):
         return read.lines, records
 
     def _are_many(self, files: Iterable[LandedFile], side: Side) -> bool:
-        """Whether landing files have more rows than are brought to the driver, by their size."""
+        """Whether landing files have more rows than are brought to the driver, by their size, or that of their text."""
         most = FEW_BYTES if self.spec.side(side).format in _COMPRESSED else SMALL_BYTES
-        return sum(file.size for file in files) > most
+        texts = {path: found.size for path, found in self.looked.items()}
+        return sum(max(file.size, texts.get(self.spec.location(file.path), 0)) for file in files) > most
 
     def _as_folded(self, log: DataFrame, table: Table, side: Side) -> DataFrame:
         """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""
@@ -248,24 +254,28 @@ class ChangelogWork(StageTables):
         again = changed(kept.frame, self._search(kept.frame, side, truncated), side_spec)
         self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
 
-    def _unreadable(self, files: Mapping[int, Sequence[LandedFile]], side: Side) -> dict[str, Unreadable]:
-        """The files that cannot be read to their end.
+    def _look(self, files: Mapping[int, Sequence[LandedFile]], side: Side) -> None:
+        """Looks into files that may have a line which is too long; into all of them where Spark failed on one.
 
         Raises:
-            UnreadableFileError: they are a snapshot, of which what is not read would be deleted.
+            UnreadableFileError: one is of a snapshot, of which what is not read would be deleted.
         """
-        paths = [self.spec.location(file.path) for group in files.values() for file in group]
-        looked = {path: look_into(path, self._readable) for path in paths}
-        found = {path: broken for path, broken in looked.items() if broken is not None}
-        if found and self.spec.side(side).is_snapshot:
-            path, broken = next(iter(found.items()))
-            raise UnreadableFileError(
-                f"the snapshot is {broken.reason}",
-                where=path,
-                why="rows that are not read would be deleted; nothing of the batch was applied",
-                fix="replace the file by a whole one",
-            )
-        return found
+        side_spec, limit = self.spec.side(side), self.spec.settings.max_line_bytes
+        for file in (file for group in files.values() for file in group):
+            path = self.spec.location(file.path)
+            shape = shape_of(path, side_spec)
+            if not self.careful and (shape is None or not needs_look(path, file.size, limit)):
+                continue
+            looked = look_into(path, self._readable, limit=limit if shape else None, shape=shape or LINES)
+            self.looked[path] = looked
+            found = looked.unreadable
+            if found is not None and side_spec.is_snapshot:
+                raise UnreadableFileError(
+                    f"the snapshot is {found.reason}" if found.problem else f"the snapshot has a line {found.reason}",
+                    where=path,
+                    why="rows that are not read would be deleted; nothing of the batch was applied",
+                    fix="replace the file by a whole one" if found.problem else TOO_LONG_FIX,
+                )
 
     def _records(self, parsed: DataFrame, side: Side) -> DataFrame:
         """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""

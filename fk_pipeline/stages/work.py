@@ -110,6 +110,7 @@ class StageWork(ChangelogWork):
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
         self.vanished = []
+        self.looked = {}
         self.generations = self.ledger.start(self.stage, self.known, self.info.run_id)
         try:
             session, guarded = self.warehouse.session, GUARDED if self.careful else {}
