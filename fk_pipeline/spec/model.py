@@ -34,6 +34,7 @@ from fk_pipeline.spec.sql import (
     parse_columns,
     parse_expression,
     quote,
+    refuse_moments,
 )
 
 FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
@@ -144,6 +145,11 @@ class SideSpec(_Frozen):
         """The declared column of that name; Spark resolves names without regard to case."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
 
+    def type_of(self, path: tuple[str, ...]) -> str | None:
+        """The declared type of the column that a path means; None of a part of a column, and of what is no column."""
+        column = self.column(path[0]) if len(path) == 1 else None
+        return None if column is None else column.type
+
     def is_sensitive(self, name: str) -> bool:
         """Whether it is the name of a sensitive column."""
         return name.lower() in (sensitive.lower() for sensitive in self.sensitive)
@@ -234,6 +240,10 @@ def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expres
         if side.column(read[0]) is None:
             have = ", ".join(c.name for c in side.columns)
             raise _problem(f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", *path)
+    try:
+        refuse_moments(text, side.type_of)
+    except SqlTextError as error:
+        raise _problem(f"{text!r}: {error}", *path) from None
     return expression
 
 
@@ -540,6 +550,11 @@ class PipelineSpec(_Frozen):
             raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
         return found[0]
 
+    def _type_of(self, read: tuple[str, ...]) -> str | None:
+        _, column = self.resolve(read)
+        whole = 2 if read[0].lower() in ("left", "right") else 1
+        return column.type if len(read) == whole else None
+
     @model_validator(mode="after")
     def _warehouse_can_be_written(self) -> PipelineSpec:
         odd = sorted(set(self.home) & UNWRITABLE)
@@ -575,6 +590,7 @@ class PipelineSpec(_Frozen):
                 expression = parse_expression(text)
                 for read in expression.reads:
                     self.resolve(read)
+                refuse_moments(text, self._type_of)
             except SqlTextError as error:
                 raise _problem(f"{text!r}: {error}", "select", i) from None
             if expression.name is None:

@@ -13,6 +13,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from fk_pipeline.spec.determinism import TypeOf, function_of, is_not_of_the_row, moment_in
+
 DIALECT = "spark"
 FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
 """Characters that Delta refuses in a column name without column mapping."""
@@ -21,13 +23,11 @@ KEY_TYPES_REFUSED = {"ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "OBJECT"}
 TYPES_REFUSED = {"VARIANT", "INTERVAL", "OBJECT", "VOID", "NULL", "USERDEFINED", "UNKNOWN"}
 SYNONYMS = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
 
-_NOT_DETERMINISTIC = {
-    "now", "random", "rand", "randn", "uuid", "shuffle", "uniform", "randstr", "monotonically_increasing_id",
-    "spark_partition_id", "input_file_name", "localtimestamp", "session_user", "user", "curdate", "version",
-    "java_method", "reflect", "try_reflect",
-}  # fmt: skip
-"""Functions whose result is not a function of the row; so is everything that starts with `current_`."""
 _GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
+
+
+_WOULD_CHANGE = "a row computed again would change"
+_OF_THE_ROW = "read a column of the source in its place, a time of change for example"
 
 
 class SqlTextError(ValueError):
@@ -123,12 +123,10 @@ def parse_expression(text: str) -> Expression:
             raise SqlTextError("a subquery is not possible here")
         if isinstance(node, (exp.AggFunc, exp.Window)):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} looks at several rows; an expression sees one row")
-        name = _function(node)
-        if name in _GENERATORS:
+        if function_of(node) in _GENERATORS:
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} makes several rows of one")
-        clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() of nothing is now
-        if name in _NOT_DETERMINISTIC or name.startswith("current_") or clock:
-            raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: a row computed again would change")
+        if is_not_of_the_row(node):
+            raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: {_WOULD_CHANGE}; {_OF_THE_ROW}")
     body = tree.this if isinstance(tree, exp.Alias) else tree
     reads = []
     for column in tree.find_all(exp.Column):
@@ -142,8 +140,30 @@ def parse_expression(text: str) -> Expression:
     return Expression(text, result, tuple(dict.fromkeys(reads)), isinstance(body, exp.Column))
 
 
+def refuse_moments(text: str, type_of: TypeOf) -> None:
+    """Refuses an expression in which a constant text may become the day or moment at which it is computed.
+
+    Args:
+        text: an expression that `parse_expression` takes.
+        type_of: the declared type of the column that a path means; None where it is not known.
+
+    Raises:
+        SqlTextError: naming the text.
+    """
+    found = moment_in(_one_tree(text), type_of)
+    if found is not None:
+        raise SqlTextError(
+            f"{found} may become the day on which it is computed: {_WOULD_CHANGE}; write the day, DATE'2024-01-31', "
+            "or read a column; where the word itself is meant, compare it with a STRING column"
+        )
+
+
 def _one_tree(text: str) -> exp.Expr:
     """Parsed as what a SELECT selects: alone, a column called `comment` or `cache` would begin a statement."""
+    if "${" in text:
+        raise SqlTextError(
+            "${...} would be replaced by a variable of Spark's; for the text itself write '\\u0024{...}'"
+        )
     try:
         tokens = sqlglot.tokenize(text, dialect=DIALECT)
         parsed = [tree for tree in sqlglot.parse(f"SELECT\n{text}", dialect=DIALECT) if tree is not None]
@@ -161,14 +181,6 @@ def _one_tree(text: str) -> exp.Expr:
     if tokens[-1].text in (";", ",") or any(token.comments for token in tokens):
         raise SqlTextError("leave out comments, and what stands after the expression")
     return tree
-
-
-def _function(node: exp.Expr) -> str:
-    """The name of the function that a node calls; empty when it calls none."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower()
-    name = getattr(node, "sql_name", None)  # only function nodes have one
-    return str(name()).lower() if callable(name) else ""
 
 
 def _first_line(error: Exception) -> str:

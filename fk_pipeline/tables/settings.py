@@ -59,8 +59,10 @@ ONE_TASK = {
 
 ALWAYS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
+    "spark.sql.variable.substitute": "false",
 }
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten)."""
+"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten). Take `${...}` in the name of
+a column as it is written: Spark would put a variable there, of the environment for example."""
 
 WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
 """Write small pages."""

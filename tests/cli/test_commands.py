@@ -44,6 +44,29 @@ def test_status_of_a_new_pipeline_needs_no_spark(rows_folder: Path) -> None:
     assert found["batches"] == []
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "foreign_key: \"to_date('today')\"",
+            "left.foreign_key: \"to_date('today')\": 'today' may become the day on which",
+        ),
+        ("foreign_key: \"IF(fk = 'now', '${env:HOME}', fk)\"", "${...} would be replaced by a variable of Spark's"),
+        ("foreign_key: input_file_name()", "INPUT_FILE_NAME() is not deterministic: a row computed again would change"),
+    ],
+)
+def test_what_is_not_deterministic_is_refused_with_its_line_and_what_would_be_right(
+    written: str, told: str, rows_folder: Path
+) -> None:
+    file = rows_folder / "pipeline.yaml"
+    file.write_text(file.read_text().replace("foreign_key: fk", f"\n  {written}"))
+    refused = command("run", file)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"PipelineFileError: {file}:4: left.foreign_key: ")
+    assert told in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 @pytest.fixture
 def rows_folder(tmp_path: Path) -> Path:
     for side, line in (("left", '{"id": 1, "fk": "a"}'), ("right", '{"k": "a"}')):
