@@ -462,23 +462,34 @@ class Pipeline:
 
         Raises:
             UsageError: no such table.
-            StateError: a rebuild died while its tables were swapped in.
+            StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
         """
         from fk_pipeline.tables.schemas import VERDICTS
         from fk_pipeline.tables.warehouse import empty
 
         runner = self.runner
         if name in LEDGER_TABLES:
-            path = runner.warehouse.path(name)
-            if runner.warehouse.version(name) is None:
-                return empty(self.session, [("entry", "BIGINT")])
-            return self.session.read.format("delta").load(path)
+            if runner.warehouse.version(name) is not None:
+                return self.session.read.format("delta").load(runner.warehouse.path(name))
+            self.refuse_never_run()
+            return empty(self.session, [("entry", "BIGINT")])
         self.refuse_unfinished()
         table = runner.layout.table(name)
         if table is None:
             names = [*(one.name for one in runner.layout.tables), *LEDGER_TABLES]
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
+        self.refuse_never_run()
         return runner.verdicts() if name == VERDICTS else runner.warehouse.read(table)
+
+    def refuse_never_run(self) -> None:
+        """There is nothing to look at; needs no Spark.
+
+        Raises:
+            StateError: no stage was ever started, in this warehouse and under this name.
+        """
+        from fk_pipeline.tables.neighbours import refuse_never_run
+
+        refuse_never_run(self.spec, self.ledger())
 
     def refuse_unfinished(self) -> None:
         """The tables are not what the pipeline file says, and will be after a run.
@@ -509,11 +520,15 @@ class Pipeline:
 
         Args:
             share: of the left keys, chosen by a hash of the key; 1 for all.
+
+        Raises:
+            StateError: the stored tables do not fit the pipeline file, or nothing was ever run.
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.tables.settings import settings, suiting
         from fk_pipeline.verify.rejoin import TABLES, verify
 
+        self.refuse_never_run()
         self.refuse_unfinished()
         layout, warehouse = self.runner.layout, self.runner.warehouse
         stored = [table for table in layout.tables if table.name in TABLES]
@@ -527,6 +542,7 @@ class Pipeline:
         from fk_pipeline.privacy import concealing
         from fk_pipeline.tables.settings import GUARDED, settings, suiting
 
+        self.refuse_never_run()
         self.refuse_unfinished()
         runner = self.runner
         suits = suiting(runner.warehouse.rows(runner.layout.tables))
@@ -567,6 +583,7 @@ class Pipeline:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
         from fk_pipeline.feed import changes
 
+        self.refuse_never_run()
         self.refuse_unfinished()
         return changes(self.runner, batch)
 
@@ -582,6 +599,7 @@ class Pipeline:
         from fk_pipeline.export import export
         from fk_pipeline.privacy import concealing
 
+        self.refuse_never_run()
         with concealing(self.spec):
             return export(self.table("resolved_join"), self.spec, Path(file))
 

@@ -25,7 +25,7 @@ def rows_of(
 
     Raises:
         UsageError: no such table, a condition that Spark refuses, or a table without batches.
-        StateError: the changes of this batch are not kept any more.
+        StateError: the changes of this batch are not kept any more, or nothing was ever run.
     """
     if table == "changes":
         if batch is None:

@@ -10,6 +10,7 @@ from fk_pipeline.identity import QUARANTINING, SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.tables.checks import AGREEMENT, LANDING
 from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.tables.neighbours import never_run
 
 VERDICTS_SHOWN = 12
 """Batches that the table for people shows; the JSON has all."""
@@ -45,6 +46,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
             for one in [*ledger.failed_checks(), *(one for stage in SIDE_OF for one in ledger.restated_folds(stage))]
         ],
+        **({} if ledger.stages else {"never_run": never_run(pipeline.spec)}),
         "last_run": max(finished).isoformat() if finished else None,
         "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
     }
@@ -86,4 +88,6 @@ def print_status(found: dict[str, Any]) -> None:
     for one in found["failed_checks"]:
         where = "the whole table" if one["batch"] is None else f"batch {one['batch']}"
         print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
+    if "never_run" in found:
+        print(found["never_run"])
     print(f"last run: {found['last_run'] or 'never'}")

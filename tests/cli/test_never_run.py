@@ -1,0 +1,57 @@
+"""Where nothing was ever run, a look is refused: an empty answer would look like a right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fk_pipeline.cli.main import app
+from fk_pipeline.errors import StateError
+from tests.cli.test_commands import command
+
+
+def invoke(*args: Any) -> Any:
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+def pipeline_file(folder: Path, name: str) -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(
+        f'name: {name}\njoin: left\nleft: {{path: left, format: rows, schema: "id INT, fk STRING", key: id, '
+        'foreign_key: fk}\nright: {path: right, format: rows, schema: "k STRING", key: k}\n'
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["verify"], ["verify", "--format", "json"], ["export", "--to", "out.csv"], ["explain", "--key", "1"],
+     ["impact", "--right-key", "a"], ["show", "changes", "--batch", "1"]],
+)  # fmt: skip
+def test_where_nothing_was_ever_run_nothing_is_green_or_empty(tmp_path: Path, args: list[str]) -> None:
+    file = pipeline_file(tmp_path, "renamed")
+    (tmp_path / "warehouse" / "orders" / "runs" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "warehouse" / "no_pipeline").mkdir()
+    told = invoke(args[0], file, *args[1:])
+    assert (told.stdout, told.exit_code) == ("", 1)
+    assert isinstance(told.exception, StateError)
+    assert told.exception.exit_code == 1
+    warehouse = tmp_path / "warehouse"
+    what = f"nothing was ever run in {warehouse} as pipeline renamed; other pipelines here: orders"
+    assert told.exception.what == what
+    assert told.exception.fix.startswith(f"fk-pipeline run {file}; or set 'name' and 'warehouse'")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_it_is_one_message_on_stderr_and_status_says_it_too(tmp_path: Path) -> None:
+    file = pipeline_file(tmp_path, "fresh")
+    told = command("verify", file)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert f"nothing was ever run in {tmp_path / 'warehouse'} as pipeline fresh\n" in told.stderr
+    assert "Traceback" not in told.stderr
+    status = invoke("status", file)
+    assert status.exit_code == 0
+    assert "as pipeline fresh\nlast run: never\n" in status.stdout
