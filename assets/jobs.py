@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from dagster import (
+    AssetCheckKey,
     AssetSelection,
     JobDefinition,
     MetadataValue,
@@ -17,16 +18,30 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from expectations.suites import Depth, suite_of
+from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource
+from resources.names import asset_key
+
+
+def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
+    """The checks that can be told at one depth only: planned in a run of the other, they would fail with it."""
+    keys = [
+        AssetCheckKey(asset_key(spec, stage), one.name)
+        for stage in Stage
+        for one in suite_of(spec, stage)
+        if one.depths == (depth,)
+    ]
+    return AssetSelection.checks(*keys)
 
 
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """All five stages, in order, each with the checks of what the batches touched before the next."""
     return define_asset_job(
         f"{spec.name}_all_stages",
-        selection=AssetSelection.groups(spec.name),
+        selection=AssetSelection.groups(spec.name) - _told_only_at(spec, Depth.FULL),
         description=f"All stages of {spec.name} for one batch or a range of them, checked.",
     )
 
@@ -35,7 +50,9 @@ def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """All checks of the whole tables, and the proof of the result; for the night."""
     return define_asset_job(
         f"{spec.name}_full_checks",
-        selection=AssetSelection.groups(spec.name) - AssetSelection.groups(spec.name).without_checks(),
+        selection=AssetSelection.groups(spec.name)
+        - AssetSelection.groups(spec.name).without_checks()
+        - _told_only_at(spec, Depth.BATCH),
         description=f"Every check of {spec.name}, of the whole tables, with the join computed anew.",
     )
 

@@ -150,9 +150,10 @@ def check(
         check_id: of the run that checks several stages.
 
     Raises:
-        StateError: the stored tables do not fit the pipeline file.
+        StateError: the stored tables do not fit the pipeline file, or nothing was ever run.
         ConcealedError: the check failed over something that sensitive columns forbid to tell.
     """
+    pipeline.refuse_never_run()
     with concealing(pipeline.spec):
         checked = _checked(pipeline, stage, batches, only, validator or Validator(), proof)
         _record(pipeline, checked, check_id)
@@ -254,6 +255,24 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
     if not set(finding.batches) <= set(map(int, known)):
         return here
     return sorted({*finding.batches, *([] if set(here) & set(finding.batches) else here)})
+
+
+def remedy(one: CheckResult, stage: Stage, pipeline: Pipeline) -> str:
+    """What mends an expectation that does not hold, as far as the ledger has it: a command, or what to do.
+
+    Args:
+        one: the expectation, after its check was recorded.
+        stage: its stage.
+        pipeline: the pipeline.
+    """
+    spec = pipeline.spec
+    if one.outcome.problem is not None:
+        return f"mend the expectation in {spec.file}, and check again"
+    ledger = pipeline.ledger()
+    failed = [each for each in ledger.failed_checks() if (each.stage, each.name) == (stage, one.name)]
+    if failed:
+        return check_failed(failed, spec, ledger).fix
+    return one.expectation.remedy.format(file=spec.file)
 
 
 def refuse(checked: Checked, pipeline: Pipeline) -> None:

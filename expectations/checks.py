@@ -22,7 +22,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from expectations.checking import Checked, CheckResult, check, not_run, own_suite
+from expectations.checking import Checked, CheckResult, check, not_run, own_suite, remedy
 from expectations.scan import SAMPLE
 from expectations.suites import suite_of
 from expectations.validation import Validator
@@ -41,6 +41,7 @@ METADATA = {
     "batches": "the range that was looked at, or `all`",
     "seconds": "of the check of the whole stage",
     "sample": "only of a failed one: up to 20 rows with `key`, `found`, `expected` and `batch`",
+    "fix": "only of a failed one: the command that mends it, or what to do",
     "data docs": "only with `settings.data_docs`, of full checks: the first page",
 }
 """What the result of a check carries. `docs/reference/dagster.md` shows it."""
@@ -94,7 +95,9 @@ def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
                     check_name=one.name,
                     severity=_SEVERITY[one.severity],
                     description=_sentence(one),
-                    metadata=metadata_of(one, checked, validator.index),
+                    metadata=metadata_of(
+                        one, checked, validator.index, remedy(one, stage, pipeline) if one.failed else None
+                    ),
                 )
         if checked.not_run:
             raise not_run(checked.not_run, f"pipeline {spec.name}, stage {stage}")
@@ -120,7 +123,7 @@ def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> Batch
     return BatchRange(BatchId.from_key(min(keys)), BatchId.from_key(max(keys)))
 
 
-def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None) -> dict[str, Any]:
+def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None, fix: str | None = None) -> dict[str, Any]:
     """What is told of one expectation in a check of its stage, by the names of `METADATA`."""
     metadata: dict[str, Any] = {
         "rows": MetadataValue.int(checked.rows),
@@ -135,6 +138,8 @@ def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None) -> d
         metadata["violations"] = MetadataValue.int(int(one.finding.value))
     if one.finding.sample and one.failed:
         metadata["sample"] = _sample_table(one.finding.sample)
+    if fix is not None:
+        metadata["fix"] = fix
     if data_docs is not None:
         metadata["data docs"] = MetadataValue.path(str(data_docs))
     return metadata

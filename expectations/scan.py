@@ -16,11 +16,17 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.export import JSON_OPTIONS
+from fk_pipeline.spec.sql import text
+
 SAMPLE = 20
 """How many rows a sample shows."""
 
 ROW, COPIES, PENDING = "_fk_row", "_fk_copies", "_fk_pending"
 """Columns of a view: it is a row of the table (true, else null); how many rows have its key; due work explains it."""
+
+AS_SHOWN = f"MAP({', '.join(text(part) for option in JSON_OPTIONS.items() for part in option)})"
+"""SQL: options of TO_JSON, with which a sample has values as other output has them."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:
         excused = PENDING if view.excused is not None and rule.may_be_pending else "FALSE"
         wrong = f"_fk_broken_{i} AND NOT {excused}"
         sample = (
-            f"STRUCT(TO_JSON({view.key}, MAP('ignoreNullFields', 'false')) AS key, {rule.found} AS found, "
+            f"STRUCT(TO_JSON({view.key}, {AS_SHOWN}) AS key, {rule.found} AS found, "
             f"{rule.expected} AS expected, {view.batch} AS batch)"
         )
         rules.append(
@@ -235,7 +241,7 @@ def hex_of(column: str) -> str:
 
 def json_of(*columns: str) -> str:
     """SQL (STRING): some columns for people."""
-    return f"TO_JSON(STRUCT({', '.join(columns)}), MAP('ignoreNullFields', 'false'))"
+    return f"TO_JSON(STRUCT({', '.join(columns)}), {AS_SHOWN})"
 
 
 def in_batch(column: str) -> str:

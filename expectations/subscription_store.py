@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from expectations.looking import Looked
-from expectations.scan import ROW, Rule, View, hex_of, in_batch, json_of
+from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side, Stage
 from fk_pipeline.protocol.instructions import instruction_sql
@@ -47,7 +47,7 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
             "foreign_key_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({same_fk}) OR ({ROW} AND {s.HASH} IS NULL AND NOT ({no_fk}))",
             json_of(*map(quote, fks)),
-            f"CONCAT(TO_JSON(_fk_log_fk, MAP('ignoreNullFields', 'false')), ' in ', {place})",
+            f"CONCAT(TO_JSON(_fk_log_fk, {AS_SHOWN}), ' in ', {place})",
         ),
         Rule(
             "instruction_is_that_of_the_change",

@@ -56,6 +56,7 @@ class Expectation:
         depths: at which depths it can be told.
         threshold: the setting that says how much is too much; without one, anything is.
         only: holds for this join only.
+        remedy: what to do about one that stops nothing; `{file}` stands for the pipeline file.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Expectation:
     depths: tuple[Depth, ...] = BOTH
     threshold: str = ""
     only: Literal["inner", "left", ""] = ""
+    remedy: str = "correct what landed and run the batch again"
 
     @property
     def share(self) -> bool:
@@ -116,6 +118,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
             severity="warning",
             cure=Cure.SOURCE,
             threshold="max_unresolved_holes",
+            remedy="let the source send these rows whole (a snapshot), or raise max_unresolved_holes",
         ),
         Expectation(
             f"{prefix}{SENT}",
@@ -123,6 +126,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
             "it.",
             severity="warning",
             cure=Cure.SOURCE,
+            remedy="let the source send the column under the name of the schema, or take it out of the schema",
         ),
         Expectation(
             f"{prefix}quarantined_share_is_low",
@@ -130,6 +134,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
             severity="warning",
             cure=Cure.SOURCE,
             threshold="max_quarantined_share",
+            remedy="fk-pipeline quarantine {file} lists them; correct and replay them, or raise max_quarantined_share",
         ),
     )
 
@@ -153,6 +158,7 @@ def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
             severity="warning",
             cure=Cure.SOURCE,
             threshold="max_late_share",
+            remedy="nothing in the tables: late changes lost to newer ones. Look at the feed, or raise max_late_share",
         ),
     )
 
@@ -246,8 +252,8 @@ SUITES: dict[Stage, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "no_stale_row",
-            "Both hashes of a row are the current ones of the left row and of the right row. KIP-213 checks the left "
-            "one only.",
+            "Both hashes of a row are the current ones of the left row and of the right row; KIP-213 checks the left "
+            "one only. Values are compared by `rows_are_those_of_the_join`, not here.",
         ),
         Expectation("no_missing_row", "Every left row that belongs in the join has a row."),
         Expectation("no_row_for_a_deleted_key", "A left row that was deleted, or never seen, has no row."),

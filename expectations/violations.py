@@ -120,11 +120,12 @@ def _ledger_says(looked: Looked) -> dict[str, Finding]:
 
 def _proof(report: VerifyReport) -> Finding:
     """The differences that a verification found, as those of an expectation."""
+    said = {"ensure_ascii": False, "separators": (",", ":")}
     sample = tuple(
         {
-            "key": json.dumps(row["key"], default=str, separators=(",", ":")),
-            "found": row["difference"] if row["found"] is None else str(row["found"]),
-            "expected": "no row" if row["expected"] is None else str(row["expected"]),
+            "key": json.dumps(row["key"], **said),
+            "found": "no row" if row["found"] is None else json.dumps(row["found"], **said),
+            "expected": "no row" if row["expected"] is None else json.dumps(row["expected"], **said),
             "batch": None,
         }
         for row in report.sample[:SAMPLE]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
@@ -83,23 +85,60 @@ def print_due(due: Mapping[str, Sequence[int]]) -> None:
     print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 
 
-def print_verification(report: VerifyReport) -> None:
-    """The report for people."""
-    verdict = "equal to the join of the two tables" if report.ok else "WRONG"
-    print(f"{report.rows:,} result rows: {verdict}")
+def print_verification(report: VerifyReport, file: str | Path) -> None:
+    """The report for people: what was compared, what the join leaves out, what is wrong; each with what mends it."""
+    lacks = _left_out(report, file)
+    verdict = f"equal to the join of the two tables{', without what is listed here' if lacks else ''}"
+    print(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
+    share = f", a share of {report.share:g}," if report.share < 1 else ""
+    print_lines([f"joined anew: {report.left_rows:,} left rows{share} and {report.right_rows:,} right rows", *lacks])
     if not report.ok or report.pending:
         print(
             f"missing {report.missing:,}, stale {report.stale:,}, unexpected {report.unexpected:,}, "
             f"explained by work still due {report.pending:,}"
         )
     if report.due:
-        print(f"{report.due:,} stage runs are due; 'fk-pipeline run' does them")
-    for row in report.sample:
-        print(f"- {row['difference']} {row['key']}")
-        expected, found = row["expected"] or {}, row["found"] or {}
-        for name in expected or found:
-            if expected.get(name) != found.get(name) or not (expected and found):
-                print(f"    {name}: expected {expected.get(name)!r}, found {found.get(name)!r}")
+        print(f"{report.due:,} stage runs are due; 'fk-pipeline run {file}' does them")
+    print_lines(map(difference_of, report.sample))
+    if not report.ok:
+        print(f"Fix: fk-pipeline rebuild {file} makes state and result anew from the changelogs")
+
+
+def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
+    """What the join does not have."""
+    failing = [
+        f"{report.left_out:,} left row(s) left out" if report.left_out else "",
+        f"{report.unmatched:,} left row(s) without their right row" if report.unmatched else "",
+    ]
+    found = [f"{' and '.join(filter(None, failing))}, as an expression of select fails on them"] * any(failing)
+    if report.quarantined_lines:
+        found.append(f"{report.quarantined_lines:,} line(s) of landing files in neither table")
+    return [f"- {one}: 'fk-pipeline quarantine {file}' lists them" for one in found]
+
+
+def difference_of(row: Mapping[str, Any]) -> str:
+    """A line for a row of the sample of a report."""
+    expected, found = row["expected"] or {}, row["found"] or {}
+    if row["difference"] == "stale":
+        said = [f"{name}: expected {cell(expected[name])}, found {cell(found[name])}" for name in expected]
+        return f"- stale {key_of(row['key'])}: {'; '.join(said)}"
+    said = [f"{name}={cell(value)}" for name, value in (expected or found).items()]
+    return f"- {row['difference']} {key_of(row['key'])}: {', '.join(said)}"
+
+
+def key_of(key: Mapping[str, Any]) -> str:
+    """A key with the names of its columns."""
+    return ", ".join(f"{name}={cell(value)}" for name, value in key.items())
+
+
+def cell(value: Any) -> str:
+    """A value in one line."""
+    if value is None:
+        return "NULL"
+    if value == "":
+        return '""'
+    said = json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
+    return said.translate(_CONTROL).replace("\n", "\\n")
 
 
 def say(text: str) -> None:

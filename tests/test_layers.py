@@ -23,7 +23,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.privacy": 4,
     "fk_pipeline.stages": 5,
     "fk_pipeline.verify": 5,
-    "fk_pipeline.export": 5,
+    "fk_pipeline.export": 4,
     "fk_pipeline.explain": 6,
     "fk_pipeline.feed": 6,
     "fk_pipeline.functions": 6,

@@ -87,5 +87,5 @@ def _of_checks() -> set[str]:
         for expectation in suite:
             one = CheckResult(expectation, Outcome(passed=False), Finding(1, 0, (1,), (sample,)))
             checked = Checked(Stage.RESPONSES, Depth.FULL, None, 1, (one,), 1.0)
-            keys |= set(checks.metadata_of(one, checked, Path("index.html")))
+            keys |= set(checks.metadata_of(one, checked, Path("index.html"), "fk-pipeline run P"))
     return keys

@@ -170,10 +170,10 @@ def verify(
     report = loaded.verify(share)
     checked, index = checks_of_all(loaded, report, docs) if checks else ([], None)
     if format_ is OutputFormat.JSON:
-        print_json(as_json(report, checked, index))
+        print_json(as_json(loaded, report, checked, index))
     else:
-        print_verification(report)
-        print_checks(checked, index)
+        print_verification(report, loaded.spec.file)
+        print_checks(loaded, report, checked, index)
     if not report.ok or any(one.failed or one.not_run for one in checked):
         raise typer.Exit(1)
 

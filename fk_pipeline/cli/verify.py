@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from expectations.checking import Checked, check, refuse
+from expectations.checking import Checked, CheckResult, check, refuse, remedy
 from expectations.validation import Validator, preload
-from fk_pipeline.console import Progress, say
+from fk_pipeline.console import Progress, key_of, print_lines, say
 from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pass, Pipeline
 from fk_pipeline.stages.runner import StageRun
@@ -26,34 +27,55 @@ def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -
     return checked, validator.index
 
 
-def as_json(report: VerifyReport, checked: list[Checked], index: Path | None) -> dict[str, Any]:
+def as_json(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> dict[str, Any]:
     """The report as one object: the counts of the contract, and per stage and expectation what was found."""
-    found: dict[str, Any] = dict(report.counts())
+    found: dict[str, Any] = report.counts() | report.looked_at()
     if report.share < 1:
         found["share"] = report.share
     if report.sample:
         found["sample"] = list(report.sample)
     if checked:
-        found["checks"] = {one.stage.value: {result.name: result.counts() for result in one.results} for one in checked}
+        found["checks"] = {
+            one.stage.value: {result.name: result.counts() | _fix(result, one, pipeline) for result in one.results}
+            for one in checked
+        }
     return found | ({"docs": str(index)} if index is not None else {})
 
 
-def print_checks(checked: list[Checked], index: Path | None) -> None:
-    """What the checks found, for people: one line per stage, and every expectation that does not hold."""
+def _fix(result: CheckResult, checked: Checked, pipeline: Pipeline) -> dict[str, str]:
+    return {} if result.outcome.passed else {"fix": remedy(result, checked.stage, pipeline)}
+
+
+def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> None:
+    """What the checks found, for people: one line per stage, and every expectation that does not hold, with its fix.
+
+    A row of the result that the proof has shown is not shown again.
+    """
+    shown = {key_of(row["key"]) for row in report.sample}
     for one in checked:
         held = sum(result.outcome.passed for result in one.results)
         print(f"{one.stage:<19} {one.rows:>12,} rows: {held} of {len(one.results)} expectations hold")
         for result in one.results:
+            if result.outcome.passed:
+                continue
             if result.outcome.problem is not None:
                 print(f"- {result.name} could not be evaluated: {result.outcome.problem}")
-            elif result.failed:
+            else:
                 word = "FAILED" if result.severity == "critical" else "warning"
                 print(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
-                for row in result.finding.sample[:SHOWN]:
-                    key = row["key"] if isinstance(row["key"], str) else json.dumps(row["key"], default=str)
-                    print(f"    {key}: found {row['found']}, expected {row['expected']}")
+                new = [row for row in result.finding.sample if _key(row) not in shown]
+                print_lines(f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SHOWN])
+                shown |= {_key(row) for row in new[:SHOWN] if one.stage is Stage.RESOLVED_JOIN}
+            print(f"    Fix: {remedy(result, one.stage, pipeline)}")
+    if len([one for one in checked if one.failed]) > 1:
+        print("Mend the first one first: those of the stages after it may be its consequences.")
     if index is not None:
         print(f"Data Docs: {index}")
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    """The key of a sample row; of a user's expectation there is none."""
+    return key_of(json.loads(row["key"], parse_float=str)) if row["key"] else "a row"
 
 
 class Checking(Progress):

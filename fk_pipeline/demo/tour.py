@@ -72,7 +72,7 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     print_table(SHOWN, [[row[name] for name in SHOWN] for row in rows], title=title)
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
     print(f"\nBatch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
-    print_verification(report)
+    print_verification(report, file)
     shown = shlex.quote(str(file))
     print(f"""
 Try next:

@@ -6,14 +6,18 @@ Shares no code with the stages beyond reading tables. A difference that work sti
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import Stage
+from fk_pipeline.identity import SIDE_OF, Stage
 from fk_pipeline.privacy import Mask, mask_of
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import fails
@@ -62,25 +66,53 @@ def expected_join(
     out. In a left join two rows match only if the expressions that read the right side can be computed on them; a left
     row is left out where one fails on the left row, or with no right row.
     """
-    session = left_changelog.sparkSession
-    left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
-    current = current_rows(left_changelog, spec.left)
-    current.selectExpr(
-        "*", *[f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
-    ).createOrReplaceTempView(left)
-    current_rows(right_changelog, spec.right).createOrReplaceTempView(right)
-    on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
     keys = [f"`left`.{c.quoted} AS {quote(s.pk(c.name))}" for c in spec.left.key_columns]
     outputs = [o.sql for o in spec.outputs]
+    computed = f" WHERE NOT {fails(*outputs)}" if careful else ""
+    joined = _joined(left_changelog, right_changelog, spec, careful)
+    rows: DataFrame = left_changelog.sparkSession.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
+    return rows.toDF(*[s.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
+
+
+def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, careful: bool) -> str:
+    """SQL: the current rows of both sides, joined as `expected_join` says."""
+    left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
+    references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
+    current_rows(left_changelog, spec.left).selectExpr("*", *references).createOrReplaceTempView(left)
+    current_rows(right_changelog, spec.right).createOrReplaceTempView(right)
+    on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
     of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
     if careful and of_right and not spec.inner:
         on.append(f"NOT {fails(*of_right)}")
-    computed = f" WHERE NOT {fails(*outputs)}" if careful else ""
-    rows: DataFrame = session.sql(
-        f"SELECT {', '.join([*keys, *outputs])} FROM {left} AS `left` "
-        f"{'INNER' if spec.inner else 'LEFT'} JOIN {right} AS `right` ON {' AND '.join(on)}{computed}"
-    )
-    return rows.toDF(*[s.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
+    kind = "INNER" if spec.inner else "LEFT"
+    return f"{left} AS `left` {kind} JOIN {right} AS `right` ON {' AND '.join(on)}"
+
+
+def _counts(
+    left_changelog: DataFrame, right_changelog: DataFrame, result: DataFrame, spec: PipelineSpec, careful: bool
+) -> dict[str, int]:
+    """`rows`, `left_rows`, `right_rows`, `left_out` and `unmatched` of a `VerifyReport`, by one job."""
+    frames = {
+        "rows": result,
+        "left_rows": current_rows(left_changelog, spec.left),
+        "right_rows": current_rows(right_changelog, spec.right),
+    }
+    if careful:
+        joined = f"FROM {_joined(left_changelog, right_changelog, spec, careful)}"
+        lost = fails(*[o.sql for o in spec.outputs])
+        session = result.sparkSession
+        frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE {lost}")
+        if not spec.inner:  # the right rows once more, by their keys alone: it is there, and was not joined
+            there = f"fk_there_{uuid.uuid4().hex}"
+            names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
+            frames["right_rows"].selectExpr(*names).createOrReplaceTempView(there)
+            on = " AND ".join(f"`left`._fk_ref_{i} = _fk_there_{i}" for i in range(len(names)))
+            key = spec.right.key_columns[0].quoted
+            frames["unmatched"] = session.sql(
+                f"SELECT 1 AS one {joined} JOIN {there} ON {on} WHERE `right`.{key} IS NULL AND NOT {lost}"
+            )
+    counted = [frame.agg(F.count("*")).select(F.lit(name), "count(1)") for name, frame in frames.items()]
+    return dict(map(tuple, reduce(DataFrame.union, counted).collect()))
 
 
 def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -93,22 +125,25 @@ def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataF
     names = [o.name for o in spec.outputs]
     fields = {f.name: f.dataType for f in result.schema.fields}
 
-    def packed(frame: DataFrame, name: str, number: Column) -> DataFrame:
-        return frame.select(*map(quote, keys), number.alias("_fk_number"), F.struct(*map(quote, names)).alias(name))
+    def packed(frame: DataFrame, name: str) -> DataFrame:
+        return frame.select(*map(quote, keys), F.struct(*map(quote, names)).alias(name))
 
-    # A second row of a key has nothing to be compared with: it is unexpected.
-    of_its_key = F.row_number().over(Window.partitionBy(*map(quote, keys)).orderBy(F.lit(1)))
-    both = packed(expected, "expected", F.lit(1)).join(
-        packed(result, "found", of_its_key), [*keys, "_fk_number"], "full"
-    )
     same = F.lit(True)
     for name in names:
-        want, have = F.col("expected")[name], F.col("found")[name]
-        same = same & _comparable(want, fields[name]).eqNullSafe(_comparable(have, fields[name]))
+        same = same & _same(name, fields[name])
+    both = packed(expected, "expected").join(packed(result, "found"), keys, "full").withColumn("same", same)
+    # Of several rows of a key one is compared, an equal one if there is any. The others are unexpected.
+    of_its_key = F.row_number().over(Window.partitionBy(*map(quote, keys)).orderBy(F.col("same").desc()))
+    both = both.withColumn("expected", F.when(of_its_key == 1, F.col("expected")))
     difference = (
         F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
     )
-    return both.withColumn("difference", difference).where("difference IS NOT NULL")
+    return both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
+
+
+def _same(name: str, kind: T.DataType) -> Column:
+    """Both rows have the same value in a column."""
+    return _comparable(F.col("expected")[name], kind).eqNullSafe(_comparable(F.col("found")[name], kind))
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:
@@ -181,13 +216,14 @@ def verify(
         share: of the left keys, chosen by a hash; 1 for all.
     """
     mask = mask_of(spec, ledger, s.sensitive_names(spec) | spec.sensitive_outputs)
+    lines = sum(state.counts.get("quarantined", 0) for (stage, _), state in ledger.stages.items() if stage in SIDE_OF)
     try:
-        return _verify(tables, due, spec, mask, share, careful=False)
+        return replace(_verify(tables, due, spec, mask, share, careful=False), quarantined_lines=lines)
     except Exception as error:
         if not is_from_spark(error) or all(output.plain for output in spec.outputs):
             raise
     with settings(tables["resolved_join"].sparkSession, GUARDED):
-        return _verify(tables, due, spec, mask, share, careful=True)
+        return replace(_verify(tables, due, spec, mask, share, careful=True), quarantined_lines=lines)
 
 
 def _verify(
@@ -204,7 +240,8 @@ def _verify(
         chosen = _chosen([c.quoted for c in spec.left.key_columns], share)
         left_changelog = left_changelog.where(f"{key} IS NULL OR {chosen}")
         result = result.where(_chosen([quote(name) for name, _ in s.pk_columns(spec)], share))
-    expected = expected_join(left_changelog, tables["right_changelog"], spec, careful)
+    right_changelog = tables["right_changelog"]
+    expected = expected_join(left_changelog, right_changelog, spec, careful)
     work = sum(len(list(batches)) for batches in due.values())
     differences = compare(expected, result, spec).persist()
     try:
@@ -219,28 +256,37 @@ def _verify(
         groups = found.groupBy("difference", "pending").count().collect()
         counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
         wrong = found.where("NOT pending").orderBy(*map(quote, keys)).limit(SAMPLE)
-        sample = (
-            []
-            if not counts
-            else [
-                {
-                    "key": {c.name: row[s.pk(c.name)] for c in spec.left.key_columns},
-                    "difference": row["difference"],
-                    "expected": row["expected"].asDict() if row["expected"] else None,
-                    "found": row["found"].asDict() if row["found"] else None,
-                }
-                for row in mask(wrong).collect()
-            ]
-        )
         return VerifyReport(
-            rows=result.count(),
             missing=counts.get(("missing", False), 0),
             stale=counts.get(("stale", False), 0),
             unexpected=counts.get(("unexpected", False), 0),
             pending=sum(n for (_, pending), n in counts.items() if pending),
             due=work,
             share=share,
-            sample=tuple(sample),
+            sample=tuple(_sample(wrong, spec, mask)) if counts else (),
+            **_counts(left_changelog, right_changelog, result, spec, careful),
         )
     finally:
         differences.unpersist()
+
+
+def _sample(wrong: DataFrame, spec: PipelineSpec, mask: Mask) -> Iterator[dict[str, Any]]:
+    """Rows that differ, as a report shows them."""
+    fields = {f.name: f.dataType for f in wrong.select("found.*").schema.fields}
+    differing = F.array_compact(F.array(*[F.when(~_same(name, kind), F.lit(name)) for name, kind in fields.items()]))
+    rows = wrong.withColumn("differing", differing).persist()  # in one order for all three looks
+    try:
+        seen = mask(rows)
+        keys = json_rows(seen.select(*[F.col(quote(s.pk(c.name))).alias(c.name) for c in spec.left.key_columns]))
+        both = [json_rows(seen.select(f"{side}.*")) for side in ("expected", "found")]
+        told = seen.select("difference", "differing").collect()
+    finally:
+        rows.unpersist()
+    for key, expected, found, (difference, names) in zip(keys, *both, told, strict=True):
+        shown = [name for name in fields if difference != "stale" or name in names]
+        yield {
+            "key": key,
+            "difference": difference,
+            "expected": None if difference == "unexpected" else {name: expected[name] for name in shown},
+            "found": None if difference == "missing" else {name: found[name] for name in shown},
+        }

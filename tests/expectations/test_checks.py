@@ -111,6 +111,15 @@ def test_an_expectation_of_another_join_or_format_is_left_out(tmp_path: Path) ->
     assert not names & {"columns_are_sent", "changelog_columns_are_sent"}  # JSON rows may leave out what is null
 
 
+def test_a_job_plans_only_the_checks_that_can_be_told_at_its_depth(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, None)
+    defs = definitions([pipeline])
+    for job, depth in (("checked_all_stages", Depth.BATCH), ("checked_full_checks", Depth.FULL)):
+        planned = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
+        wanted = {(stage.value, one.name) for stage in Stage for one in suite_of(pipeline.spec, stage, depth)}
+        assert {(key.asset_key.path[-1], key.name) for key in planned} == wanted
+
+
 @pytest.mark.parametrize(
     ("tags", "batches"),
     [
@@ -177,6 +186,12 @@ def test_a_full_check_alone_shows_a_stale_row_with_its_key(
     assert one.description == "1 row(s) violate it"
     assert [json.loads(record.data["key"]) for record in one.metadata["sample"].value.records] == [{"id": 3}]
     assert one.metadata["depth"].value == "full"
+    fix = f"fk-pipeline rebuild {made.spec.file} --stages resolved_join makes it anew"
+    assert one.metadata["fix"].value.startswith(fix)
+    assert "fix" not in found["resolved_join.no_missing_row"].metadata
+    only_batches = AssetCheckKey(asset_key(made.spec, Stage.RESPONSES), "no_missing_answer")
+    history = instance.event_log_storage.get_asset_check_execution_history(only_batches, limit=5)
+    assert history == [], "it was not even planned: it would count as failed with its run"
     assert not materialised(result)
     assert [str(failed) for failed in made.ledger().failed_checks()] == [
         "the table failed check rows_are_those_of_the_join of resolved_join",
@@ -219,6 +234,7 @@ def test_what_could_not_be_evaluated_is_an_error_of_the_run_and_no_verdict(
     tmp_path: Path, spark: SparkSession, instance: DagsterInstance
 ) -> None:
     pipeline = make(tmp_path, spark, more=OWN)
+    pipeline.run()
     only = [AssetCheckKey(asset_key(pipeline.spec, Stage.RESOLVED_JOIN), n) for n in ("unheard_of", "no_missing_row")]
     result = execute(pipeline, instance, "checked_full_checks", only=only)
     assert not result.success
