@@ -48,6 +48,7 @@ OF_BATCH = {
     "Delta version of TABLE": "of every table that the run wrote",
     "strategy": "`incremental` or `full`, and why",
     "note": "what somebody should know; only if there is something",
+    "warning": "what is probably wrong in the pipeline file; only if there is something",
     "dagster/column_lineage": "for each column the columns of other stages that its values come from",
 }
 """What a materialisation carries besides its counts. `docs/reference/dagster.md` shows it."""
@@ -99,6 +100,8 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
         shown["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
     if result.notes:
         shown["note"] = "; ".join(result.notes)
+    if result.warnings:
+        shown["warning"] = "; ".join(result.warnings)
     return shown | _lineage(spec, result.stage)
 
 

@@ -74,6 +74,8 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         for batches in contiguous(wanted, ledger.batches):
             result = pipeline.runner.run(stage, batches)
             context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)
+            for warning in result.warnings:
+                context.log.warning(warning)
             for batch in (b for b in wanted if b in batches):
                 files = len(pipeline.ledger().files_of(batch, SIDE_OF[stage])) if stage in SIDE_OF else None
                 context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)

@@ -177,6 +177,8 @@ class Progress:
         say(f"{work.stage:<18} batch {work.batches!s:<9} {result.seconds:6.1f} s  {shown or 'nothing to do'}")
         for note in result.notes:
             say(f"  note: {note}")
+        for warning in result.warnings:
+            say(f"  WARNING: {warning}")
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=work.number)
 

@@ -70,6 +70,7 @@ def _of_batches() -> set[str]:
             seconds=1.0,
             versions={"TABLE written": 1},
             notes=("a note",),
+            warnings=("a warning",),
             choice=Choice("full", "why"),
         )
         keys |= set(shown.of_batch(SPEC, run, BatchId(1), 1, main)) - set(shown.PLOTTED[stage])

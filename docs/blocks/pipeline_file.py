@@ -32,6 +32,7 @@ MORE = {
     "SideSpec.sequence_by": "#sequence",
     "SideSpec.batch_by": "landing.md",
     "SideSpec.op_column": "rows.md#deletes",
+    "SideSpec.delete_when": "rows.md#deletes-as-data",
     "SideSpec.contents": "rows.md#snapshots",
     "SideSpec.csv": "#of-csv-files",
     "SideSpec.logical_types": "formats.md#values",

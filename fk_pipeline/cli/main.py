@@ -122,6 +122,7 @@ def _run_as_json(result: Any) -> dict[str, Any]:
         "strategy": result.choice.strategy if result.choice else None,
         "reason": result.choice.reason if result.choice else None,
         "notes": list(result.notes),
+        "warnings": list(result.warnings),
     }
 
 

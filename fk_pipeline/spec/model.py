@@ -108,6 +108,9 @@ class SideSpec(_Frozen):
     """Which part of a file's name is the batch: a regular expression, or `arrival`; default: the number in the name."""
     op_column: str | None = None
     """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
+    delete_when: str | None = None
+    """A SQL expression over the columns of the side: a row on which it is true is deleted, one on which it is false or
+    null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
     table: str | None = Field(default=None, min_length=1)
     """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
     only: `flights` or `public.flights`."""
@@ -130,6 +133,11 @@ class SideSpec(_Frozen):
                 f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
             )
         return value
+
+    @field_validator("delete_when", mode="before")
+    @classmethod
+    def _as_sql(cls, value: Any) -> Any:
+        return str(value).upper() if isinstance(value, bool) else value
 
     @property
     def is_snapshot(self) -> bool:
@@ -188,6 +196,8 @@ class SideSpec(_Frozen):
         object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
         if self.sequence_by is not None:
             _check_row_expression(self, self.sequence_by, "sequence_by")
+        if self.delete_when is not None:
+            _check_delete_when(self, self.delete_when)
         if self.batch_by is not None:
             try:
                 re.compile(self.batch_by)
@@ -201,6 +211,12 @@ class SideSpec(_Frozen):
         if self.op_column is not None and not plain:
             raise _problem(
                 f"op_column goes with plain rows ({', '.join(PLAIN)}); other formats name the operation", "op_column"
+            )
+        if self.delete_when is not None and not (plain or self.format == "dms"):
+            raise _problem(
+                f"delete_when goes with plain rows ({', '.join(PLAIN)}) and dms; "
+                f"{self.format} says itself what is deleted, and may leave out the values of columns",
+                "delete_when",
             )
         if self.is_snapshot and self.batch_by == "arrival":
             raise _problem("dumps that arrive together would count as one table: number snapshots", "batch_by")
@@ -245,6 +261,20 @@ def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expres
     except SqlTextError as error:
         raise _problem(f"{text!r}: {error}", *path) from None
     return expression
+
+
+_AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP": "{} IS NOT NULL"}
+"""How a column of a type is made a condition, by the first word of the type."""
+
+
+def _check_delete_when(side: SideSpec, sql: str) -> None:
+    expression = _check_row_expression(side, sql, "delete_when")
+    if not expression.reads and sql.strip().upper() != "FALSE":
+        raise _problem(f"{sql!r} reads no column: it would delete every row, or none; for none: FALSE", "delete_when")
+    column = side.column(expression.reads[0][0]) if expression.plain and len(expression.reads[0]) == 1 else None
+    if column is not None and column.type.upper() != "BOOLEAN":
+        condition = _AS_CONDITION.get(column.type.upper().split("(")[0].split("_")[0], "{} = 1").format(sql.strip())
+        raise _problem(f"{sql!r} is {column.type}, not BOOLEAN; write {condition!r} for example", "delete_when")
 
 
 class LeftSpec(SideSpec):
@@ -458,8 +488,9 @@ class PipelineSpec(_Frozen):
 
     def row_expressions(self, side: Side) -> tuple[str, ...]:
         """The SQL that is computed for every change of a side."""
-        order = self.side(side).sequence_by
-        return (*(self.left.foreign_key if side is Side.LEFT else ()), *((order,) if order else ()))
+        of_side = self.side(side)
+        own = filter(None, (of_side.sequence_by, of_side.delete_when))
+        return (*(self.left.foreign_key if side is Side.LEFT else ()), *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:
         """The same with other settings.

@@ -32,25 +32,31 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
         careful: events on which an expression fails become bad records (`spec.failing`); otherwise Spark stops there.
 
     Returns:
-        The records, `value` only for bad ones; `sequence` is `{value}` when the side has a `sequence_by`; left
-        records get `foreign_key`, a struct of its components, all null when one is (KIP-213 has no partial foreign
-        key).
+        The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
+        `{value}` when the side has a `sequence_by`; left records get `foreign_key`, a struct of its components, all
+        null when one is (KIP-213 has no partial foreign key).
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
     frame = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
     is_event = f"_fk_record.kind = '{EVENT}'"
-    has_row = f"{is_event} AND NOT _fk_record.deleted"
+    written = f"{is_event} AND NOT _fk_record.deleted"
+    when, gone = side_spec.delete_when, "FALSE"
+    if when is not None:
+        on = f"{written} AND NOT {fails(when)}" if careful else written
+        frame, gone = frame.selectExpr("*", f"IF({on}, COALESCE(({when}), FALSE), FALSE) AS _fk_gone"), "_fk_gone"
+    has_row = f"{written} AND NOT {gone}"
     foreign_key = spec.left.foreign_key if side is Side.LEFT else ()
     expressions = [(f"_fk_ref_{i}", sql, has_row, "foreign_key") for i, sql in enumerate(foreign_key)]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
     failed = "NULL"
-    if careful and expressions:
+    if careful and (expressions or when is not None):
+        first = [("", when, written, "delete_when")] if when is not None else []
         cases = [
             f"WHEN {on} AND {fails(sql)} THEN {text(f'{what} {sql} fails on this row')}"
-            for _, sql, on, what in expressions
+            for _, sql, on, what in [*first, *expressions]
         ]
         failed = f"CASE {' '.join(cases)} END"
     frame = frame.selectExpr("*", f"CAST({failed} AS STRING) AS _fk_failed").selectExpr(
@@ -58,6 +64,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
     )
     row = ", ".join(c.quoted for c in side_spec.columns)
     out = {name: f"_fk_record.{name}" for name in kept} | {"row": f"STRUCT({row})"}
+    if when is not None:
+        out |= {"op": "IF(_fk_gone, 'd', _fk_record.op)", "deleted": "_fk_record.deleted OR _fk_gone"}
     wrong = "_fk_failed"
     if side_spec.sequence_by is not None:
         wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"

@@ -16,7 +16,9 @@ from fk_pipeline.cdc.records import EVENT
 from fk_pipeline.errors import SchemaChangedError
 from fk_pipeline.identity import SIDE_OF, Side, Stage
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.spec.sql import parse_columns, text
+from fk_pipeline.spec.deletes import may_say_deletes, names_operation
+from fk_pipeline.spec.model import PLAIN
+from fk_pipeline.spec.sql import parse_columns, parse_expression, text
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.tables.fields import MOST_FIELDS, NOT_COMPARED
 from fk_pipeline.tables.ledger import Ledger
@@ -72,6 +74,30 @@ class Watch:
         nothing = f"NOT ({_ROW}) OR (SIZE({new}) = 0 AND SIZE({lacking}) = 0)"
         return parsed.selectExpr(*kept, f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking)) AS {DRIFT}")
 
+    def warnings(self) -> list[str]:
+        """Fields that look as if they said that a row is deleted, where nothing reads them: `report` was called before.
+
+        Of a side that says what a delete is, with `op_column`, `delete_when` or by its format, there are none.
+        """
+        side = self.spec.side(self.side)
+        if side.op_column or side.delete_when or not (side.format in PLAIN or ":" in side.format):
+            return []
+        read = {column.name for column in self.spec.selected[self.side]} if self.spec.select is not None else set()
+        read |= {path[0] for sql in self.spec.row_expressions(self.side) for path in parse_expression(sql).reads}
+        declared = [name for name in self._declared if name not in {*read, *side.key}]
+        found = [name for name in [*declared, *sorted(self._known | self._learned)] if may_say_deletes(name)]
+        return [
+            f"{self.side} rows have a field {name!r}, and nothing reads it: if it says that a row is deleted, "
+            f"such rows stay in the result. Say so in the pipeline file: {self._said(name)}; "
+            "if it does not, delete_when: FALSE"
+            for name in found
+        ]
+
+    def _said(self, name: str) -> str:
+        if names_operation(name):
+            return f"{self.side}.op_column: {name}"
+        return f"{self.side}.delete_when, a condition over {name}, declared in the schema"
+
     def _may_compare(self, parsed: DataFrame) -> bool:
         """The pipeline file wants it, and the format tells the fields."""
         return self.spec.schema_changes != "ignore" and "fields" in parsed.columns
@@ -115,7 +141,8 @@ class Watch:
         if len(self._known) + len(self._learned) + len(new) > MOST_FIELDS:  # the names are values
             self._not_compared(counts)
         else:
-            self.ledger.record_fields(self.side, self._learned | {*new})
+            self._learned |= {*new}
+            self.ledger.record_fields(self.side, self._learned)
         return notes
 
     @staticmethod

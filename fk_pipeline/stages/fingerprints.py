@@ -54,7 +54,7 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 
 def _format(side: SideSpec) -> str:
     """How the files of a side are read; what is as by default is left out."""
-    said = side.model_dump(include={"table", "contents", "csv"}, exclude_defaults=True)
+    said = side.model_dump(include={"table", "contents", "csv", "delete_when"}, exclude_defaults=True)
     by_place = side.csv.header is False if side.format == "csv" else side.format == "dms" and not side.csv.header
     said |= {"columns": [c.name for c in side.columns]} if by_place else {}  # their fields have no names
     return " ".join(

@@ -73,6 +73,8 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     except PySparkException as error:
         raise PipelineFileError(f"select: {_first_line(error)}", where=str(spec.file)) from None
     types = [(f.name, f.dataType.simpleString()) for f in outputs]
+    for side in Side:
+        _check_delete_when(session, spec, side)
     left_order, right_order = (_sequence_type(session, spec, side) for side in Side)
     return _layout(spec, left_order, right_order, types)
 
@@ -131,6 +133,19 @@ def _sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str
         return format_of(side_spec).sequence_type
     kind = _type(spec, _empty(session, spec, side_spec), side_spec.sequence_by, f"{side}.sequence_by")
     return f"STRUCT<value: {kind.simpleString()}>"
+
+
+def _check_delete_when(session: SparkSession, spec: PipelineSpec, side: Side) -> None:
+    side_spec = spec.side(side)
+    if side_spec.delete_when is None:
+        return
+    kind = _type(spec, _empty(session, spec, side_spec), side_spec.delete_when, f"{side}.delete_when")
+    if kind != T.BooleanType():
+        raise PipelineFileError(
+            f"{side}.delete_when: {side_spec.delete_when!r} is {kind.simpleString().upper()}, not BOOLEAN",
+            where=str(spec.file),
+            fix="write a condition: is_deleted = 'true', deleted_at IS NOT NULL",
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -69,6 +69,8 @@ class ChangelogWork(StageTables):
     """What a look into files has found, by path."""
     notes: list[str]
     """What a person should know."""
+    warnings: list[str]
+    """What is probably wrong in the pipeline file."""
 
     @property
     def _readable(self) -> str:
@@ -165,6 +167,7 @@ class ChangelogWork(StageTables):
         drifts = any(drifted for groups in found.values() for *_, drifted in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self.notes += watch.report(drifted, {batch: counts[batch] for batch in found})
+        self.warnings += watch.warnings()
         return read.lines, records
 
     def _are_many(self, files: Iterable[LandedFile], side: Side) -> bool:

@@ -54,6 +54,8 @@ class StageRun:
     notes: tuple[str, ...] = ()
     choice: Choice | None = None
     """How it went about it; None where there was nothing to do, or no choice."""
+    warnings: tuple[str, ...] = ()
+    """What is probably wrong in the pipeline file."""
 
 
 def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledger) -> CheckFailedError:
@@ -180,7 +182,8 @@ class Runner:
                 why="the batches stay due; whatever the stage had committed is repaired by running it again",
                 fix=f"fk-pipeline run {self.spec.file}",
             ) from cause_of(error, self.spec)
-        return StageRun(stage, batches, run_id, counts, seconds, work.versions, tuple(work.notes), work.choice)
+        told = tuple(work.notes), work.choice, tuple(work.warnings)
+        return StageRun(stage, batches, run_id, counts, seconds, work.versions, *told)
 
     @staticmethod
     def _with_second_tries(work: StageWork) -> Counts:

@@ -79,7 +79,7 @@ class StageWork(ChangelogWork):
     """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start.
 
     After it, `versions` are the Delta versions that it read and wrote, `choice` is how it went about it (None where
-    there was nothing to do), and `notes` what a person should know.
+    there was nothing to do), `notes` what a person should know, and `warnings` what is probably wrong.
     """
 
     def may_be_mended(self, error: Exception) -> bool:
@@ -105,7 +105,7 @@ class StageWork(ChangelogWork):
             Stage.RESOLVED_JOIN: self._resolved_join,
         }
         self.versions = {}
-        self.notes = []
+        self.notes, self.warnings = [], []
         self.choice = choose(self.stage, AUTO, None, 0) if self.stage is Stage.LEFT_CHANGELOG else None
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")

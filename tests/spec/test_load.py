@@ -76,6 +76,7 @@ def test_composite_keys_and_foreign_keys_are_lists(tmp_path: Path) -> None:
     assert [c.name for c in spec.right.key_columns] == ["tailnum", "year"]
 
 
+ROWS = "  key: tailnum\n  format: rows\n  "
 MISTAKES = [
     ("key: [id]", "key: [idx]", "p.yaml:7: left.key: key column 'idx' is not in the schema; it has id, carrier"),
     ("key: [id]", "kee: [id]", "p.yaml:7: unknown key 'left.kee'; did you mean 'key'?"),
@@ -154,6 +155,20 @@ MISTAKES = [
     ("join: left", "join: left\nfile: x", "p.yaml:3: unknown key 'file'"),
     ("join: left", "join: left\nsettings:\n  shuffle_partitions: 0", "p.yaml:4: settings.shuffle_partitions"),
     ("  key: tailnum", "  key: tailnum\n  op_column: op", "p.yaml:13: right.op_column: op_column goes with"),
+    (
+        "  key: tailnum",
+        "  key: tailnum\n  delete_when: year = 1",
+        "p.yaml:13: right.delete_when: delete_when goes with",
+    ),
+    ("  key: tailnum", f"{ROWS}delete_when: gone", "p.yaml:14: right.delete_when: 'gone' reads column 'gone', which"),
+    (
+        "  key: tailnum",
+        f"{ROWS}delete_when: year",
+        "p.yaml:14: right.delete_when: 'year' is INT, not BOOLEAN; write 'year",
+    ),
+    ("  key: tailnum", f"{ROWS}delete_when: tailnum", "is STRING, not BOOLEAN; write \"tailnum = 'true'\" for example"),
+    ("  key: tailnum", f"{ROWS}delete_when: true", "'TRUE' reads no column: it would delete every row, or none"),
+    ("  key: tailnum", f"{ROWS}delete_when: year < rand()", "RAND() is not deterministic"),
     (
         "join: left",
         "join: left\nexpectations:\n  resolved_join:\n    - {type: expect_x, kwargs: {column: seats}}",
