@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from fk_pipeline.scaffold.names import singular
@@ -63,6 +64,8 @@ def propose(left: Sample, right: Sample) -> Proposal:
 
 
 def _fits(column: SampleColumn) -> bool:
+    if re.fullmatch(r"DECIMAL\(\d+,[1-9]\d*\)", column.inferred.type):  # an amount
+        return False
     return column.inferred.type.split("<")[0] not in ("ARRAY", "MAP", "STRUCT", "DOUBLE", "FLOAT", "BOOLEAN", "BINARY")
 
 

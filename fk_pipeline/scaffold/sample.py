@@ -21,18 +21,18 @@ from typing import IO, Any
 from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import MAX_BATCH
-from fk_pipeline.scaffold.names import ENDINGS_READ, may_be_bare, singular, table_of
+from fk_pipeline.scaffold.deletes import marked_deleted, operation
+from fk_pipeline.scaffold.key import guessed_key, text_of
+from fk_pipeline.scaffold.names import ENDINGS_READ, may_be_bare, table_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
 from fk_pipeline.scaffold.types import Inferred, of_arrow, of_connect, of_values
-from fk_pipeline.spec.model import CsvSpec
+from fk_pipeline.spec.model import PLAIN, CsvSpec
 from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
 
 MOST_RECORDS = 50_000
 UNAVAILABLE = "__debezium_unavailable_value"
-_OPERATIONS = re.compile(r"_*(op|operation|change_?type|_change_type|action)", re.IGNORECASE)
-_WORDS = frozenset(
-    "c i r u d t insert inserted update updated delete deleted upsert create read truncate I U D".lower().split()
-)
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What `surrogateescape` makes of a byte that is no UTF-8."""
 _DATE_IN_NAME = re.compile(r"\d{4}[-_.]\d{2}[-_.]\d{2}")
 
 
@@ -68,6 +68,7 @@ class Sample:
         types_from: where the types come from, for a sentence.
         options: what else the pipeline file must say about the side, as YAML values.
         notes: what the user should know.
+        mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
     """
 
     path: Path
@@ -82,6 +83,7 @@ class Sample:
     types_from: str
     options: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    mark: str = ""
 
     def column(self, name: str) -> SampleColumn:
         """The column of that name."""
@@ -146,21 +148,28 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
     """One sample per table."""
     tables: dict[tuple[str | None, str], list[Line]] = {}
     formats: set[str] = set()
+    broken: list[UsageError] = []
     read = 0
     for file in files:
         for where, value in _values(file):
             if read == MOST_RECORDS:
                 break
             read += 1
+            if isinstance(value, UsageError):
+                broken.append(value)
+                continue
             line = line_of(value, where)
             if line is not None:
                 formats.add(line.format)
                 tables.setdefault((line.within, line.table or table_of(file)), []).append(line)
+    if not tables and broken:
+        raise broken[0]
     if not tables:
         raise UsageError(f"no row in the first {read:,} lines of {path}", fix="take a sample with inserts or updates")
     if len(formats) > 1:
         raise UsageError(f"{path} has lines of several formats: {', '.join(sorted(formats))}", fix="sample one of them")
     names = [table for _, table in tables]
+    notes = _of_broken([f"{one.where}: {one.what}" for one in broken], read, "lines")
     return [
         _of_table(
             path,
@@ -168,13 +177,22 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
             f"{within}.{table}" if within and names.count(table) > 1 else table,
             lines,
             several=len(tables) > 1,
+            notes=notes,
         )
         for (within, table), lines in tables.items()
     ]
 
 
+def _of_broken(problems: Sequence[str], read: int, what: str) -> tuple[str, ...]:
+    """What is said of records that a run would put into the quarantine."""
+    if not problems:
+        return ()
+    said = f"{len(problems):,} of {read:,} {what} cannot be read and were skipped; a run puts them into the quarantine"
+    return (f"{said}. The first: {problems[0]}",)
+
+
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, each with its place; a last line that is cut off is left out."""
+    """Per line of a file its place, and a JSON object or null, or why it is none."""
     with _open(file) as stream:
         for number, raw in enumerate(stream, 1):
             text = raw.strip(b" \t\r\n\xef\xbb\xbf")
@@ -182,22 +200,28 @@ def _values(file: Path) -> Iterator[tuple[str, Any]]:
                 continue
             where = f"{file}:{number}"
             try:
-                yield where, json.loads(text, parse_float=Decimal)
-            except ValueError as error:
-                if not raw.endswith(b"\n") and number > 1:
-                    return
+                value = json.loads(text, parse_float=Decimal)
+            except (ValueError, RecursionError) as error:
                 fix = "one JSON value per line: jq -c . writes them so" if text[:1] in (b"{", b"[") else ""
-                raise UsageError(f"a line is no JSON: {error}", where=where, fix=fix) from None
+                yield where, UsageError(f"a line is no JSON: {error}", where=where, fix=fix)
+                continue
+            if value is None or isinstance(value, dict):
+                yield where, value
+            else:
+                fix = "one JSON object per line: jq -c '.[]' takes a list apart"
+                yield where, UsageError("a line is not a JSON object", where=where, fix=fix)
 
 
-def _of_table(path: Path, folder: Path, table: str, lines: Sequence[Line], *, several: bool) -> Sample:
+def _of_table(
+    path: Path, folder: Path, table: str, lines: Sequence[Line], *, several: bool, notes: Sequence[str]
+) -> Sample:
     first = lines[0]
     names = list(dict.fromkeys(itertools.chain.from_iterable(line.row for line in lines)))
     newest = next((line.fields for line in reversed(lines) if line.fields), ())
     described = {one["field"]: one for one in newest}
     rows = [_without_holes(line.row) for line in lines] if first.format == DEBEZIUM else [line.row for line in lines]
     options: dict[str, Any] = {}
-    if first.format == ROWS and (op := _operation(names, rows)):
+    if first.format == ROWS and (op := operation(names, rows)):
         options["op_column"] = op
         names.remove(op)
         rows = [row for row in rows if str(row.get(op))[:1].lower() not in ("d", "t")]
@@ -224,6 +248,7 @@ def _of_table(path: Path, folder: Path, table: str, lines: Sequence[Line], *, se
         records=len(lines),
         types_from="the schema that the records carry" if described else f"{len(lines):,} records",
         options=options,
+        notes=notes,
     )
 
 
@@ -233,15 +258,6 @@ def _without_holes(row: dict[str, Any]) -> dict[str, Any]:
 
 def _present(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
     return [value for row in rows if (value := row.get(name)) is not None]
-
-
-def _operation(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str | None:
-    """The column of plain rows that says what a row does."""
-    for name in names:
-        words = {str(row[name]).lower() for row in rows if row.get(name) is not None}
-        if _OPERATIONS.fullmatch(name) and words and words <= _WORDS:
-            return name
-    return None
 
 
 def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
@@ -262,12 +278,18 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
     else:
         names, rest = [f"column_{i}" for i in range(1, len(head) + 1)], records
         options["header"] = False
-    rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=False)) for one in rest]
+    width, first_cell = len(head), len(head) - len(names)
+    good = [one for one in rest if len(one) + first_cell == width and not any(map(_NOT_UTF8.search, one))]
+    rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=True)) for one in good]
     unnamed = "the first row of the file names no columns: give them their names in `schema`"
     named = "the first row of the file was taken for the names of the columns; if it is a row: csv: {header: false}"
     notes = [unnamed if names[0] == "column_1" else named]
+    bad = next((one for one in rest if one not in good), None) if len(good) < len(rest) else None
+    if bad is not None:
+        why = "not UTF-8" if any(map(_NOT_UTF8.search, bad)) else f"not a row of {width} fields"
+        notes += _of_broken([why] * (len(rest) - len(good)), len(rest), "rows")
     side: dict[str, Any] = {"csv": CsvSpec(**options).model_dump(exclude_defaults=True)} if options else {}
-    if not dms and (op := _operation(names, rows)):
+    if not dms and (op := operation(names, rows)):
         side["op_column"] = op
         names.remove(op)
     types = {name: of_values(name, _present(rows, name), is_text=True, is_debezium=False) for name in names}
@@ -297,7 +319,7 @@ def _names_columns(row: Sequence[str]) -> bool:
 
 def _csv_records(files: Iterable[Path], delimiter: str) -> Iterator[list[str]]:
     for file in files:
-        with _open(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as text:
+        with _open(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as text:
             yield from (one for one in csv.reader(text, delimiter=delimiter) if one)
 
 
@@ -315,7 +337,7 @@ def _of_parquet(path: Path, files: Sequence[Path]) -> Sample:
     options: dict[str, Any] = {}
     if dms:
         del types["Op"]
-    elif op := _operation(list(types), rows):
+    elif op := operation(list(types), rows):
         options["op_column"] = op
         del types[op]
     return _sample(
@@ -408,16 +430,22 @@ def _sample(
             said.append(f"left out: {error}")
             continue
         present = _present(rows, name)
-        values = frozenset(map(_text, present)) if "<" not in inferred.type else frozenset()
+        values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
         columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
         written[name] = as_written
     if not columns:
         raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
     key, doubt = ([], "") if told_key is None else ([written[one] for one in told_key if one in written], "")
     if not key:
-        key, doubt = _guessed_key(
+        key, doubt = guessed_key(
             table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new]
         )
+    side, mark = dict(options or {}), ""
+    for name, as_written in written.items() if format_ in PLAIN and "op_column" not in side else ():
+        condition = marked_deleted(name, as_written, types[name], _present(rows, name))
+        if condition is not None and as_written not in key:
+            side["delete_when"], mark = condition, as_written
+            break
     return Sample(
         path,
         folder,
@@ -429,30 +457,7 @@ def _sample(
         doubt,
         records,
         types_from,
-        options or {},
+        side,
         tuple(said),
+        mark,
     )
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
-
-
-def _guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[str, Any]]) -> tuple[list[str], str]:
-    """The first of: a column named as a key is, any column, a pair of columns, without nulls and repetitions."""
-    base = singular(table)
-    like = [*_KEY_LIKE, *(f"{base}{joint}{one}" for one in _KEY_LIKE for joint in ("_", ""))]
-    fit = [one for one in columns if "<" not in one.inferred.type]
-    whole = [one.name for one in fit if new and all(row.get(one.name) is not None for row in new)]
-    whole.sort(key=lambda name: like.index(name.lower()) if name.lower() in like else len(like))
-    pairs = itertools.combinations(whole[:6], 2)
-    for names in [*((one,) for one in whole), *pairs]:
-        if len({tuple(_text(row[name]) for name in names) for row in new}) == len(new):
-            few = "the sample has one row" if len(new) == 1 else f"no value comes twice in {len(new):,} rows"
-            return list(names), few
-    return [
-        fit[0].name if fit else columns[0].name
-    ], "nothing in the sample tells; name the columns that are never equal"

@@ -36,7 +36,7 @@ class Line:
     fields: tuple[dict[str, Any], ...] | None = None
 
 
-def line_of(value: Any, where: str) -> Line | None:
+def line_of(value: dict[str, Any] | None, where: str) -> Line | None:
     """What a line is; None where it holds no row (a delete, a tombstone line, a marker).
 
     Raises:
@@ -44,10 +44,6 @@ def line_of(value: Any, where: str) -> Line | None:
     """
     if value is None:
         return None
-    if not isinstance(value, dict):
-        raise UsageError(
-            "a line is not a JSON object", where=where, fix="one JSON object per line: jq -c '.[]' takes a list apart"
-        )
     if _is_record(value):
         key, _ = _unwrapped(_parsed(value.get("key")))
         inner, schema = _unwrapped(_parsed(value["value"]))

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from fk_pipeline.scaffold.nested import decimal_of, nested
 from fk_pipeline.spec.model import LogicalType
+from fk_pipeline.spec.sql import FORBIDDEN_IN_NAMES, quote
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,10 @@ def of_connect(field: dict[str, Any]) -> Inferred:
         if items.logical is None and items.type != "STRING":
             return Inferred(f"ARRAY<{items.type}>")
         return Inferred("ARRAY<STRING>" if items.type == "STRING" else "STRING")
+    if kind == "struct" and (fields := field.get("fields")):
+        parts = {str(one.get("field")): of_connect(one) for one in fields}
+        if all(part.logical is None for part in parts.values()) and not any(FORBIDDEN_IN_NAMES & {*n} for n in parts):
+            return Inferred(f"STRUCT<{', '.join(f'{quote(name)}: {part.type}' for name, part in parts.items())}>")
     if kind == "map" and (field.get("values") or {}).get("type") == "string":
         return Inferred("MAP<STRING, STRING>")
     return Inferred(_PRIMITIVE.get(str(kind), "STRING"))
@@ -143,6 +149,7 @@ _DAYS = range(1, 60_000)
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _MOST_EXACT = 6
 """Digits after the point of a number that somebody may have written as an exact amount."""
+_NOT_EXACT = "it keeps 15 to 17 digits: DECIMAL(p,s) if it is an exact amount"
 
 
 def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: bool) -> Inferred:
@@ -161,18 +168,25 @@ def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: b
         return Inferred("BOOLEAN")
     if kinds == {int}:
         return _of_integers(name, values, is_debezium=is_debezium)
+    if kinds <= {int, Decimal}:
+        return _of_fractions(values)
     if kinds <= {int, Decimal, float}:
-        return Inferred("DOUBLE", doubt="DECIMAL(p,s) if it is an exact amount")
+        return Inferred("DOUBLE", doubt=f"NaN or Infinity is among the values; {_NOT_EXACT}")
     texts = [value for value in values if isinstance(value, str)]
     if kinds <= {int, Decimal, float, str} and len(texts) < len(values) and set(texts) <= _NOT_FINITE:
-        return Inferred("DOUBLE")
+        return Inferred("DOUBLE", doubt=f"NaN or Infinity is among the values; {_NOT_EXACT}")
     if kinds == {dict} and all(set(value) == {"scale", "value"} for value in values):
         scale = min(max(0, *(int(value["scale"]) for value in values)), _WIDEST)
         return Inferred(f"DECIMAL({_WIDEST},{scale})", doubt="the most digits in the sample")
     if kinds & {dict, list}:
-        return Inferred("STRING", doubt="holds JSON: a STRUCT, ARRAY or MAP takes it apart")
+        found = nested(values)
+        if found is None:
+            return Inferred("STRING", doubt="the text of JSON whose values have no type in common")
+        return Inferred(found, doubt="as far as the sample goes: other fields are left out; STRING keeps the text")
     if kinds == {str}:
         return _of_texts(values, is_text=is_text, is_debezium=is_debezium)
+    if kinds <= {int, Decimal, str} and all(_NUMBER.fullmatch(str(value)) for value in values):
+        return _of_texts(list(map(str, values)), is_text=True, is_debezium=is_debezium)
     return Inferred("STRING", doubt="values of several types")
 
 
@@ -189,6 +203,15 @@ def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Infe
                     "TIMESTAMP", how, doubt=f"numbers that look like {how.removeprefix('epoch_')} since 1970"
                 )
     return Inferred("BIGINT")
+
+
+def _of_fractions(values: Sequence[int | Decimal]) -> Inferred:
+    """Numbers, some with a fraction: money, as long as nothing speaks against it."""
+    found = decimal_of(values)
+    places = max(max(0, -int(value.as_tuple().exponent)) for value in map(Decimal, values))
+    if found is None or places > _MOST_EXACT:
+        return Inferred("DOUBLE", doubt=f"up to {places} digits after the point; {_NOT_EXACT}")
+    return Inferred(found, doubt=f"at most {places} digits after the point; DOUBLE if it is measured, not counted")
 
 
 def _of_large(values: Sequence[int]) -> Inferred:
@@ -212,11 +235,10 @@ def _of_texts(values: Sequence[str], *, is_text: bool, is_debezium: bool) -> Inf
         if all_are(_INTEGER):
             whole = [int(value) for value in values]
             return Inferred("BIGINT") if all(-_LONG <= value < _LONG for value in whole) else _of_large(whole)
-        scales = {len(found[2]) if (found := _FRACTION.fullmatch(value)) else None for value in values}
-        if len(scales) == 1 and (scale := scales.pop()) is not None and scale <= _MOST_EXACT:
-            return Inferred(f"DECIMAL(18,{scale})", doubt=f"every value has {scale} digits after the point")
+        if all(_INTEGER.fullmatch(value) or _FRACTION.fullmatch(value) for value in values):
+            return _of_fractions(list(map(Decimal, values)))
         if all_are(_NUMBER):
-            return Inferred("DOUBLE", doubt="DECIMAL(p,s) if it is an exact amount")
+            return Inferred("DOUBLE", doubt=f"numbers with an exponent; {_NOT_EXACT}")
     elif is_debezium and _look_like_bytes(values):
         return Inferred(
             "STRING",

@@ -277,6 +277,12 @@ def _pipeline_text(
     doubts = [f"{label}: {one.key_doubt}" for one, label in ((left, "left.key"), (right, "right.key")) if one.key_doubt]
     doubts += [f"left.foreign_key: {doubt}"] if doubt else []
     doubts += [
+        f"{side}.{option}: {sample.options[option]}; {doubt}"
+        for side, sample in (("left", left), ("right", right))
+        for option, doubt in _GUESSES.items()
+        if option in sample.options
+    ]
+    doubts += [
         f"{side}.{column.name}: {column.inferred.type}; {column.inferred.doubt}"
         for side, sample in (("left", left), ("right", right))
         for column in sample.columns
@@ -329,9 +335,9 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     known = "" if sample.types_from in ("", _NO_SAMPLE) else "from the records"
     lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
     lines += refers
-    for option in ("op_column", "csv", "batch_by"):
+    for option in ("op_column", "delete_when", "csv", "batch_by"):
         if option in sample.options:
-            lines.append(_line(option, sample.options[option], _OPTIONS[option], indent=2))
+            lines.append(_line(option, sample.options[option], _OPTIONS.get(option, ""), _GUESSES.get(option, ""), 2))
     moment = next((c.name for c in sample.columns if c.inferred.type.startswith("TIMESTAMP")), None)
     if sample.format in ("rows", "csv", "parquet") and moment:
         lines.append(f"  # sequence_by: {moment:<17} # if a later change has a larger one; default: order of arrival")
@@ -342,8 +348,11 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
 _GLUE = "\0"
 """Holds a column's name and type together where lines are wrapped."""
 
+_GUESSES = {
+    "op_column": "its name and its values: it says what a row does, insert, update or delete",
+    "delete_when": "its name: rows on which it is true are deleted; FALSE if it says no such thing",
+}
 _OPTIONS = {
-    "op_column": "says what a row does: insert, update, delete",
     "csv": "how the files are written",
     "batch_by": "the numbers in these names are no batches: files count as they arrive",
 }
@@ -351,12 +360,13 @@ _OPTIONS = {
 
 def _select(left: Sample, right: Sample) -> list[str]:
     """Every column of both sides, those with equal names told apart."""
+    shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
     taken = {one.name.strip("`").lower() for one in left.columns}
     both = taken & {one.name.strip("`").lower() for one in right.columns}
-    lines = [
-        f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in left.columns
-    ]
+    lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
     for one in right.columns:
+        if one.name == right.mark:
+            continue
         plain = one.name.strip("`")
         if plain.lower() not in both:
             lines.append(one.name)

@@ -1,0 +1,37 @@
+"""Which columns of a sample are its key, where the source does not say it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fk_pipeline.scaffold.names import singular
+
+if TYPE_CHECKING:
+    from fk_pipeline.scaffold.sample import SampleColumn
+
+
+def text_of(value: Any) -> str:
+    """A value as its source writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
+
+
+def guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[str, Any]]) -> tuple[list[str], str]:
+    """The first of: a column named as a key is, any column, a pair of columns, without nulls and repetitions."""
+    base = singular(table)
+    like = [*_KEY_LIKE, *(f"{base}{joint}{one}" for one in _KEY_LIKE for joint in ("_", ""))]
+    fit = [one for one in columns if "<" not in one.inferred.type]
+    whole = [one.name for one in fit if new and all(row.get(one.name) is not None for row in new)]
+    whole.sort(key=lambda name: like.index(name.lower()) if name.lower() in like else len(like))
+    pairs = itertools.combinations(whole[:6], 2)
+    for names in [*((one,) for one in whole), *pairs]:
+        if len({tuple(text_of(row[name]) for name in names) for row in new}) == len(new):
+            few = "the sample has one row" if len(new) == 1 else f"no value comes twice in {len(new):,} rows"
+            return list(names), few
+    return [
+        fit[0].name if fit else columns[0].name
+    ], "nothing in the sample tells; name the columns that are never equal"
