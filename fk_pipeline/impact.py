@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.landing import is_of_format
+from fk_pipeline.cdc.endings import is_of_format
+from fk_pipeline.cdc.names import linked, strange, told
 from fk_pipeline.cdc.reader import read_records
 from fk_pipeline.cdc.records import BAD
+from fk_pipeline.cdc.unreadable import forget
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
@@ -88,11 +91,16 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
         raise UsageError(f"{file}: no such file")
     batch = min(max(runner.ledger.batches, default=-1) + 1, MAX_BATCH)
     size = file.stat().st_size
-    landed = LandedFile(str(file.absolute()), Side.RIGHT, BatchId(batch), size, "", "")
-    read = read_records(runner.session, {batch: [landed]}, spec, Side.RIGHT, {}, {})
-    marked = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
+    path = str(file.absolute())
+    landed = LandedFile(told(path), Side.RIGHT, BatchId(batch), size, "", "")
     keys = [c.name for c in side.key_columns]
     with ExitStack() as kept:
+        folder = f"{runner.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
+        links = linked(strange([path]), folder)
+        if links:
+            kept.callback(forget, folder)
+        read = read_records(runner.session, {batch: [landed]}, spec, Side.RIGHT, {}, {}, links)
+        marked = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
         records = Materialised(marked, None if size <= SMALL_BYTES else UNKNOWN)
         kept.callback(records.release)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fk_pipeline.cdc.landing import READER_VERSION, Discovery, FsspecLandingZone, LandingZone, discover, look
+from fk_pipeline.cdc.landing import READER_VERSION, Discovery, discover, look
+from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
     SIDE_OF,

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.landing import LandingZone, is_of_format, look
+from fk_pipeline.cdc.endings import is_of_format
+from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
+from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes

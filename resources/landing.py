@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import ConfigurableResource
 
-from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
+from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 
 
 class LandingZoneResource(ConfigurableResource[LandingZone]):

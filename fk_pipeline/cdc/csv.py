@@ -102,6 +102,7 @@ def _texts(session: SparkSession, paths: list[str], names: tuple[str, ...], side
     stored = (
         session.read.schema(", ".join(f"{name} STRING" for name in [*fields, _BROKEN]))
         .options(
+            **storage.PATHS_AS_THEY_ARE,
             header=header,
             sep=side.csv.delimiter,
             nullValue=side.csv.null_text,

@@ -88,7 +88,7 @@ def parquet_rows(
     raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
     parts = []
     for group in alike.values():
-        stored = session.read.parquet(*group)
+        stored = session.read.options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
         op, named = operation(op_column, stored.columns, words)
         parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named))
     return reduce(DataFrame.unionByName, parts)

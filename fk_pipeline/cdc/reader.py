@@ -15,6 +15,7 @@ from fk_pipeline.cdc.debezium import Debezium
 from fk_pipeline.cdc.delta import Delta
 from fk_pipeline.cdc.dms import Dms
 from fk_pipeline.cdc.maxwell import Maxwell
+from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
@@ -80,6 +81,7 @@ def read_records(
     side: Side,
     unreadable: Mapping[str, Unreadable],
     texts: Mapping[str, Mapping[str, str]],
+    links: Mapping[str, str],
 ) -> Records:
     """What is in the files; of a snapshot first the truncate that makes it the whole table.
 
@@ -90,11 +92,12 @@ def read_records(
         side: whose files they are.
         unreadable: by path those that are not whole.
         texts: by path, per digest of a line, the text that it is read as.
+        links: by path, where a file is read instead (`fk_pipeline.cdc.names`).
     """
     side_spec = spec.side(side)
     reads = format_of(side_spec)
     places = [
-        _Place(spec.location(f.path), int(batch), number)
+        _Place(real(spec.location(f.path)), _without_scheme(spec.location(f.path)), int(batch), number)
         for batch, group in files.items()
         for number, f in enumerate(group)
     ]
@@ -103,7 +106,8 @@ def read_records(
     limit = max((found.limit for found in unreadable.values()), default=0)
     marked = None
     if whole:
-        lines = _lines(session, whole, {path: tail.readable or path for path, tail in unreadable.items()}, side_spec)
+        read_from = {**links, **{path: tail.readable for path, tail in unreadable.items() if tail.readable}}
+        lines = _lines(session, whole, read_from, side_spec)
         if texts:
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
@@ -152,13 +156,10 @@ class _Place:
     """A file, and where it stands among those of its batch."""
 
     path: str
+    file: str
+    """The path as records tell it."""
     batch: int
     number: int
-
-    @property
-    def file(self) -> str:
-        """The path as records tell it."""
-        return _without_scheme(self.path)
 
 
 def _lines(session: SparkSession, places: list[_Place], read_from: Mapping[str, str], side: SideSpec) -> DataFrame:

@@ -31,6 +31,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import text
 
@@ -96,11 +97,15 @@ class JsonLines:
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
         """`value` is the line without a byte order mark; of one that is not UTF-8 its bytes in Base64."""
         line = f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))"
-        return session.read.text(list(paths), lineSep="\n").select(
-            F.expr(line).alias("value"),
-            F.col("_metadata.file_path").alias("path"),
-            F.col("_metadata.file_block_start").alias("block"),
-            F.monotonically_increasing_id().alias("position"),
+        return (
+            session.read.options(**PATHS_AS_THEY_ARE)
+            .text(list(paths), lineSep="\n")
+            .select(
+                F.expr(line).alias("value"),
+                F.col("_metadata.file_path").alias("path"),
+                F.col("_metadata.file_block_start").alias("block"),
+                F.monotonically_increasing_id().alias("position"),
+            )
         )
 
 

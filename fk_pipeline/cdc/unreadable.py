@@ -162,7 +162,7 @@ def _copy(text: _Text, scan: Scan, whole: int, folder: str, shape: Shape) -> str
     ending = name.removesuffix(".gz").rsplit(".", 1)[-1] + (".gz" if text.is_gzip else "")
     # A name that a full load of DMS may have, too.
     to = f"{folder}/LOAD{hashlib.sha256(text.path.encode()).hexdigest()[:16].upper()}.{ending}"
-    with storage.opened(to, "wb", auto_mkdir=True) as stream:
+    with storage.opened(to, "wb") as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1) if text.is_gzip else nullcontext(stream)
         with packed as out:
             for piece in without(text.blocks(), whole, scan.long, stands_for):

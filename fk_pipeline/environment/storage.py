@@ -10,12 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 S3 = ("s3a", "s3")
 """Schemes of S3. Spark's Hadoop client knows the first one only."""
+
+PATHS_AS_THEY_ARE = {"__globPaths__": "false"}
+"""Options of a reader of Spark: its paths are names, not patterns (`DataSource.GLOB_PATHS_KEY` in Spark 3 and 4)."""
 
 
 def scheme_of(path: str) -> str:
@@ -133,19 +137,24 @@ def delta_options(path: str) -> dict[str, str] | None:
 def filesystem(path: str) -> tuple[Any, str]:
     """The file system of fsspec for a path or URI, and the path in it.
 
-    It remembers no listing: others write while we look.
+    A path is one path: fsspec's own way in takes `::` in it for a chain of file systems. The file system remembers no
+    listing: others write while we look.
     """
     import fsspec
 
-    fs, root = fsspec.core.url_to_fs(path, **_options(path))
-    return fs, root
+    if not scheme_of(path):
+        return fsspec.filesystem("file"), str(Path(path).absolute())
+    start, colons, rest = path.partition("::")
+    fs, root = fsspec.core.url_to_fs(start, **_options(path))
+    return fs, f"{root}{colons}{rest}"
 
 
 def opened(path: str, mode: str = "rb", **options: Any) -> Any:
-    """`fsspec.open` on what `filesystem` returns."""
-    import fsspec
-
-    return fsspec.open(path, mode, **_options(path), **options)
+    """Opens a file of `filesystem`, as fsspec does; a folder that is to be written into is made."""
+    fs, root = filesystem(path)
+    if "w" in mode and not scheme_of(path):
+        fs.makedirs(str(Path(root).parent), exist_ok=True)
+    return fs.open(root, mode, **options)
 
 
 def _options(path: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
+from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.spec.sql import SqlTextError, parse_columns, parse_expression
 
 ENDINGS_READ = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in (".gz", "")) + ENDINGS["parquet"]

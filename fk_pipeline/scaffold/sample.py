@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from fk_pipeline.cdc.landing import ENDINGS, JSON_LINES
+from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import MAX_BATCH
 from fk_pipeline.scaffold.deletes import marked_deleted, operation

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.landing import LandingZone
+from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import BadRecordError
 from fk_pipeline.identity import BatchId, Stage

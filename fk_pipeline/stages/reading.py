@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, OTHER_TABLE, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
@@ -74,7 +75,7 @@ class ChangelogWork(StageTables):
 
     @property
     def _readable(self) -> str:
-        """Where the whole lines of files that break off lie while the stage reads them."""
+        """Where links to files, and the whole lines of files that break off, lie while the stage reads them."""
         return f"{self.warehouse.home}/readable/{self.stage}"
 
     def _changelog(self, side: Side) -> Counts:
@@ -99,7 +100,8 @@ class ChangelogWork(StageTables):
                 self._quarantine(None, 0, side)
                 self._reopen(side)
             return counts
-        if self.careful or not self.first_time:  # a run that was killed may have left some
+        leaves = bool(self._strange(files, side))
+        if self.careful or leaves or not self.first_time:  # a run that was killed may have left some
             forget(self._readable)
         try:
             self._look(files, side)
@@ -108,7 +110,7 @@ class ChangelogWork(StageTables):
             self._refuse_gone_versions(files, side, error)
             raise
         finally:
-            if self.looked:
+            if self.looked or leaves:
                 forget(self._readable)
         return counts
 
@@ -144,7 +146,8 @@ class ChangelogWork(StageTables):
         unreadable = {path: found.unreadable for path, found in self.looked.items() if found.unreadable is not None}
         paths = [file.path for group in files.values() for file in group]
         texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
-        read = read_records(self.warehouse.session, files, self.spec, side, unreadable, texts)
+        links = linked(self._strange(files, side), self._readable)
+        read = read_records(self.warehouse.session, files, self.spec, side, unreadable, texts, links)
         if read.corrected is not None:
             for row in read.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
@@ -257,6 +260,12 @@ class ChangelogWork(StageTables):
         again = changed(kept.frame, self._search(kept.frame, side, truncated), side_spec)
         self.ledger.reopen(self.stage, sorted(int(row[0]) for row in again.collect()), self.info.run_id)
 
+    def _strange(self, files: Mapping[int, Sequence[LandedFile]], side: Side) -> list[str]:
+        """The files that Spark reads through links; a Delta table has versions, no files."""
+        if self.spec.side(side).format == "delta":
+            return []
+        return strange(real(self.spec.location(file.path)) for group in files.values() for file in group)
+
     def _look(self, files: Mapping[int, Sequence[LandedFile]], side: Side) -> None:
         """Looks into files that may have a line which is too long; into all of them where Spark failed on one.
 
@@ -265,7 +274,7 @@ class ChangelogWork(StageTables):
         """
         side_spec, limit = self.spec.side(side), self.spec.settings.max_line_bytes
         for file in (file for group in files.values() for file in group):
-            path = self.spec.location(file.path)
+            path = real(self.spec.location(file.path))
             shape = shape_of(path, side_spec)
             if not self.careful and (shape is None or not needs_look(path, file.size, limit)):
                 continue
@@ -275,7 +284,7 @@ class ChangelogWork(StageTables):
             if found is not None and side_spec.is_snapshot:
                 raise UnreadableFileError(
                     f"the snapshot is {found.reason}" if found.problem else f"the snapshot has a line {found.reason}",
-                    where=path,
+                    where=self.spec.location(file.path),
                     why="rows that are not read would be deleted; nothing of the batch was applied",
                     fix="replace the file by a whole one" if found.problem else TOO_LONG_FIX,
                 )
@@ -306,7 +315,7 @@ class ChangelogWork(StageTables):
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
         if not all(
-            len(group) == 1 and reads.has_keys_once(self.spec.location(group[0].path), side_spec)
+            len(group) == 1 and reads.has_keys_once(real(self.spec.location(group[0].path)), side_spec)
             for group in files.values()
         ):
             # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.

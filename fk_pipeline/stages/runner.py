@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
+from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import CheckFailedError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage, ranges_sql

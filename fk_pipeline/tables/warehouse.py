@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
@@ -142,7 +143,7 @@ class Warehouse:
     def _plain(self, files: PlainFiles, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """The rows of Parquet files, without those that a deletion vector marks."""
         schema = T.StructType.fromJson(files.schema)
-        frame = _meeting(where, self.session.read.schema(schema).parquet(*files.paths))
+        frame = _meeting(where, self.session.read.schema(schema).options(**PATHS_AS_THEY_ARE).parquet(*files.paths))
         condition = unmarked(files.deleted)
         if condition is not None:
             frame = frame.where(condition)

@@ -38,7 +38,9 @@ def read(spark: SparkSession, spec: PipelineSpec, *paths: Path, readable: Path |
     """The records of files that are one batch each, in order; broken ones are looked into."""
     files = {n: [LandedFile(str(p), Side.LEFT, BatchId(n), 1, "", "")] for n, p in enumerate(paths)}
     looked = {str(path): look_into(str(path), str(readable)).unreadable for path in paths} if readable else {}
-    found = read_records(spark, files, spec, Side.LEFT, {path: broken for path, broken in looked.items() if broken}, {})
+    found = read_records(
+        spark, files, spec, Side.LEFT, {path: broken for path, broken in looked.items() if broken}, {}, {}
+    )
     rows = found.parsed.orderBy("batch", "file_number", "block", "position").collect()
     return [row.asDict(recursive=True) for row in rows]
 

@@ -12,7 +12,7 @@ from dagster import AddDynamicPartitionsRequest, AssetKey, DagsterInstance, Dags
 from dagster._core.test_utils import create_run_for_test
 
 from assets import sensors
-from fk_pipeline.cdc.landing import FoundFile
+from fk_pipeline.cdc.zone import FoundFile
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import Stage
@@ -38,6 +38,9 @@ class FakeZone:
             raise LandingError("the bucket is not there", where=location)
         side = location.rsplit("/", 1)[-1]
         return [FoundFile(f"{location}/{name}", 1, content) for name, content in sorted(self.files[side].items())]
+
+    def exists(self, _location: str) -> bool:
+        return True
 
     def digest(self, file: FoundFile) -> str:
         return file.modified

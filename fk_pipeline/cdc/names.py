@@ -1,0 +1,87 @@
+r"""Names of landing files: how they are written down, and how Spark reads a file of any name.
+
+Names are bytes in a local file system. One that is not UTF-8 is written down with `\xff` for the byte FF, in the
+ledger, in tables and in messages; `real` finds the file again.
+
+Hadoop, through which Spark opens files, cannot open every local name: a colon is taken for a scheme, and a byte that is
+not UTF-8 is lost. Such a file, and every other with a character that is not plain, is read through a link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from fk_pipeline.environment import storage
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.=+,@ -]*")
+"""A file name that every reader of Spark opens as it is."""
+
+_BYTE = re.compile(r"\\x([0-9a-f]{2})")
+
+
+def told(path: str) -> str:
+    r"""A local path as text that is valid UTF-8.
+
+    >>> print(told("a\udcff"), told(r"a\xff"), told(r"a\b"))
+    a\xff a\x5cxff a\b
+    """
+    escaped = _BYTE.sub(r"\\x5cx\1", path)
+    return re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", escaped)
+
+
+def real(path: str) -> str:
+    r"""The path that `told` was given; a URI is what it says.
+
+    >>> [real(told(path)) == path for path in ("a\udcff", r"a\xff")]
+    [True, True]
+    """
+    if storage.scheme_of(path):
+        return path
+    return _BYTE.sub(lambda found: os.fsdecode(bytes.fromhex(found[1])), path)
+
+
+def strange(paths: Iterable[str]) -> list[str]:
+    """Those of the local paths, as `real` returns them, that Spark may not open as they are."""
+    return [path for path in paths if not storage.scheme_of(path) and not _is_plain(path)]
+
+
+def _is_plain(path: str) -> bool:
+    is_text = not re.search("[\udc80-\udcff]", path)
+    return is_text and _PLAIN.fullmatch(path.rsplit("/", 1)[-1]) is not None
+
+
+def linked(paths: Iterable[str], folder: str) -> dict[str, str]:
+    """Puts links to files into a folder, under plain names with the same ending.
+
+    Args:
+        paths: the files, as `strange` returns them.
+        folder: a folder or URI; whoever calls removes it when the files were read.
+
+    Returns:
+        Per file its link; a copy where the folder is in an object store or cannot have links.
+    """
+    return {path: _linked(path, folder) for path in paths}
+
+
+def _linked(path: str, folder: str) -> str:
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9_.=+,@ -]", "-", path.rsplit("/", 1)[-1])  # no _ first: Spark would not see the file
+    link = f"{folder}/{digest}/{name}"
+    if not storage.scheme_of(link):
+        Path(link).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(link).symlink_to(path)
+        except FileExistsError:
+            return link
+        except OSError:  # a file system without links
+            pass
+        else:
+            return link
+    with storage.opened(path) as source, storage.opened(link, "wb") as copy:
+        shutil.copyfileobj(source, copy)
+    return link
