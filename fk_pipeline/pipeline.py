@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fk_pipeline.cdc.landing import READER_VERSION, Discovery, discover, look
+from fk_pipeline.cdc.landing import READER_VERSION, Discovery, discover, look, refuse_missing
+from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
@@ -21,6 +22,7 @@ from fk_pipeline.identity import (
     Origin,
     Side,
     Stage,
+    contiguous,
     cut,
     parse_batches,
     passes,
@@ -47,6 +49,9 @@ Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields")
+
+BATCHES_TOLD = 12
+"""So many runs of numbers an error names where it says which batches there are."""
 
 ROUNDS = 10
 """So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
@@ -163,6 +168,8 @@ class Pipeline:
 
         Raises:
             LeaseTakenError: it took longer.
+            LandingError: a name gives no batch.
+            PipelineFileError: a landing folder is not there and never was.
             StateError: the tables are another pipeline's.
         """
         from fk_pipeline.stages.claim import claim
@@ -184,10 +191,10 @@ class Pipeline:
         Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
 
         Returns:
-            What is due now; a number without files is an empty batch, and there is nothing to withdraw.
+            What is due now.
 
         Raises:
-            UsageError: the batch is withdrawn already.
+            UsageError: there is no such batch, or it is withdrawn already.
             StateError: it was folded.
         """
         from fk_pipeline.stages.folding import refuse_folded
@@ -196,6 +203,7 @@ class Pipeline:
         self.discover()
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
+            self._refuse_unknown([batch], "nothing was withdrawn")
             refuse_folded(ledger, self.spec, batch)
             if batch in ledger.removed:
                 raise UsageError(
@@ -250,6 +258,24 @@ class Pipeline:
         gone = self.discover().vanished
         with lease(self.spec.home, "discovery"):
             return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
+
+    def _refuse_unknown(self, batches: Iterable[int], why: str) -> None:
+        """Refuses numbers of batches of which no file was ever known.
+
+        Raises:
+            UsageError: there is one.
+        """
+        known = self.ledger().batches
+        for batch in batches:
+            if batch not in known:
+                runs = list(map(str, contiguous(known, [n + 1 for n in known if n + 1 not in known])))
+                there = ", ".join(runs if len(runs) <= BATCHES_TOLD else [*runs[: BATCHES_TOLD - 1], "...", runs[-1]])
+                raise UsageError(
+                    f"there is no batch {int(batch)}: no landing file has this number",
+                    where=f"pipeline {self.spec.name}",
+                    why=why,
+                    fix=f"the batches are {there}" if known else "land a file first: there is no batch yet",
+                )
 
     def has_files(self, batch: int) -> bool:
         """Whether any landing file was ever known for a batch; needs no Spark."""
@@ -339,10 +365,15 @@ class Pipeline:
         return {stage: ledger.due(stage) for stage in Stage}
 
     def plan(self) -> Plan:
-        """What `run` without arguments would do, and why; an edited pipeline file is explained. Needs no Spark."""
+        """What `run` without arguments would do, and why; an edited pipeline file is explained. Needs no Spark.
+
+        Raises:
+            LandingError, PipelineFileError: as with `discover`.
+        """
         from fk_pipeline.plan import make_plan
 
         found = self.look()
+        refuse_missing(found, self.spec, self._ledger)
         return make_plan(self.spec, self._ledger, found)
 
     def run(
@@ -352,6 +383,7 @@ class Pipeline:
         progress: Progress | None = None,
         waive: str | None = None,
         adopt: bool = False,
+        tell: Callable[[Notice], None] | None = None,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
@@ -364,30 +396,22 @@ class Pipeline:
             progress: called before and after every pass.
             waive: why batches that failed checks are to be gone on with as they are; recorded.
             adopt: the tables are this pipeline's from now on, though its files landed elsewhere before.
+            tell: called with what people should know of the landing files, before the first pass.
 
         Returns:
             What every pass did, in order.
 
         Raises:
+            UsageError: a number in `batches` that is no range is of no batch.
             CheckFailedError: a batch failed a check upstream of a stage, waits for somebody to agree, or was folded and
                 landed anew.
         """
-        from fk_pipeline.stages.fingerprints import columns_to_add
-
         chosen = self._stages(stages)
         ranges = _ranges(batches, "--batches")
         if adopt:
             self.adopt()
-        self.check_fingerprints()
-        self.discover()
+        self._prepare(ranges or (), tell or (lambda _: None))
         done: list[StageRun] = []
-        for wanted in ranges or ():
-            if wanted.first == wanted.last and wanted.first in self.ledger().removed:
-                self._restore(wanted.first)
-        if self.ledger().open_rebuild is not None:
-            self.runner.finish_rebuild()
-        if columns_to_add(self.spec, self.ledger()):
-            self.runner.add_columns()
         if waive is not None:
             self._waive(chosen, ranges, waive)
         size = self.spec.settings.max_batches_per_pass
@@ -432,6 +456,28 @@ class Pipeline:
         if unknown:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
+
+    def _prepare(self, ranges: Sequence[BatchRange], tell: Callable[[Notice], None]) -> None:
+        """What a run does before its first pass: it looks at the landing folders, and mends what was left half done.
+
+        Raises:
+            UsageError: a number that is no range is of no batch.
+            StateError: the stored tables do not fit the pipeline file.
+        """
+        from fk_pipeline.stages.fingerprints import columns_to_add
+
+        self.check_fingerprints()
+        for notice in self.discover().notices:
+            tell(notice)
+        alone = [one.first for one in ranges if one.first == one.last]
+        self._refuse_unknown(alone, "nothing was run")
+        for batch in alone:
+            if batch in self.ledger().removed:
+                self._restore(batch)
+        if self.ledger().open_rebuild is not None:
+            self.runner.finish_rebuild()
+        if columns_to_add(self.spec, self.ledger()):
+            self.runner.add_columns()
 
     def _run_due(self, stage: Stage, size: int, run: Callable[[Stage, BatchRange], None]) -> list[FailedCheck]:
         """Runs a stage until none of its batches is due but those that failed checks; these checks."""

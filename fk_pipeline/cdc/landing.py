@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fk_pipeline.cdc.dates import refuse_part_of_date, whole_date
 from fk_pipeline.cdc.endings import is_of_format, stem_of
+from fk_pipeline.cdc.notices import MISSING, Notice, about_listed, about_names, no_table
 from fk_pipeline.cdc.table_versions import names_versions, new_versions
 from fk_pipeline.cdc.zone import FILE, FoundFile, LandingZone
-from fk_pipeline.errors import LandingError
+from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.tables.ledger import LandedFile, Ledger
@@ -21,7 +24,8 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
     """The batch that a file's name says; None when it says none (batched in order of arrival).
 
     Raises:
-        LandingError: the number has more than 8 digits, `batch_by` does not match, or a snapshot has none.
+        LandingError: the number has more than 8 digits or is part of a date, `batch_by` does not match, or a snapshot
+            has none.
     """
     name = path.rsplit("/", 1)[-1]
     if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
@@ -34,9 +38,10 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
                 where=path,
                 fix="correct batch_by, or keep files of other kinds out of the folder",
             )
-        text = match[1] if match.re.groups else match[0]
+        text = "".join(found or "" for found in match.groups()) if match.re.groups else match[0]
     else:
-        numbers = re.findall(r"\d+", stem_of(path, side) or "")
+        stem = stem_of(path, side) or ""
+        numbers = re.findall(r"\d+", stem)
         if not numbers and side.is_snapshot:
             raise LandingError(
                 "a snapshot file has no batch number in its name",
@@ -47,11 +52,13 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         if not numbers:
             return None
         text = numbers[-1]
-    if not text.isdigit() or int(text) > MAX_BATCH:
+        refuse_part_of_date(stem, path, alone=side.is_snapshot)
+    if not text.isdecimal() or int(text) > MAX_BATCH:
+        otherwise = "say with batch_by which number in the name is the batch, or 'batch_by: arrival'"
         raise LandingError(
             f"{text!r} is not a batch number of at most 8 digits",
             where=path,
-            fix="say with batch_by which number in the name is the batch, or 'batch_by: arrival'",
+            fix=(not side.batch_by and not side.is_snapshot and whole_date(text, name)) or otherwise,
         )
     return BatchId(text)
 
@@ -64,11 +71,19 @@ class Discovery:
     changed: tuple[LandedFile, ...] = ()
     vanished: tuple[LandedFile, ...] = ()
     batches: tuple[BatchId, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    """What people should know: what is not read, and how names became batches."""
 
 
 def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
-    """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing."""
+    """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing.
+
+    Raises:
+        LandingError: a name gives no batch.
+        PipelineFileError: a landing folder is not there and never was.
+    """
     found = look(spec, ledger, zone)
+    refuse_missing(found, spec, ledger)
     files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
     found_now = {(f.side, f.path) for _, f in files}
     files += [(event, f) for event, f in ledger.unlisted() if (f.side, f.path) not in found_now]
@@ -76,19 +91,26 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
 
 
 def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
-    """What `discover` would record."""
+    """What `discover` would record; a landing folder that is not there is told, and is an empty one.
+
+    Raises:
+        LandingError: a name gives no batch.
+    """
+    notices: list[Notice] = []
     discovered: list[LandedFile] = []
     changed: list[LandedFile] = []
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
         if spec.side(side).format == "delta":
-            arrivals += [(side, file) for file in _new_versions(spec, side, ledger)]
+            versions = _new_versions(spec, side, ledger)
+            arrivals += [(side, file) for file in versions]
+            if not versions and not _known(ledger, side):
+                notices.append(no_table(spec, side))
             continue
         listed = zone.list(spec.landing(side))
-        for file in listed:
-            if file.kind != FILE or not is_of_format(file.path, spec.side(side)):
-                continue
+        found = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
+        for file in found:
             path = spec.relative(file.path)
             known = ledger.files.get((side, path))
             if known is None:
@@ -102,12 +124,53 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
                 if fresh.digest != known.digest:
                     changed.append(fresh)
         present = {spec.relative(file.path) for file in listed}
-        vanished += [f for (s, path), f in ledger.files.items() if s is side and path not in present]
+        gone = [f for f in _known(ledger, side) if f.path not in present]
+        vanished += gone
+        notices += about_listed(spec, side, listed, gone, zone)
     if arrivals:
-        taken = [*ledger.batches, *(f.batch for f in discovered)]
-        batch = BatchId(max(taken) + 1 if taken else 0)
+        batch = _next_batch([*ledger.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
         discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
-    return Discovery(tuple(discovered), tuple(changed), tuple(vanished))
+    for side in Side:
+        new = [f for f in discovered if f.side is side]
+        notices += about_names(spec, side, new, [f for s, f in arrivals if s is side], first=not _known(ledger, side))
+    return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))
+
+
+def refuse_missing(found: Discovery, spec: PipelineSpec, ledger: Ledger) -> None:
+    """Refuses a local landing folder that is not there and of which nothing is known: its path may be a slip.
+
+    Raises:
+        PipelineFileError: there is one.
+    """
+    for notice in found.notices:
+        local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
+        if notice.kind == MISSING and local and not _known(ledger, notice.side):
+            raise PipelineFileError(
+                f"{notice.side}.path: there is no folder {notice.first}",
+                where=str(spec.file),
+                why="nothing was recorded",
+                fix=f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'",
+            )
+
+
+def _known(ledger: Ledger, side: Side) -> list[LandedFile]:
+    return [f for (of, _), f in ledger.files.items() if of is side]
+
+
+def _next_batch(taken: Sequence[int], path: str) -> BatchId:
+    """The batch of files without a number.
+
+    Raises:
+        LandingError: there is no number left.
+    """
+    if taken and max(taken) >= MAX_BATCH:
+        raise LandingError(
+            f"the name has no batch number, and none is left to give: {MAX_BATCH} is taken, the greatest there can be",
+            where=path,
+            why="files without a number come after all that landed before; nothing was recorded",
+            fix="put a number into the name; or give the file with that number a smaller one, in a new warehouse",
+        )
+    return BatchId(max(taken) + 1 if taken else 0)
 
 
 def _new_versions(spec: PipelineSpec, side: Side, ledger: Ledger) -> list[FoundFile]:

@@ -100,7 +100,7 @@ def run(
     refused: CheckFailedError | None = None
     try:
         with shown as progress:
-            done = loaded.run(batches, wanted, progress, waive, adopt)
+            done = loaded.run(batches, wanted, progress, waive, adopt, lambda notice: say(f"note: {notice}"))
     except CheckFailedError as error:
         done, refused = list(error.done), error
     if format_ is OutputFormat.JSON:
@@ -140,6 +140,8 @@ def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Deb
         print_json(as_json(loaded.spec.name, made))
     else:
         print_plan(made)
+    if made.stale:
+        raise typer.Exit(1)
 
 
 @app.command(
@@ -255,12 +257,9 @@ def remove_batch(
 
     loaded = load(pipeline)
     due = {stage.value: list(map(int, batches)) for stage, batches in loaded.remove_batch(batch).items()}
-    known = loaded.has_files(batch)
-    if not known:
-        say(f"note: batch {batch} has no files: an empty batch, nothing to withdraw")
     if format_ is OutputFormat.JSON:
-        print_json({"removed": batch if known else None, "due": due})
-    elif known:
+        print_json({"removed": batch, "due": due})
+    else:
         print(f"Batch {batch} is withdrawn. Due now:")
         print_due(due)
 

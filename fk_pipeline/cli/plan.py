@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.console import print_table
 from fk_pipeline.plan import Plan
 from fk_pipeline.tables.ledger import LandedFile
@@ -18,6 +21,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
     def files(found: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
         return [{"side": f.side.value, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
 
+    stages = () if plan.stale else plan.stages
     return {
         "pipeline": name,
         "stale": {part: {"was": was, "is": now} for part, (was, now) in plan.stale.items()},
@@ -25,7 +29,8 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "new_files": files(plan.found.discovered),
         "changed_files": files(plan.found.changed),
         "vanished_files": files(plan.found.vanished),
-        "due": plan.due,
+        "notices": notices_as_json(plan.found.notices),
+        "due": sum(len(stage.why) for stage in stages),
         "stages": [
             {
                 "stage": stage.stage.value,
@@ -38,25 +43,33 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
                 "strategy": stage.strategy,
                 "reason": stage.reason,
             }
-            for stage in plan.stages
+            for stage in stages
         ],
     }
 
 
+def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
+    """What people should know of the landing files."""
+    return [asdict(notice) for notice in notices]
+
+
 def print_plan(plan: Plan) -> None:
-    """The plan for people."""
+    """The plan for people; nothing but the refusal where a run is refused."""
     if plan.stale:
         print("A run is refused: the stored tables were made with another pipeline file.")
         print_table(["part", "was", "is"], [[part, was, now] for part, (was, now) in plan.stale.items()])
         print(f"Undo the edit, or: {plan.fix}")
-    elif plan.fix:
+        return
+    if plan.fix:
         print(plan.fix)
     found = plan.found
-    for what, files in (("new", found.discovered), ("changed", found.changed), ("vanished", found.vanished)):
+    for what, files in (("new", found.discovered), ("changed", found.changed)):
         if files:
             print(
                 f"{len(files):,} {what} landing files, {sum(f.size for f in files):,} bytes; the first: {files[0].path}"
             )
+    for notice in found.notices:
+        print(f"note: {notice}")
     if not plan.due:
         print("Nothing is due.")
         return

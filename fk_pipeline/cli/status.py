@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from fk_pipeline.cli.plan import notices_as_json
 from fk_pipeline.console import print_table
 from fk_pipeline.identity import QUARANTINING, SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
@@ -39,6 +40,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "new_files": len(new.discovered),
         "changed_files": len(new.changed),
         "vanished_files": len(new.vanished),
+        "notices": notices_as_json(new.notices),
         "verdicts": verdicts,
         "quarantined": quarantined,
         "errors": errors,
@@ -76,9 +78,11 @@ def print_status(found: dict[str, Any]) -> None:
         print_table(["batch", *Stage], [[str(b["batch"]), *b["stages"].values()] for b in shown])
     if found["removed"]:
         print(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
-    for what in ("new_files", "changed_files", "vanished_files"):
+    for what in ("new_files", "changed_files"):
         if found[what]:
             print(f"{what.replace('_', ' ')}: {found[what]:,}")
+    for notice in found["notices"]:
+        print(f"note: {notice['text']}")
     if found["quarantined"]:
         print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:

@@ -18,8 +18,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
+from fk_pipeline.cdc.dates import refuse_part_of_date
 from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import LandingError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 from fk_pipeline.scaffold.deletes import marked_deleted, operation
 from fk_pipeline.scaffold.key import guessed_key, text_of
@@ -33,7 +34,6 @@ MOST_RECORDS = 50_000
 UNAVAILABLE = "__debezium_unavailable_value"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 """What `surrogateescape` makes of a byte that is no UTF-8."""
-_DATE_IN_NAME = re.compile(r"\d{4}[-_.]\d{2}[-_.]\d{2}")
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,20 @@ def _files(path: Path) -> list[Path]:
 def _batches(files: Sequence[Path]) -> dict[str, str]:
     """`batch_by`, where the last number in the names would be no number of a batch."""
     names = [file.name for file in files]
-    numbers = [re.findall(r"\d+", name.removesuffix(".gz").rsplit(".", 1)[0]) for name in names]
-    last = [int(one[-1]) for one in numbers if one]
+    stems = [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
+    last = [int(one[-1]) for one in (re.findall(r"\d+", stem) for stem in stems) if one]
     repeated = len(names) > 1 and len(set(last)) == 1
-    if last and (max(last) > MAX_BATCH or repeated or any(map(_DATE_IN_NAME.search, names))):
+    if last and (max(last) > MAX_BATCH or repeated or any(map(_has_part_of_date, stems))):
         return {"batch_by": "arrival"}
     return {}
+
+
+def _has_part_of_date(stem: str) -> bool:
+    try:
+        refuse_part_of_date(stem, stem, alone=False)
+    except LandingError:
+        return True
+    return False
 
 
 def _open(file: Path) -> IO[bytes]:

@@ -177,7 +177,7 @@ class ChangelogWork(StageTables):
         """Whether landing files have more rows than are brought to the driver, by their size, or that of their text."""
         most = FEW_BYTES if self.spec.side(side).format in _COMPRESSED else SMALL_BYTES
         texts = {path: found.size for path, found in self.looked.items()}
-        return sum(max(file.size, texts.get(self.spec.location(file.path), 0)) for file in files) > most
+        return sum(max(file.size, texts.get(real(self.spec.location(file.path)), 0)) for file in files) > most
 
     def _as_folded(self, log: DataFrame, table: Table, side: Side) -> DataFrame:
         """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""

@@ -174,8 +174,8 @@ def test_run_verify_show_and_export_speak_json(made: Any, tmp_path: Path) -> Non
     )
     assert {row["_fk_verdict"] for row in shown} == {"joined"}
     assert {len(row["_fk_left_hash"]) for row in shown} == {32}
-    empty = json.loads(invoke("run", made.file, "--batches", "7", "--format", "json").stdout)
-    assert empty[0]["notes"] == ["batch 7 has no files: an empty batch"]
+    empty = json.loads(invoke("run", made.file, "--batches", "7..8", "--format", "json").stdout)
+    assert empty[0]["notes"] == ["batch 7..8 has no files: an empty batch"]
     assert empty[0]["counts"] == {"7": {"rows": 0}}
 
     written = json.loads(invoke("export", made.file, "--to", tmp_path / "o.jsonl", "--format", "json").stdout)

@@ -211,6 +211,8 @@ def test_a_decimal_wider_than_sparks_is_told() -> None:
         (["orders.jsonl"], None),
         (["server1.shop.orders+0+0000000000.json", "server1.shop.orders+0+0000000500.json"], None),
         (["orders-2024-05-01.jsonl"], "arrival"),
+        (["20240501-1015.jsonl", "20240501-1030.jsonl"], "arrival"),
+        (["orders-20240501.jsonl", "orders-20240502.jsonl"], None),
         (["o+0+20240501101500.jsonl"], "arrival"),
         (["part-00000-1.jsonl", "part-00001-1.jsonl"], "arrival"),
     ],

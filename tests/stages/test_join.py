@@ -264,7 +264,8 @@ def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, 
     assert made.result()[1] == ("v", "A"), "a range leaves a withdrawn batch alone"
     with pytest.raises(UsageError, match="withdrawn already"):
         made.pipeline.remove_batch(1)
-    made.pipeline.remove_batch(9)  # a number without files is an empty batch
+    with pytest.raises(UsageError, match="there is no batch 9"):
+        made.pipeline.remove_batch(9)
     assert (made.pipeline.has_files(9), made.pipeline.ledger().removed) == (False, {1})
     file = made.folder / "landing" / "left" / "00000001.jsonl"
     content = file.read_text()

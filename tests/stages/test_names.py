@@ -82,7 +82,8 @@ def test_a_row_and_a_bad_record_are_of_the_file_that_has_them(
         f"name: p\njoin: inner\nleft:\n  path: landing/left\n  format: {left}\n  {schema}  foreign_key: id\n"
         f"right:\n  path: landing/right\n  format: {right}\n  {schema}"
     )
-    invoke("run", file)
+    run = invoke("run", file)
+    assert f"left: {len(NAMES)} files, batch = the order of arrival" in run.stderr
     rows = spark.read.format("delta").load(str(table / "resolved_join")).select("id", "v", "right_v").collect()
     assert sorted(map(tuple, rows)) == [(n, f"of {n}", f"of {n}") for n in range(len(NAMES))]
     for side in ("left", "right"):

@@ -1,0 +1,126 @@
+"""What a look at the landing zone has to tell people: what is not read, what is not there, how names became batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fk_pipeline.cdc.endings import JSON_LINES, endings_of, is_of_format
+from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone, before_glob
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.model import GLOB
+from fk_pipeline.tables.ledger import LandedFile
+
+MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
+VANISHED, NAMED, ARRIVED = "vanished", "named", "arrived"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One thing about the landing files of a side.
+
+    Attributes:
+        side: whose files they are.
+        kind: one of the words above.
+        files: how many files, folders or links it is about.
+        first: the path of the first of them, or the folder.
+        text: a sentence for people, with what to do.
+    """
+
+    side: Side
+    kind: str
+    files: int
+    first: str
+    text: str
+
+    @classmethod
+    def of(cls, side: Side, kind: str, paths: Sequence[str], one: str, many: str, then: str) -> Notice:
+        """About some paths, at least one.
+
+        Args:
+            side: whose.
+            kind: what it is about.
+            paths: the paths.
+            one: what is so of one path, such as `file is empty`.
+            many: the same of several.
+            then: what follows from it, and what to do.
+        """
+        said = f"1 {one}: {paths[0]}" if len(paths) == 1 else f"{len(paths):,} {many}; the first: {paths[0]}"
+        return cls(side, kind, len(paths), paths[0], f"{side}: {said}. {then}")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def about_listed(
+    spec: PipelineSpec, side: Side, listed: Sequence[FoundFile], gone: Sequence[LandedFile], zone: LandingZone
+) -> list[Notice]:
+    """What is to be told of what lies in the landing folder of a side."""
+    where, reads = spec.landing(side), spec.side(side)
+    notices = []
+    if not listed and not zone.exists(where):
+        place = where if "://" in where or not GLOB.search(where) else before_glob(where)
+        then = "its rows stay" if gone else f"correct {side}.path, or make it if its files come later"
+        notices.append(Notice(side, MISSING, 0, place, f"{side}: there is nothing at {place}: {then}"))
+    paths: dict[str, list[str]] = {}
+    for file in listed:
+        if file.kind == FILE:
+            kind = EMPTY if not file.size else None
+            kind = kind if is_of_format(file.path, reads) else UNREAD
+        else:
+            kind = {FOLDER: FOLDERS, BROKEN_LINK: LINKS}.get(file.kind, UNREAD)
+        if kind is not None:
+            paths.setdefault(kind, []).append(spec.relative(file.path))
+    endings = ", ".join(endings_of(reads) or [f"{e}, {e}.gz" for e in JSON_LINES])
+    pattern = f"{spec.side(side).path.rstrip('/')}/*/*"
+    for kind, one, many, then in (
+        (UNREAD, "file is not read", "files are not read",
+         f"Format {reads.format} reads {endings}: convert them, correct {side}.format, or keep them elsewhere"),
+        (FOLDERS, "folder is not looked into", "folders are not looked into",
+         f"To read files in folders write a glob, such as {side}.path: {pattern}"),
+        (LINKS, "link leads nowhere", "links lead nowhere", "Restore what they name, or remove them"),
+        (EMPTY, "file is empty", "files are empty", "No row is read there; land what should be in it again"),
+    ):  # fmt: skip
+        if kind in paths:
+            notices.append(Notice.of(side, kind, paths[kind], one, many, then))
+    if gone:
+        then = "Their rows stay; 'fk-pipeline remove-batch' takes a batch out"
+        notices.append(
+            Notice.of(side, VANISHED, [f.path for f in gone], "known file is gone", "known files are gone", then)
+        )
+    return notices
+
+
+def no_table(spec: PipelineSpec, side: Side) -> Notice:
+    """That there is no Delta table where the side names one."""
+    where = spec.landing(side)
+    then = f"correct {side}.path, or wait until it is made"
+    return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}")
+
+
+def about_names(
+    spec: PipelineSpec, side: Side, new: Sequence[LandedFile], arrivals: Sequence[FoundFile], *, first: bool
+) -> list[Notice]:
+    """How names became batches, the first time; and names that had no number, each time."""
+    reads = spec.side(side)
+    if not new or reads.format == "delta":
+        return []
+    by_arrival = reads.batch_by == "arrival" or (reads.batch_by is None and reads.format == "dms")
+    arrived = {spec.relative(file.path) for file in arrivals}
+    one = next((f for f in new if f.path not in arrived), new[0])
+    notices = []
+    if first:
+        rule = "the last number in the name" if reads.batch_by is None else f"batch_by {reads.batch_by}"
+        rule = "the order of arrival" if by_arrival or one.path in arrived else rule
+        files = "1 file" if len(new) == 1 else f"{len(new):,} files"
+        example = f"{one.path.rsplit('/', 1)[-1]} -> {int(one.batch)}"
+        notices.append(
+            Notice(side, NAMED, len(new), one.path, f"{side}: {files}, batch = {rule}, for example {example}")
+        )
+    if arrived and not by_arrival:
+        batch = next(int(f.batch) for f in new if f.path in arrived)
+        then = f"They are batch {batch}, in the order of arrival; if that is meant, say batch_by: arrival"
+        what = ("file has no number in its name", "files have no number in their names")
+        notices.append(Notice.of(side, ARRIVED, sorted(arrived), *what, then))
+    return notices
