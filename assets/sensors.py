@@ -99,9 +99,11 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         pipeline = Pipeline(spec, zone=landing_zone.zone())
         try:
             pipeline.check_fingerprints()
-            pipeline.discover(LEASE_SECONDS)
+            found = pipeline.discover(LEASE_SECONDS)
         except (StateError, LeaseTakenError) as error:
             return SensorResult(skip_reason=str(error))
+        for notice in found.notices if found.batches else ():
+            context.log.info("%s", notice)
         ledger = pipeline.ledger()
         running = active_run(instance, spec, job.name)
         changes, partitions = partition_requests(instance, spec, ledger.batches, reorder=running is None)

@@ -67,7 +67,9 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             preload()
         pipeline = Pipeline(config.applied_to(spec), spark.spark_session, landing_zone.zone())
-        pipeline.discover()
+        for notice in pipeline.discover().notices:
+            if notice.side == SIDE_OF.get(stage):
+                context.log.info("%s", notice)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
         ledger = pipeline.ledger()
         add_partitions(context.instance, spec, ledger.batches)

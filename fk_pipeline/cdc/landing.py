@@ -146,7 +146,7 @@ def refuse_missing(found: Discovery, spec: PipelineSpec, ledger: Ledger) -> None
         local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
         if notice.kind == MISSING and local and not _known(ledger, notice.side):
             raise PipelineFileError(
-                f"{notice.side}.path: there is no folder {notice.first}",
+                f"{notice.side}.path: there is no file or folder {notice.first}",
                 where=str(spec.file),
                 why="nothing was recorded",
                 fix=f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'",

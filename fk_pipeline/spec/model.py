@@ -105,7 +105,8 @@ class SideSpec(_Frozen):
     sequence_by: str | None = None
     """A SQL expression: the order of the versions of a key; default: the order of the format."""
     batch_by: str | None = None
-    """Which part of a file's name is the batch: a regular expression, or `arrival`; default: the number in the name."""
+    """Which part of a file's name is the batch: a regular expression, whose groups are joined, or `arrival`; default:
+    the last number in the name."""
     op_column: str | None = None
     """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
     delete_when: str | None = None

@@ -171,7 +171,7 @@ def test_a_folder_that_never_was_is_an_error_and_one_that_is_gone_a_note(place: 
     for name in ("run", "plan"):
         status, out, err = command(name, place)
         assert (status, out) == (2, "")
-        assert f"{place}: left.path: there is no folder {folder}" in err
+        assert f"{place}: left.path: there is no file or folder {folder}" in err
         assert f"mkdir -p '{folder}'" in err
     assert not (place.parent / "warehouse" / "p" / "files").exists()
     assert f"left: there is nothing at {folder}" in notices(place)["left", "missing"]["text"]
@@ -192,7 +192,7 @@ def test_a_glob_is_missing_where_the_folder_is_that_it_starts_from(place: Path) 
     place.write_text(place.read_text().replace("landing/left", "landing/lost/*/*.jsonl"))
     status, _, err = command("run", place)
     assert status == 2
-    assert f"there is no folder {place.parent}/landing/lost" in err
+    assert f"there is no file or folder {place.parent}/landing/lost" in err
     place.write_text(place.read_text().replace("landing/lost/*", "landing/*/none"))
     assert ("left", "missing") not in notices(place)
 

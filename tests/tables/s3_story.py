@@ -48,6 +48,9 @@ settings:
 
 Row = dict[str, Any]
 
+NAMES = ["a[1]", "a1", "10:15 {x}", "e%20f+g#h", "e f+g#h", "what?*", "ü\\1", "a::b", "s3:a", "'q\"", "[", "}"]
+"""Of files, before the number of their batch."""
+
 
 class Killed(BaseException):
     """The run dies here: no handler of the pipeline catches it."""
@@ -154,6 +157,9 @@ def main(folder: Path, bucket: str) -> None:
     land("left/00000004.jsonl", left(2, op="d"), left(5, "b", "five"))
     land("left/00000005.jsonl.gz", left(6, "c", "six"), besides="{}" + " " * 60 + "\n", packed=True, cut=40)
     story.step("a run after all that", pipeline.run)
+    for number, name in enumerate(NAMES):
+        land(f"left/{name}_00000006.jsonl", left(100 + number, "b", name))
+    story.step("names that are patterns or parts of a URL elsewhere", pipeline.run)
     assert pipeline.table("quarantine").count() == 1
     story.verified()
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from fk_pipeline.cdc.table_versions import are_kept, new_versions
+from fk_pipeline.cdc.zone import FsspecLandingZone
 from fk_pipeline.environment.jars import DELTA_JARS, fetch, jar_folder, wrong_jars
 from fk_pipeline.environment.s3_jars import S3_JARS
 from fk_pipeline.environment.storage import delta_options, filesystem, opened
@@ -20,6 +21,7 @@ from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.identity import Stage
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
+from tests.tables.s3_story import NAMES
 
 STORY = Path(__file__).parent / "s3_story.py"
 
@@ -49,7 +51,7 @@ def test_a_pipeline_in_s3_has_the_rows_of_the_plain_join_after_every_step(s3, ja
             env=environment, stdout=out, stderr=subprocess.STDOUT, timeout=2400, check=False,
         )  # fmt: skip
     assert done.returncode == 0, log.read_text()[-4000:]
-    assert log.read_text().count("as the plain join has them") == 6
+    assert log.read_text().count("as the plain join has them") == 7
     command = [sys.executable, "-m", "fk_pipeline.cli.main", "status", str(tmp_path / "pipeline.yaml")]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert told.count("done") >= 5 * len(Stage)
@@ -65,6 +67,19 @@ def test_what_others_put_into_a_bucket_is_seen_at_once(s3):
         stream.write(b"one")
     with opened(f"{s3}/one") as stream:
         assert stream.read() == b"one"
+
+
+def test_objects_of_any_name_are_listed_told_apart_and_read(s3):
+    fs, zone, found = filesystem(s3)[0], FsspecLandingZone(), {}
+    for name in NAMES:
+        fs.pipe_file(f"{s3}/landing/{name}.jsonl", name.encode())
+    for file in zone.list(f"{s3}/landing"):
+        with opened(file.path) as stream:
+            found[file.path] = stream.read().decode()
+    assert found == {f"{s3}/landing/{name}.jsonl": name for name in NAMES}
+    assert zone.exists(f"{s3}/landing")
+    assert not zone.exists(f"{s3}/lost")
+    assert zone.list(f"{s3}/lost") == []
 
 
 def test_entries_of_two_processes_are_all_kept_and_seen(s3):
