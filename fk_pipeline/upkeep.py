@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from deltalake import DeltaTable
@@ -39,17 +39,24 @@ PACKED = {
 ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 """`settings.retention_hours` says what is removed, less than a week too."""
 
+LOG = "/_delta_log/"
+"""In the path of what is no data file of a table."""
+
 MOST_PAIRS = 1.5
 """Pairs of the index of subscribers per row of the store, above which it is written anew."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a table: files and bytes of its current version, and bytes on disk, older versions included."""
+    """Of a table: files and bytes of its current version, and bytes on disk, older versions included.
+
+    `unneeded` are those bytes of data files on disk that the current version does not need.
+    """
 
     files: int
     bytes: int
     stored: int
+    unneeded: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,25 @@ class TableUpkeep:
     table: str
     before: Size
     after: Size
+    freed_from: datetime
+    """When the last file that only older versions need may be removed."""
     removed: int = 0
     """Rows that folding left out, and those of deleted keys that were forgotten."""
 
+    @property
+    def freed(self) -> int:
+        """Bytes that are not on disk any more; negative where the table grew."""
+        return self.before.stored - self.after.stored
+
+    @property
+    def freed_later(self) -> int:
+        """Bytes that a later upkeep removes, when nothing may need them any more."""
+        return self.after.unneeded
+
     def as_json(self) -> dict[str, Any]:
         """The result as the command prints it."""
-        return asdict(self)
+        told = {"freed": self.freed, "freed_later": self.freed_later}
+        return asdict(self) | told | {"freed_from": self.freed_from.isoformat(timespec="seconds")}
 
 
 def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
@@ -82,7 +102,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         LeaseTakenError: a stage was at work for too long.
         StateError: the stored tables do not fit the pipeline file.
     """
-    home, tables = runner.spec.home, runner.layout.tables
+    home, tables, hours = runner.spec.home, runner.layout.tables, runner.spec.settings.retention_hours
     stored = [table.name for table in tables if runner.warehouse.version(table.name) is not None]
     before = {name: _size(runner.warehouse.path(name)) for name in stored}
     folding = _Folding(runner)
@@ -101,12 +121,13 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         progress(name)
         with _alone(runner, _writers(name)):
             _pack(runner, name)
-        done.append(TableUpkeep(name, before[name], _size(runner.warehouse.path(name)), folding.removed[name]))
+        after = _size(runner.warehouse.path(name))
+        done.append(TableUpkeep(name, before[name], after, _freed_from(hours), folding.removed[name]))
     with _ledger_alone(home):
         for name in SCHEMAS:
             if DeltaTable.is_deltatable(f"{home}/{name}", storage.delta_options(home)):
                 progress(name)
-                done.append(_ledger_table(f"{home}/{name}", name, runner.spec.settings.retention_hours))
+                done.append(_ledger_table(f"{home}/{name}", name, hours))
     return done
 
 
@@ -254,11 +275,19 @@ def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
-    return TableUpkeep(name, before, _size(path))
+    return TableUpkeep(name, before, _size(path), _freed_from(retention_hours))
+
+
+def _freed_from(retention_hours: float) -> datetime:
+    """From when on nothing needs what a table has just replaced."""
+    return datetime.now(UTC) + timedelta(hours=retention_hours)
 
 
 def _size(path: str) -> Size:
     table = DeltaTable(path, storage_options=storage.delta_options(path))
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     fs, root = storage.filesystem(path)
-    return Size(len(sizes), sum(sizes), int(fs.du(root)))
+    on_disk = fs.find(root, detail=True)
+    stored = sum(int(one["size"]) for one in on_disk.values())
+    data = sum(int(one["size"]) for file, one in on_disk.items() if file.endswith(".parquet") and LOG not in file)
+    return Size(len(sizes), sum(sizes), stored, max(0, data - sum(sizes)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -302,17 +301,15 @@ def rebuild(
 @app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files.")
 def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Folds old batches to the last version per key, packs small files, removes those that nothing needs any more."""
+    from fk_pipeline.cli.compact import print_compaction
     from fk_pipeline.pipeline import load
 
-    done = load(pipeline).compact(lambda name: say(f"{name} ..."))
+    loaded = load(pipeline)
+    done = loaded.compact(lambda name: say(f"{name} ..."))
     if format_ is OutputFormat.JSON:
         print_json([one.as_json() for one in done])
     else:
-        sizes = []
-        for one in done:
-            pairs = zip(astuple(one.before), astuple(one.after), strict=True)
-            sizes.append([one.table, *(f"{value:,}" for pair in pairs for value in pair), f"{one.removed:,}"])
-        print_table(["table", "files", "after", "bytes", "after", "on disk", "after", "rows removed"], sizes)
+        print_compaction(done, loaded.spec)
 
 
 @app.command(epilog="Example: fk-pipeline doctor", short_help="Checks this machine; every failed line carries its fix.")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from expectations.violations import violations
+from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, StateError
 from fk_pipeline.identity import Stage
 from fk_pipeline.tables.warehouse import Warehouse
@@ -233,3 +237,29 @@ def test_a_folded_batch_takes_a_first_file_of_the_other_side_and_no_correction(
     made.pipeline.run()
     assert made.result() == {1: ("v0", "A0")}
     assert made.pipeline.verify().ok
+
+
+@pytest.mark.slow
+def test_the_command_says_what_was_freed_what_will_be_when_and_why_a_table_grew(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", settings="{retention_hours: 48}")
+    for batch in range(2):
+        made.land(batch, [(1, "a", f"v{batch}")], [("a", f"A{batch}")])
+        made.pipeline.run()
+    said = CliRunner().invoke(app, ["compact", str(made.file)])
+    assert said.exit_code == 0, said.exception
+    text = said.stdout
+    assert re.search(r"^Freed: [\d,]+ bytes\.$", text, re.MULTILINE)
+    told = r"^([\d,]+) bytes more are of older versions, .* for 48 hours \(settings.retention_hours\): "
+    later = re.search(told, text, re.MULTILINE)
+    assert later is not None
+    assert int(later[1].replace(",", "")) > 1000
+    when = datetime.now(UTC) + timedelta(hours=48)
+    assert f"'fk-pipeline compact {made.file}' frees the last of them from {when:%Y-%m-%d}" in text
+    assert re.search(r"^Larger on disk than before: .*left_changelog.*\. Packing writes new files", text, re.MULTILINE)
+    made.file.write_text(made.file.read_text().replace("retention_hours: 48", "retention_hours: 0"))
+    again = CliRunner().invoke(app, ["compact", str(made.file), "--format", "json"])
+    assert again.exit_code == 0, again.exception
+    tables = json.loads(again.stdout)
+    assert sum(one["freed"] for one in tables) > 1000
+    assert {one["freed_later"] for one in tables} == {0}
+    assert all(datetime.fromisoformat(one["freed_from"]) < datetime.now(UTC) for one in tables)
