@@ -23,11 +23,19 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
     """Writes the selected columns of the result, in the order of `select`, sorted by key: see `write`."""
     keys = [quote(name) for name, _ in s.pk_columns(spec)]
-    return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file)
+    return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file, private=spec.has_sensitive)
 
 
-def write(rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl", ".parquet")) -> int:
+def write(
+    rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl", ".parquet"), *, private: bool = False
+) -> int:
     """Writes rows to a file, whose ending chooses the format. It appears only when it is complete.
+
+    Args:
+        rows: the rows.
+        file: where to.
+        endings: those that it may have.
+        private: nobody but its owner may read it.
 
     Returns:
         The number of rows written.
@@ -43,6 +51,8 @@ def write(rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600 if private else 0o666)
     try:
         written = writers[file.suffix](rows, part)
         part.replace(file)

@@ -28,6 +28,7 @@ from fk_pipeline.identity import (
     passes,
 )
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.load import merged
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.tables.lease import lease
 
@@ -112,7 +113,7 @@ class Pipeline:
             from fk_pipeline.session import require_s3, start_session
 
             require_s3([self.spec.home, *map(self.spec.landing, Side)], self.spec.settings)
-            self._session = start_session(self.spec.settings)
+            self._session = start_session(merged([self.spec]))
         return self._session
 
     @cached_property
@@ -227,7 +228,7 @@ class Pipeline:
         from fk_pipeline.export import write
         from fk_pipeline.quarantine import ENDINGS
 
-        return write(self.quarantined(batches, side), Path(file), ENDINGS)
+        return write(self.quarantined(batches, side), Path(file), ENDINGS, private=True)
 
     def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
         """Makes batches with records in the quarantine due again, all or some; needs no Spark.

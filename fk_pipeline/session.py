@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
+from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -47,10 +49,11 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
 
     The Delta JARs are fetched if they are missing, unless the settings bring others; those for S3 are taken if they are
-    there. What the environment says of S3, endpoint and region, is said to Spark.
+    there. What the environment says of S3, endpoint and region, is said to Spark. A local session spills to a private
+    folder.
 
     Raises:
-        EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
+        EnvironmentNotFit: the Delta JARs are missing and could not be fetched, or there is no folder to spill to.
     """
     settings = settings or Settings()
     master = environment.get("SPARK_MASTER", "local[*]")
@@ -60,6 +63,7 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}
         logging = files("fk_pipeline") / "log4j2.properties"
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
+        conf |= _private(environment)
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
@@ -70,6 +74,25 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         else:
             conf["spark.jars"] = ",".join(jars)
     return conf
+
+
+def _private(environment: Mapping[str, str]) -> dict[str, str]:
+    """Where a local session spills to disk: a folder that nobody else may enter, unless the environment names another.
+
+    Raises:
+        EnvironmentNotFit: it cannot be made.
+    """
+    if environment.get("SPARK_LOCAL_DIRS"):
+        return {}
+    try:
+        folder = scratch_folder()
+    except OSError as error:
+        raise EnvironmentNotFit(
+            f"there is no room for what Spark spills to disk: {error}",
+            where=tempfile.gettempdir(),
+            fix="set TMPDIR to a folder that you may write, with room for some gigabytes",
+        ) from None
+    return {"spark.local.dir": str(folder), "spark.hadoop.hadoop.tmp.dir": f"{folder}/hadoop"}
 
 
 def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[str, str] = os.environ) -> None:

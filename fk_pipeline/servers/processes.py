@@ -74,7 +74,7 @@ class Servers:
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], url: str = "") -> Server:
         """Starts a server in the home; its children end with it."""
         log = self.home / "servers" / f"{name}.log"  # Dagster moves files out of `logs`
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("ab") as out:
             process = subprocess.Popen(
                 command, cwd=self.home, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,

@@ -155,10 +155,14 @@ def pipeline_files(named: Sequence[Path]) -> list[Path]:
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:
-    """The Spark settings of some pipelines that share a session; where they differ, the last one's hold."""
+    """The Spark settings of some pipelines that share a session; where they differ, the last one's hold.
+
+    Where any of them has sensitive columns, what Spark spills to disk is encrypted, unless they say otherwise.
+    """
     each = [spec.settings for spec in specs]
+    encrypted = {"spark.io.encryption.enabled": "true"} if any(spec.has_sensitive for spec in specs) else {}
     return Settings(
-        spark={name: value for one in each for name, value in one.spark.items()},
+        spark=encrypted | {name: value for one in each for name, value in one.spark.items()},
         driver_memory=next((one.driver_memory for one in each if one.driver_memory), None),
         shuffle_partitions=next((one.shuffle_partitions for one in each if one.shuffle_partitions), None),
     )
