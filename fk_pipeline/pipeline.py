@@ -140,11 +140,13 @@ class Pipeline:
         """The ledger as it is now; needs no Spark.
 
         Raises:
-            StateError: it is another pipeline's.
+            StateError: a table of it is damaged, or it is another pipeline's.
         """
         from fk_pipeline.stages.claim import check_claim
+        from fk_pipeline.stages.damage import telling
 
-        self._ledger.refresh()
+        with telling(self.spec, self.zone):
+            self._ledger.refresh()
         check_claim(self.spec, self._ledger)
         return self._ledger
 
@@ -312,18 +314,20 @@ class Pipeline:
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
+        from fk_pipeline.stages.damage import make_ledger_readable, telling
         from fk_pipeline.stages.fingerprints import Source
 
         if source not in list(Source):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
         chosen = None if stages is None else self._stages(stages)
+        make_ledger_readable(self.spec, self.zone, Source(source))
         self.discover()
 
         def report(stage: Stage, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
             if progress is not None:
                 progress(Pass(stage, batches, number, of), result)
 
-        with concealing(self.spec):
+        with telling(self.spec, self.zone), concealing(self.spec):
             return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
 
     def _restore(self, batch: BatchId) -> None:
@@ -570,14 +574,17 @@ class Pipeline:
             share: of the left keys, chosen by a hash of the key; 1 for all.
 
         Raises:
-            StateError: the stored tables do not fit the pipeline file, or nothing was ever run.
+            StateError: the stored tables do not fit the pipeline file, nothing was ever run, or a file of a table is
+                not the one of which its log says that it was written.
         """
         from fk_pipeline.privacy import concealing
+        from fk_pipeline.stages.damage import refuse_damaged
         from fk_pipeline.tables.settings import settings, suiting
         from fk_pipeline.verify.rejoin import TABLES, verify
 
         self.refuse_never_run()
         self.refuse_unfinished()
+        refuse_damaged(self.spec, zone=self.zone)
         layout, warehouse = self.runner.layout, self.runner.warehouse
         stored = [table for table in layout.tables if table.name in TABLES]
         tables = {table.name: warehouse.read(table) for table in stored}

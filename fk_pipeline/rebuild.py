@@ -24,6 +24,7 @@ from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, p
 from fk_pipeline.privacy import cause_of, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.changelog import anew
+from fk_pipeline.stages.damage import damage_error, damages, translated
 from fk_pipeline.stages.evolution import forget, reopen
 from fk_pipeline.stages.fingerprints import (
     DEFAULT_STAGES,
@@ -42,7 +43,8 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
-from fk_pipeline.tables.lease import leases
+from fk_pipeline.tables.damage import damage_of
+from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import TABLES, verify
@@ -100,11 +102,12 @@ class Rebuild:
             self.ledger.refresh()
             layout = layout_of(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):
-                swap_in(self.session, self.spec, self.ledger, layout, check)
+                self._finish(layout, check)
             stages = self._stages()
             if not self.ledger.batches:
                 return []
-            self._refuse_what_is_gone()
+            self._refuse_what_is_gone(stages)
+            self._refuse_what_stays_damaged(stages)
             stale = stale_parts(self.spec, self.ledger)
             forget(self.ledger, stale)
             if self.source is Source.CHANGELOG:
@@ -115,6 +118,9 @@ class Rebuild:
             except Exception as error:
                 check()
                 discard_shadow(self.spec)
+                damage = error if isinstance(error, FkPipelineError) else translated(error, self.spec, self.zone)
+                if damage is not error:
+                    raise damage from cause_of(error, self.spec)
                 if not isinstance(error, FkPipelineError) and not is_from_spark(error):
                     raise
                 raise self._given_up(error) from cause_of(error, self.spec)
@@ -130,6 +136,26 @@ class Rebuild:
             )
             swap_in(self.session, self.spec, self.ledger, layout, check)
             return done
+
+    def _finish(self, layout: Layout, check: Check) -> None:
+        """Swaps in a rebuild that died at that; of no use where all of it is made anew, and it may not be possible."""
+        try:
+            swap_in(self.session, self.spec, self.ledger, layout, check)
+        except Exception:
+            check()
+            if self.source is not Source.LANDING or self.asked not in (None, tuple(Stage)):
+                raise
+
+    def _refuse_what_stays_damaged(self, stages: tuple[Stage, ...]) -> None:
+        """A damaged table that is not made anew would be read, or stay as it is."""
+        anew = {name for stage in stages for name in TABLES_OF[stage]}
+        if self.source is not Source.LANDING:
+            anew -= {s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG}
+        elif stages == tuple(Stage):
+            anew.add(s.QUARANTINE)
+        found = damages(self.spec)
+        if any(one.table not in anew for one in found):
+            raise damage_error(found, self.spec, self.zone)
 
     def _stages(self) -> tuple[Stage, ...]:
         stale = stale_parts(self.spec, self.ledger)
@@ -176,13 +202,13 @@ class Rebuild:
                 "there are lines in the quarantine on which the old foreign_key failed: the changelog has not got them",
             )
 
-    def _refuse_what_is_gone(self) -> None:
+    def _refuse_what_is_gone(self, stages: tuple[Stage, ...]) -> None:
         if self.source is not Source.LANDING:
             return
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
-        removed = self.ledger.removed
-        listed = [f for f in self.ledger.files.values() if f.batch not in removed]
+        removed, sides = self.ledger.removed, {SIDE_OF[stage] for stage in stages if stage in SIDE_OF}
+        listed = [f for f in self.ledger.files.values() if f.batch not in removed and f.side in sides]
         foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
         if foreign:
             format_ = self.spec.side(foreign[0].side).format
@@ -193,10 +219,15 @@ class Rebuild:
                 fix="put the format back, or name another warehouse in the pipeline file and land the tables in "
                 f"format {format_} there",
             )
-        gone = [f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed]
+        gone = [
+            f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed and f.side in sides
+        ]
         versions = [f for f in listed if self.spec.side(f.side).format == "delta"]
         gone += [f for f in versions if not are_kept(self.spec.location(f.path))]
         if gone:
+            found = damages(self.spec)
+            if found:  # a rebuild from the changelogs may not do either
+                raise damage_error(found, self.spec, self.zone)
             raise StateError(
                 f"{len(gone)} landing file(s) are gone, the first: {gone[0].path}",
                 where=str(self.spec.file),
@@ -209,7 +240,7 @@ class Rebuild:
         """The ledger was lost, and with it which files there were: the changelogs say which batches."""
         warehouse, known = Warehouse(self.session, self.spec.home), set(self.ledger.batches)
         for name in (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG):
-            if warehouse.version(name) is not None:
+            if damage_of(self.spec.home, name) is None and warehouse.version(name) is not None:
                 log = self.session.read.format("delta").load(warehouse.path(name))
                 gone = sorted({row[0] for row in log.select(s.BATCH).distinct().collect()} - known)
                 if gone:

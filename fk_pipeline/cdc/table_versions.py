@@ -56,6 +56,11 @@ def are_kept(path: str) -> bool:
         return False
 
 
+def table_id(path: str) -> str:
+    """What tells the table of which a path names versions from every other, as it is now."""
+    return str(_table(versions_of(path)[0]).metadata().id)
+
+
 def _table(location: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(location, version=version, storage_options=storage.delta_options(location))
 

@@ -10,16 +10,44 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from fk_pipeline import __version__
 from fk_pipeline.cli import completion, explain, init, quarantine, servers
-from fk_pipeline.cli.options import Debug, Format, PipelineFile
+from fk_pipeline.cli.options import PIPELINE, Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
+from fk_pipeline.failures import root_message
 from fk_pipeline.identity import MAX_BATCH
 
+
+class Told(typer.core.TyperGroup):
+    """The one place where errors of Spark, delta-rs and Arrow leave: what comes from a damaged table says so."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Calls the command.
+
+        Raises:
+            StateError: a table of its pipeline is damaged.
+        """
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception:
+            file = ctx.meta.get(PIPELINE)
+            if file is None:
+                raise
+            from fk_pipeline.spec import load_spec
+            from fk_pipeline.stages.damage import telling
+
+            with telling(load_spec(file)):
+                raise
+
+
 app = typer.Typer(
+    cls=Told,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -38,6 +66,13 @@ def app_main() -> None:
         say(f"{type(error).__name__}: {error}")
         sys.stdout.flush()
         sys.exit(error.exit_code)
+    except Exception as error:  # the last place: nobody is shown a trace who did not ask for it
+        if debug:
+            raise
+        say(f"{type(error).__name__}: {root_message(error)}")
+        say("  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it")
+        sys.stdout.flush()
+        sys.exit(1)
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,8 +10,23 @@ import typer
 from fk_pipeline.cli import completion
 from fk_pipeline.console import OutputFormat
 
+PIPELINE = "fk_pipeline.file"
+"""Where the context of a command has the pipeline file that it was called with."""
+
+
+def _remember(context: typer.Context, file: Path) -> Path:
+    context.meta[PIPELINE] = file
+    return file
+
+
 PipelineFile = Annotated[
-    Path, typer.Argument(metavar="PIPELINE.yaml", help="the pipeline file", autocompletion=completion.pipeline_files)
+    Path,
+    typer.Argument(
+        metavar="PIPELINE.yaml",
+        help="the pipeline file",
+        autocompletion=completion.pipeline_files,
+        callback=_remember,
+    ),
 ]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
 Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]

@@ -11,6 +11,7 @@ from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.stages.claim import check_claim
 from fk_pipeline.stages.evolution import Stale, edits, only_adds
+from fk_pipeline.tables.damage import damage_of, is_there
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
 
@@ -140,9 +141,11 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
 
 
 def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
-    """The ledger was lost: nobody knows what the tables hold."""
-    tables = (SUBSCRIPTION_STORE, RIGHT_TABLE)
-    return not ledger.fingerprints and any(ledger.logs.version(f"{spec.home}/{t}") is not None for t in tables)
+    """The ledger was lost, or what it must have where there are tables: nobody knows what these hold."""
+    whole = bool(ledger.fingerprints)
+    if ledger.home == spec.home.rstrip("/"):  # the copy of a rebuild has no runs yet
+        whole = whole and bool(ledger.files and ledger.lists and ledger.stages)
+    return not whole and any(is_there(spec.home, table) for table in (SUBSCRIPTION_STORE, RIGHT_TABLE))
 
 
 def shadow_home(spec: PipelineSpec) -> str:
@@ -155,4 +158,5 @@ def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
     ready = ledger.open_rebuild
     if ready is None or dict(ready["fingerprints"]) != fingerprints(spec):
         return False
-    return all(ledger.logs.version(f"{shadow_home(spec)}/{name}") is not None for name, _ in ready["rows"])
+    built = shadow_home(spec)
+    return all(is_there(built, name) and damage_of(built, name) is None for name, _ in ready["rows"])

@@ -17,12 +17,13 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.errors import CheckFailedError, StageError
+from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
+from fk_pipeline.stages.damage import telling, translated
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
@@ -109,7 +110,7 @@ class Runner:
 
     def finish_rebuild(self) -> None:
         """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""
-        with concealing(self.spec):
+        with telling(self.spec, self.zone), concealing(self.spec):
             finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
     def add_columns(self) -> None:
@@ -118,7 +119,12 @@ class Runner:
         What the rows of batches say of them is read when their changelog stages run, which are due by that.
         """
         home = self.ledger.home
-        with concealing(self.spec), leases(home, Stage) as held, sole_session(self.session, home, Stage):
+        with (
+            telling(self.spec, self.zone),
+            concealing(self.spec),
+            leases(home, Stage) as held,
+            sole_session(self.session, home, Stage),
+        ):
             self.ledger.refresh()
             stale = columns_to_add(self.spec, self.ledger)
             if not stale:
@@ -142,7 +148,12 @@ class Runner:
         """
         while True:
             home = self.ledger.home
-            with concealing(self.spec), lease(home, stage) as held, sole_session(self.session, home, [stage]):
+            with (
+                telling(self.spec, self.zone),
+                concealing(self.spec),
+                lease(home, stage) as held,
+                sole_session(self.session, home, [stage]),
+            ):
                 self.ledger.refresh()
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)
@@ -171,9 +182,12 @@ class Runner:
             how = (work.choice.strategy, work.choice.reason) if work.choice else (None, None)
             self.ledger.succeed(counts, work.versions, seconds, *how)
         except Exception as error:
-            what = message_of(error, self.spec)
+            damage = error if isinstance(error, FkPipelineError) else translated(error, self.spec, self.zone)
+            what = message_of(damage, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
                 self.ledger.fail(time.monotonic() - started, what)
+            if damage is not error:
+                raise damage from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
             raise StageError(

@@ -12,13 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.environment import storage
-from fk_pipeline.errors import StateError
-from fk_pipeline.identity import SIDE_OF, BatchRange, Stage
+from fk_pipeline.errors import FkPipelineError, StateError
+from fk_pipeline.identity import QUARANTINED_BY, SIDE_OF, BatchRange, Stage
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.stages.damage import translated
 from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.damage import damage_of, has_files_only, put_aside
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
@@ -74,15 +76,25 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     first, last = (ledger.batches[i] for i in (0, -1))
     info = CommitInfo(spec.name, "rebuild", BatchRange(first, last), ready["rebuild_id"], check)
     real = Warehouse(session, spec.home)
-    for name in (name for stage in stages for name in TABLES_OF[stage]):
+    rejecting = origins(stages, source)
+    whole_quarantine = {*rejecting} == {*QUARANTINED_BY}
+    names = [name for stage in stages for name in TABLES_OF[stage]]
+    for name in [*names, *([s.QUARANTINE] if whole_quarantine else [])]:
+        if takes_no_commit(spec.home, name):
+            put_aside(spec.home, name)
+    for name in names:
         table = layout.table(name)
         assert table is not None
         if name in rows or real.version(name) is not None:
             _swap(built.read(table), table, real, spec, info)
-    for origin in origins(stages, source):
-        rejected = built.read(layout.quarantine).where(F.col(s.SIDE) == origin)
-        if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
-            real.replace(rejected, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
+    if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
+        rejected = built.read(layout.quarantine)
+        if whole_quarantine:
+            real.replace_all(rejected, layout.quarantine, info)
+        else:
+            for origin in rejecting:
+                of_origin = rejected.where(F.col(s.SIDE) == origin)
+                real.replace(of_origin, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
     copy = Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader)
     copy.reads_landing = source is Source.LANDING
     ledger.adopt(copy, stages)
@@ -97,8 +109,28 @@ def origins(stages: Sequence[Stage], source: Source) -> list[str]:
     return [*sides, "join"] if Stage.RESOLVED_JOIN in stages else sides
 
 
+def takes_no_commit(home: str, name: str) -> bool:
+    """Whether the folder of a table is one in which nothing can be made anew: its log cannot be read, or is gone."""
+    found = damage_of(home, name)
+    return (found is not None and found.of_log) or has_files_only(home, name)
+
+
 def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
-    """Replaces a table; of the result only the rows that differ, so that its change feed has nothing else."""
+    """Replaces a table; of the result only the rows that differ, so that its change feed has nothing else.
+
+    Of a damaged one all rows: it is not read.
+    """
+    try:
+        _swap_rows(rows, table, real, spec, info)
+    except FkPipelineError:
+        raise
+    except Exception as error:  # of Spark, delta-rs or Arrow
+        if translated(error, spec) is error:
+            raise
+        real.replace_all(rows, table, info)
+
+
+def _swap_rows(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
     version = real.version(table.name)
     if table.name != s.RESOLVED_JOIN or version is None or not real.fits(table) or "map<" in table.ddl.lower():
         real.replace_all(rows, table, info)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
 from fk_pipeline.tables import faults
+from fk_pipeline.tables.damage import Damage, DamagedTableError
 from fk_pipeline.tables.logs import DeltaLogs
 
 Columns = tuple[tuple[str, pa.DataType, str], ...]
@@ -174,6 +176,23 @@ def _rows(table: DeltaTable) -> list[Row]:
     return [{**row, "recorded_at": _EPOCH + timedelta(microseconds=at)} for row, at in zip(rows, times, strict=True)]
 
 
+def rows_in_files(home: str, table: str) -> list[Row]:
+    """The rows of a damaged ledger table that its files still have, whatever its log says; each once, in order."""
+    import pyarrow.parquet as pq  # takes a while to load, and is needed after damage only
+
+    fs, root = storage.filesystem(f"{home}/{table}")
+    found: dict[int, Row] = {}
+    for name in fs.find(root):
+        if name.endswith(".parquet") and "/_delta_log/" not in name:
+            try:
+                with fs.open(name) as file:
+                    part = pq.read_table(file).select(SCHEMAS[table].names)
+            except (pa.ArrowException, OSError, KeyError):
+                continue
+            found |= {row["entry"]: row for row in part.to_pylist()}
+    return [found[entry] for entry in sorted(found)]
+
+
 class Entries:
     """The ledger tables under a folder or URI.
 
@@ -197,10 +216,17 @@ class Entries:
         self._versions = None
 
     def rows(self, table: str) -> list[Row]:
-        """All rows, in the order of their entries."""
-        stored = self.logs.table(f"{self.home}/{table}")
+        """All rows, in the order of their entries.
+
+        Raises:
+            DamagedTableError: a row is there twice: a file lies in the place of another.
+        """
+        path = f"{self.home}/{table}"
+        stored = self.logs.table(path)
         rows = _rows(stored) if stored is not None else []
         rows.sort(key=lambda row: row["entry"])
+        if any(row["entry"] == after["entry"] and row == after for row, after in pairwise(rows)):
+            raise DamagedTableError(Damage(table, path, "has the rows of one of its files twice"))
         self._last = max(self._last, rows[-1]["entry"] if rows else 0)
         return rows
 

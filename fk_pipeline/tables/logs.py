@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
+from fk_pipeline.tables.damage import Damage, DamagedTableError, other_size
 from fk_pipeline.tables.skipping import Condition
 
 Mark = tuple[int, int] | str
@@ -126,6 +127,10 @@ class DeltaLogs:
             version: its version.
             at_most: how many files are few.
             where: what all wanted rows meet.
+
+        Raises:
+            DamagedTableError: one of these files is gone, or has another size than the log says: Spark would read what
+                lies there, by the names of its columns, and find nulls where another table's rows lie.
         """
         table = self.table(path)
         if table is None or "://" in path or table.version() != version or not _is_readable(table):
@@ -147,6 +152,8 @@ class DeltaLogs:
             return None
         deleted = {name: stored.deleted[name] for i in chosen if len(stored.deleted.get(name := names[i], ()))}
         paths = tuple(f"{path}/{names[i]}" for i in chosen)
+        for file, logged in zip(paths, (stored.files["size_bytes"][i] for i in chosen), strict=True):
+            _expect(path, file, logged)
         rows, size = (sum(numbers[i] for i in chosen) for numbers in (counts, stored.files["size_bytes"]))
         return PlainFiles(paths, json.loads(table.schema().to_json()), rows, size, deleted)
 
@@ -157,6 +164,15 @@ class DeltaLogs:
             files = {name: column.to_pylist() for name, column in _columns(table)}
             known = self._versions[path] = mark, _Version(table.version(), files, _deleted(table))
         return known[1]
+
+
+def _expect(path: str, file: str, logged: int) -> None:
+    try:
+        found = Path(file).stat().st_size
+    except FileNotFoundError:
+        raise DamagedTableError(Damage(Path(path).name, file, "is gone")) from None
+    if found != logged:
+        raise DamagedTableError(Damage(Path(path).name, file, other_size(found, logged)))
 
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:

@@ -1,0 +1,234 @@
+"""Which command mends a damaged table, and the one error that says so.
+
+What a table holds can be made anew from what it was made of: state and result from the changelogs, these and the ledger
+from the landing files. Where that is gone too, only a backup has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from fk_pipeline.cdc.landing import FsspecLandingZone, LandingZone
+from fk_pipeline.cdc.table_versions import are_kept, names_versions, table_id
+from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
+from fk_pipeline.identity import Side, Stage
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.fingerprints import DEFAULT_STAGES, Cure, Source
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
+from fk_pipeline.tables.entries import SCHEMAS, Entries, Row, rows_in_files
+from fk_pipeline.tables.lease import lease, leases
+
+_ALL = Cure(Source.LANDING, tuple(Stage))
+_STATE_AND_RESULT = Cure(Source.CHANGELOG, DEFAULT_STAGES[Source.CHANGELOG])
+
+REMEDIES: dict[str, Cure] = {
+    s.LEFT_CHANGELOG: Cure(Source.LANDING, (Stage.LEFT_CHANGELOG,)),
+    s.RIGHT_CHANGELOG: Cure(Source.LANDING, (Stage.RIGHT_TABLE,)),
+    s.RIGHT_TABLE: Cure(Source.CHANGELOG, (Stage.RIGHT_TABLE,)),
+    s.SUBSCRIPTION_STORE: Cure(Source.CHANGELOG, (Stage.SUBSCRIPTION_STORE,)),
+    s.SUBSCRIBERS: Cure(Source.CHANGELOG, (Stage.SUBSCRIPTION_STORE,)),
+    s.RESPONSES: Cure(Source.CHANGELOG, (Stage.RESPONSES,)),
+    s.VERDICTS: Cure(Source.CHANGELOG, (Stage.RESOLVED_JOIN,)),
+    s.RESOLVED_JOIN: Cure(Source.CHANGELOG, (Stage.RESOLVED_JOIN,)),
+    s.QUARANTINE: _ALL,
+    **dict.fromkeys(SCHEMAS, _ALL),
+    "checks": _STATE_AND_RESULT,
+    "rebuilds": _STATE_AND_RESULT,
+}
+"""By table the rebuild that makes it anew. Of the ledger, `checks` and `rebuilds` say nothing that a rebuild needs."""
+
+_FORGOTTEN = {
+    "batches": "withdrawn batches come back: only a restore of the table knows them; else withdraw them again",
+    "corrections": "of the corrections those stay that can be read: only a restore of the table knows the others; else "
+    "correct these lines again",
+    "checks": "which checks failed is known again after fk-pipeline verify",
+}
+"""By table of the ledger what no rebuild finds out again."""
+
+
+def damages(spec: PipelineSpec, tables: Iterable[str] = tuple(REMEDIES)) -> list[Damage]:
+    """What is damaged of the stored tables, as far as their logs and a listing of their files tell.
+
+    Raises:
+        OSError: the storage does not answer.
+    """
+    return [found for name in tables if (found := _damage(spec.home, name)) is not None]
+
+
+def refuse_damaged(
+    spec: PipelineSpec, tables: Iterable[str] = tuple(REMEDIES), zone: LandingZone | None = None
+) -> None:
+    """Raises where a stored table is damaged.
+
+    Raises:
+        StateError: with the command that mends it.
+    """
+    found = damages(spec, tables)
+    if found:
+        raise damage_error(found, spec, zone)
+
+
+def _damage(home: str, table: str) -> Damage | None:
+    found = damage_of(home, table)
+    if found is not None or table not in SCHEMAS:
+        return found
+    try:  # the ledger is small; a file with other columns, or values that these cannot have, is found by reading it
+        Entries(home).rows(table)
+    except DamagedTableError as error:
+        return error.damage
+    except (DeltaError, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as error:
+        return damage_in(home, [table], str(error)) or Damage(table, f"{home}/{table}", "cannot be read")
+    return None
+
+
+def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = None) -> Exception:
+    """The error that says what is damaged and what mends it, if an error comes from that; else the error itself.
+
+    Args:
+        error: of Spark, delta-rs, Arrow or Python.
+        spec: the pipeline.
+        zone: where its files land.
+    """
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    known = [one.damage for one in chain if isinstance(one, DamagedTableError)]
+    try:
+        found = known or damages(spec)
+        if not found:
+            named = damage_in(spec.home, REMEDIES, "\n".join(map(str, chain)))
+            found = [] if named is None else [named]
+        return damage_error(found, spec, zone) if found else error
+    except OSError:  # the storage is what is wrong
+        return error
+
+
+@contextmanager
+def telling(spec: PipelineSpec, zone: LandingZone | None = None) -> Iterator[None]:
+    """Passes errors on, but for those that come from a damaged table.
+
+    Raises:
+        StateError: in their place (`translated`).
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, FkPipelineError) and not isinstance(error, ConcealedError):
+            raise
+        damage = translated(error, spec, zone)
+        if damage is error:
+            raise
+        from fk_pipeline.privacy import cause_of  # loads PySpark, which most of the commands do without
+
+        raise damage from cause_of(error, spec)
+
+
+def damage_error(found: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
+    """The error for damaged tables: names the first, and the command that mends all of them."""
+    first, tables = found[0], [one.table for one in found]
+    needed = remedy(tables)
+    others = f"; damaged too: {', '.join(tables[1:])}" if len(tables) > 1 else ""
+    gone = gone_files(spec, zone, _read_by(needed)) if needed.source is Source.LANDING else []
+    if gone:
+        lost = [name for name in tables if REMEDIES[name].source is Source.LANDING]
+        why = f"{len(gone)} landing file(s) of which it could be made anew are gone, the first: {gone[0]}"
+        fix = (
+            f"only a restore mends it: of {' and '.join(lost)} from a backup of {spec.home}, together with all tables "
+            "beside it; or of these landing files, and then call this command again"
+        )
+    else:
+        why = "; ".join(["it is made anew from what it was made of", *_lost_with(tables)])
+        fix = needed.command(spec)
+    return StateError(f"{first}{others}", where=first.file, why=why, fix=fix)
+
+
+def _lost_with(tables: Iterable[str]) -> list[str]:
+    return [_FORGOTTEN[name] for name in tables if name in _FORGOTTEN]
+
+
+def remedy(tables: Iterable[str]) -> Cure:
+    """The rebuild that makes damaged tables anew."""
+    cures = [REMEDIES[name] for name in tables]
+    source = Source.LANDING if any(cure.source is Source.LANDING for cure in cures) else Source.CHANGELOG
+    wanted = {stage for cure in cures for stage in cure.stages}
+    return Cure(source, tuple(stage for stage in Stage if stage in wanted))
+
+
+def _read_by(cure: Cure) -> list[Side]:
+    """The sides whose landing files a rebuild reads."""
+    readers = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
+    return [side for stage, side in readers.items() if stage in cure.stages]
+
+
+def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:
+    """The landing files of some sides that the ledger names and that are gone, as far as the ledger can be read."""
+    zone, rows = zone or FsspecLandingZone(), _readable(spec.home, "batches")
+    newest = {(row["batch"], row["side"]): row for row in rows}
+    withdrawn = {batch for (batch, _), row in newest.items() if row["event"] == "removed"}
+    listed = {(Side(row["side"]), path) for row in newest.values() for path in row["files"] or ()}
+    files = _readable(spec.home, "files")
+    listed |= {(Side(row["side"]), row["path"]) for row in files if row["batch"] not in withdrawn}
+    gone: list[str] = []
+    for side in sides:
+        paths = sorted(path for of, path in listed if of is side)
+        if spec.side(side).format == "delta":
+            gone += [path for path in paths if not are_kept(spec.location(path))]
+            continue
+        present = {spec.relative(file.path) for file in zone.list(spec.landing(side))}
+        gone += [path for path in paths if path not in present]
+    return gone
+
+
+def _readable(home: str, table: str) -> list[Row]:
+    return Entries(home).rows(table) if _damage(home, table) is None else []
+
+
+def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) -> None:
+    """Before a rebuild reads the ledger: moves its damaged tables aside, where the rebuild does without them.
+
+    With them goes `fingerprints` where the landing files are read anew, and `rebuilds` if one of them was left open:
+    until all is read, a run finds tables without a ledger and refuses (`fingerprints.check_fingerprints`), also when
+    the rebuild dies.
+
+    Raises:
+        StateError: another rebuild is needed, or a restore; nothing was changed.
+    """
+    if not damages(spec, SCHEMAS):
+        return
+    with lease(spec.home, "discovery"), leases(spec.home, Stage):
+        found = damages(spec, SCHEMAS)
+        tables = [one.table for one in found]
+        needed = remedy(tables)
+        if needed.source is Source.LANDING and (
+            source is not Source.LANDING or gone_files(spec, zone, _read_by(needed))
+        ):
+            raise damage_error(found, spec, zone)
+        lists = _readable(spec.home, "batches")
+        corrections = rows_in_files(spec.home, "corrections") if "corrections" in tables else []
+        first = []
+        if needed.source is Source.LANDING:
+            first = ["fingerprints"] if is_there(spec.home, "fingerprints") else []
+            rebuilds = _readable(spec.home, "rebuilds")
+            first += ["rebuilds"] if rebuilds and rebuilds[-1]["event"] == "ready" else []
+        for name in dict.fromkeys([*first, *tables]):
+            put_aside(spec.home, name)
+        Entries(spec.home).add("corrections", corrections)
+        if "files" in tables:
+            _list_again(spec, lists)
+
+
+def _list_again(spec: PipelineSpec, lists: Sequence[Row]) -> None:
+    """Records the files of which the lists of the batches tell, as ones that changed: each stays in its batch."""
+    newest = {(row["batch"], row["side"]): row for row in lists}
+    rows = []
+    for row in newest.values():
+        for path in row["files"] or ():
+            mark = table_id(spec.location(path)) if names_versions(path) else ""
+            place = {name: row[name] for name in ("side", "batch")}
+            rows.append({"event": "discovered", **place, "path": path, "size": -1, "modified": mark, "digest": mark})
+    Entries(spec.home).append("files", rows)

@@ -1,0 +1,219 @@
+"""What is damaged of a stored table: its log, or a file of its current version. Found without Spark, by a listing.
+
+Delta and Parquet notice a part of it only, each in words of its own, and not all of it: Spark reads a file by its name,
+whatever lies there now. So the size that the log has of a file is compared with the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from fk_pipeline.environment import storage
+
+LOG = "_delta_log"
+
+ASIDE = "damaged"
+"""The folder beside the tables into which a rebuild moves a table that cannot be written to any more."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]+\.bin")
+
+
+class DamagedTableError(Exception):
+    """A table holds other rows than its log says; whoever knows the pipeline says what mends it."""
+
+    def __init__(self, damage: Damage) -> None:
+        self.damage = damage
+        super().__init__(str(damage))
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is wrong with a table.
+
+    Attributes:
+        table: its name.
+        file: the path or URI of the file, or of the folder where it is no single file.
+        what: what is wrong with the file, as the end of a sentence about it.
+        of_log: the table cannot even be opened: nothing can be committed to it any more.
+    """
+
+    table: str
+    file: str
+    what: str
+    of_log: bool = False
+
+    def __str__(self) -> str:
+        return f"table {self.table} is damaged: {self.file.rsplit('/', 1)[1]} {self.what}"
+
+
+def damage_of(home: str, table: str) -> Damage | None:
+    """The first damage of a table that a look at its log and a listing of its files find; None where there is none.
+
+    A table that is not there is whole. What a file has in it is not looked at (`damage_in`).
+
+    Args:
+        home: the folder or URI of the pipeline's tables.
+        table: the name of the table.
+
+    Raises:
+        OSError: the storage does not answer, or refuses the look.
+    """
+    path = f"{home}/{table}"
+    fs, root = storage.filesystem(path)
+    if not fs.exists(root):
+        return None
+    sizes = {name.removeprefix(f"{root}/"): one["size"] for name, one in fs.find(root, detail=True).items()}
+    log = {name.removeprefix(f"{LOG}/") for name in sizes if name.startswith(f"{LOG}/")}
+    found = _damage_of_log(home, table, log)
+    if found is not None or not any(map(_COMMIT.fullmatch, log)):
+        return found
+    try:
+        opened = DeltaTable(path, storage_options=storage.delta_options(path))
+        files = _files(opened)
+    except (DeltaError, pa.ArrowException) as error:
+        return Damage(table, f"{path}/{LOG}", f"cannot be read ({_first_line(error)})", of_log=True)
+    for name, size in files:
+        if name not in sizes:
+            return Damage(table, f"{path}/{name}", "is gone")
+        if sizes[name] != size:
+            return Damage(table, f"{path}/{name}", other_size(sizes[name], size))
+    return _damaged_vector(opened, path, table, sizes)
+
+
+def other_size(found: int, logged: int) -> str:
+    """What is wrong with a file that has not the size of which the log says that it was written."""
+    return f"has {found:,} bytes and was written with {logged:,}: it was cut or replaced"
+
+
+def _files(table: DeltaTable) -> list[tuple[str, int]]:
+    """Name below the folder of the table, and size, of each file of the current version."""
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    names = [unquote(name) for name in actions["path"].to_pylist()]
+    return list(zip(names, actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _damage_of_log(home: str, table: str, names: set[str]) -> Damage | None:
+    """What is wrong with the commits that no checkpoint stands for."""
+    folder = f"{home}/{table}/{LOG}"
+    commits = sorted(int(m[1]) for name in names if (m := _COMMIT.fullmatch(name)))
+    begin = max((int(m[1]) for name in names if (m := _CHECKPOINT.fullmatch(name))), default=-1)
+    following = [number for number in commits if number > begin]
+    for wanted, number in enumerate(following, start=begin + 1):
+        if number != wanted:
+            return Damage(table, f"{folder}/{wanted:020d}.json", "is gone", of_log=True)
+        file = f"{folder}/{number:020d}.json"
+        with storage.opened(file) as opened:
+            if not _is_commit(opened.read()):
+                return Damage(table, file, "is no commit of a Delta table", of_log=True)
+    return None
+
+
+def _is_commit(content: bytes) -> bool:
+    """Whether it is what Delta writes: one JSON object per line, at least one."""
+    try:
+        lines = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
+    except ValueError:
+        return False
+    return bool(lines) and all(isinstance(line, dict) for line in lines)
+
+
+def _damaged_vector(table: DeltaTable, path: str, name: str, sizes: dict[str, int]) -> Damage | None:
+    """A deletion vector that cannot be read: the rows that it marks would be back."""
+    protocol = table.protocol()
+    if "deletionVectors" not in (protocol.reader_features or ()):
+        return None
+    try:
+        for batch in table.deletion_vectors():
+            pa.record_batch(batch)
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        files = [one for one in sizes if _VECTOR.fullmatch(one)]
+        file = f"{path}/{files[0]}" if len(files) == 1 else path
+        return Damage(name, file, f"has a deletion vector that cannot be read ({_first_line(error)})")
+    return None
+
+
+def damage_in(home: str, tables: Iterable[str], text: str) -> Damage | None:
+    """The damage of a file that an error names: its content is read, and is not what Parquet wrote.
+
+    Args:
+        home: the folder or URI of the pipeline's tables.
+        tables: their names.
+        text: what the error says.
+    """
+    place = re.escape(home.split("://", 1)[-1])
+    names = "|".join(map(re.escape, tables))
+    for found in re.finditer(rf"{place}/({names})/([^\s'\",:]+?\.parquet)", text):
+        file = f"{home}/{found[1]}/{unquote(found[2])}"
+        if not _is_parquet(file):
+            return Damage(found[1], file, "is no Parquet file any more, or has other bytes than were written")
+    return None
+
+
+def _is_parquet(file: str) -> bool:
+    import pyarrow.parquet as pq  # takes a while to load, and is needed after damage only
+
+    try:
+        with storage.opened(file) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as content:
+            for _ in content.iter_batches():
+                pass
+    except (pa.ArrowException, OSError):
+        return False
+    return _fits_checksum(file)
+
+
+def _fits_checksum(file: str) -> bool:
+    """Whether a file of a local disk has the bytes of which Hadoop noted the checksums beside it, where it did.
+
+    The note: `crc`, a zero, the bytes per checksum, and for each so many bytes their CRC-32, in big-endian order.
+    """
+    folder, _, name = file.rpartition("/")
+    fs, note = storage.filesystem(f"{folder}/.{name}.crc")
+    if not fs.exists(note):
+        return True
+    stored, content = fs.cat_file(note), fs.cat_file(f"{note.rpartition('/')[0]}/{name}")
+    width = int.from_bytes(stored[4:8], "big")
+    if stored[:4] != b"crc\0" or width <= 0:
+        return False
+    sums = [zlib.crc32(content[at : at + width]) for at in range(0, len(content), width)]
+    return bool(stored[8:] == b"".join(one.to_bytes(4, "big") for one in sums))
+
+
+def put_aside(home: str, table: str) -> str:
+    """Moves a table into the folder of damaged ones; nothing of it is removed. Returns where it lies now."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    place = f"{home}/{ASIDE}/{table}-{now}"
+    fs, old = storage.filesystem(f"{home}/{table}")
+    new = storage.filesystem(place)[1]
+    fs.makedirs(new.rpartition("/")[0], exist_ok=True)
+    fs.mv(old, new, recursive=True)
+    return place
+
+
+def is_there(home: str, table: str) -> bool:
+    """Whether a table has a log, readable or not."""
+    path = f"{home}/{table}"
+    return DeltaTable.is_deltatable(path, storage.delta_options(path))
+
+
+def has_files_only(home: str, table: str) -> bool:
+    """Whether there is something in the folder of a table, and no log: no table can be made there."""
+    fs, root = storage.filesystem(f"{home}/{table}")
+    return not is_there(home, table) and fs.exists(root) and bool(fs.find(root))
+
+
+def _first_line(error: Any) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -1,0 +1,103 @@
+"""A pipeline of which every table has something in it, and the ways in which a file of a table is damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from fk_pipeline.identity import Side
+from fk_pipeline.stages import work
+from fk_pipeline.tables.corrections import Correction, digest
+
+DATA = (
+    "left_changelog", "right_changelog", "right_table", "subscription_store", "subscribers", "responses", "verdicts",
+    "resolved_join", "quarantine",
+)  # fmt: skip
+LEDGER = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields")
+TABLES = (*DATA, *LEDGER)
+
+LEFT = [(i, "ab"[i % 2], f"v{i}") for i in range(1, 9)]
+BAD = ('{"op": "u", "id": "x", "fk": "a", "v": "w"}', '{"op": "u", "id": "y", "fk": "b", "v": "w"}', "{stays bad")
+
+
+def fill(made: Any) -> None:
+    """Runs batches until every table has at least two commits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "INDEXED_ROWS", 1)
+        made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
+        made.pipeline.run()
+        ledger = made.pipeline.ledger()
+        ledger.record_checks([_check("left_changelog")])
+        _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
+        _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
+        made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
+                  [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
+        made.pipeline.run()
+        made.pipeline.rebuild("changelog", ["resolved_join"])
+        ledger.record_checks([_check("resolved_join")])
+        ledger.record_folds([0])
+        ledger.record_folds([1])
+
+
+def _check(stage: str) -> dict[str, Any]:
+    found = {"name": "made_up", "severity": "warning", "depth": "full", "passed": True, "value": 0.0, "pending": 0}
+    return {"check_id": "c", "stage": stage, **found}
+
+
+def _correct(made: Any, line: str, text: str) -> None:
+    path = f"landing/left/{0:08d}.jsonl"
+    one = Correction(Side.LEFT, 0, path, None, digest(line), text)
+    assert made.pipeline.ledger().record_corrections([one], "made up") == 1
+
+
+def _file(table: Path) -> Path:
+    """A file of the current version, the one with most bytes."""
+    return max(map(Path, DeltaTable(str(table)).file_uris()), key=lambda file: file.stat().st_size)
+
+
+def _commit(table: Path) -> Path:
+    """A commit that has others after it, and no checkpoint."""
+    return sorted((table / "_delta_log").glob("*.json"))[-2]
+
+
+def _cut(table: Path) -> Path:
+    file = _file(table)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return file
+
+
+def _deleted(table: Path) -> Path:
+    file = _file(table)
+    file.unlink()
+    return file
+
+
+def _replaced(table: Path) -> Path:
+    """By a file of the same table or, as another would be, of one beside it."""
+    file = _file(table)
+    home = table.parent / ("left_changelog" if table.name != "left_changelog" else "responses")
+    shutil.copy(_file(home), file)
+    return file
+
+
+def _garbled(table: Path) -> Path:
+    file = _commit(table)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] + b"\x00garbled")
+    return file
+
+
+def _missing(table: Path) -> Path:
+    file = _commit(table)
+    file.unlink()
+    return file
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "cut": _cut, "deleted": _deleted, "replaced": _replaced, "garbled commit": _garbled, "missing commit": _missing,
+}  # fmt: skip
+"""By its name what damages a table; it returns the file."""
