@@ -48,7 +48,7 @@ class UsageError(FkPipelineError):
 
 
 class EnvironmentNotFit(FkPipelineError):
-    """Java, the Delta JARs, a version or a permission is missing."""
+    """Java, the Delta JARs, a version or a permission is missing, or no Spark is where it is said to be."""
 
     exit_code = 3
 
@@ -90,7 +90,7 @@ class StateError(FkPipelineError):
 
 
 class StorageError(FkPipelineError, OSError):
-    """An object store did not do what it was asked for: no answer, no credentials, no such bucket, no permission."""
+    """A disk or an object store does not do what it is asked for: full, read-only, no permission, no answer."""
 
     exit_code = 3
 

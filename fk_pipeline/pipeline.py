@@ -644,10 +644,12 @@ class Pipeline:
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Folds old batches, packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
+        from fk_pipeline.privacy import concealing
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()
-        return compact(self.runner, progress)
+        with concealing(self.spec):
+            return compact(self.runner, progress)
 
     def export(self, file: str | Path) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""

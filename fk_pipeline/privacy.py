@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import ConcealedError, FkPipelineError
 from fk_pipeline.failures import kind_of, root_message
 from fk_pipeline.spec import PipelineSpec, quote
@@ -77,14 +78,18 @@ def cause_of(error: Exception, spec: PipelineSpec) -> Exception | None:
 
 @contextmanager
 def concealing(spec: PipelineSpec) -> Iterator[None]:
-    """Passes errors on, but for those that may quote sensitive values.
+    """Passes errors on, but for those that may quote sensitive values, and those of a file system that refuses.
 
     Raises:
+        StorageError: the file system of the warehouse did not take something.
         ConcealedError: in their place; its trace is theirs.
     """
     try:
         yield
     except Exception as error:
+        refused = refusal(error, spec.home)
+        if refused is not None:
+            raise refused from cause_of(error, spec)
         if not spec.has_sensitive or isinstance(error, (FkPipelineError, OSError)):
             raise
         raise ConcealedError(

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
+from fk_pipeline.environment.spark_address import check_master, check_remote
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -28,6 +29,9 @@ DELTA = {
 }
 SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """What the results depend on: set on every session, also on one that was running before."""
+
+RETRIES = 5
+"""After 0.05 s, then four times as long each time: 17 s in all."""
 
 COMPILED = {"spark.sql.codegen.cache.maxEntries": "1000"}
 """Classes that Spark keeps: a batch compiles up to 350, and the next one the same but for 40 (ADR 0005)."""
@@ -114,7 +118,8 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     """The running session, or a new one.
 
     Raises:
-        EnvironmentNotFit: no Java, no Delta JARs, or a running session without Delta.
+        EnvironmentNotFit: no Java, no Delta JARs, a running session without Delta, or no Spark where the environment
+            says that it is.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -122,8 +127,10 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     builder: Any = SparkSession.builder
     remote = environment.get("FK_SPARK_REMOTE")
     if remote:
-        return prepare(builder.remote(remote).getOrCreate())
+        check_remote(remote)
+        return prepare(_with_few_retries(builder.remote(remote).getOrCreate()))
     conf = session_conf(settings, environment)
+    check_master(conf["spark.master"])
     for name, value in conf.items():
         builder = builder.config(name, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -136,6 +143,14 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
         ) from error
     return prepare(session)
+
+
+def _with_few_retries(session: SparkSession) -> SparkSession:
+    """A session of Spark Connect whose client gives up a server after half a minute; its own limit is ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
+    return session
 
 
 def prepare(session: SparkSession) -> SparkSession:

@@ -17,6 +17,7 @@ from fk_pipeline.cli import completion, explain, init, quarantine, servers
 from fk_pipeline.cli.options import PIPELINE, Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.environment.own_packages import require_own_packages
+from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
 from fk_pipeline.failures import root_message
 from fk_pipeline.identity import MAX_BATCH
@@ -60,7 +61,10 @@ def app_main() -> None:
     debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
     try:
         app()
-    except FkPipelineError as error:
+    except (FkPipelineError, OSError) as raised:
+        error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "")
+        if error is None:
+            raise
         if debug:
             traceback.print_exc()
         say(f"{type(error).__name__}: {error}")

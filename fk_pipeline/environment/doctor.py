@@ -1,6 +1,7 @@
 """The checks behind `fk-pipeline doctor`: is this machine fit to run a pipeline?
 
-Nothing heavy is imported and no Spark is started, so that the checks also work, and quickly, on a broken installation.
+Nothing heavy is imported, but the client of a Spark Connect server where one is named, and no Spark is started, so that
+the checks also work, and quickly, on a broken installation.
 The tested versions are the pins of this package's own metadata: there is no second list.
 """
 
@@ -12,14 +13,17 @@ import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fk_pipeline.environment import jars
+from fk_pipeline.environment import jars, spark_address
 from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
-from fk_pipeline.errors import EnvironmentNotFit
+from fk_pipeline.environment.refusals import refusal
+from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
@@ -92,14 +96,27 @@ def check_python() -> Check:
 
 
 def check_engine() -> Check:
-    """What computes, and its version: Spark in this process, or a Spark Connect server."""
-    remote = remote_session()
+    """What computes, and its version: Spark in this process or on a cluster, or a Spark Connect server, which answers.
+
+    A session of a server, or of a cluster that says it is standalone, would start: somebody is asked there.
+    """
+    remote, master = remote_session(), os.environ.get("SPARK_MASTER")
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         version = "that is not installed"
-    where = f"a Spark Connect server at {remote.split(';')[0]}" if remote else f"Spark {version}, in this process"
-    return Check("Engine", ok=True, found=where, wanted="Spark")
+    try:
+        if remote:
+            found = f"a Spark Connect server at {remote.split(';')[0]}, Spark {spark_address.check_remote(remote)}"
+        elif master:
+            spark_address.check_master(master)
+            found = f"Spark {version}, its driver in this process, on {master}"
+        else:
+            found = f"Spark {version}, in this process"
+    except EnvironmentNotFit as error:
+        fix = f"{error.fix[0].upper()}{error.fix[1:]}."
+        return Check("Engine", ok=False, found=f"{error.where}: {error.what}", wanted="Spark", fix=fix)
+    return Check("Engine", ok=True, found=found, wanted="Spark")
 
 
 def check_java() -> Check:
@@ -239,7 +256,11 @@ def check_writable(warehouse: Path | str) -> Check:
         return Check("Warehouse", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=wanted)
     existing = _nearest_existing(path)
     if existing.is_dir() and _can_write(existing):
-        return Check("Warehouse", ok=True, found=str(path), wanted=wanted)
+        refused = _refused(existing)
+        if refused is None:
+            return Check("Warehouse", ok=True, found=str(path), wanted=wanted)
+        fix = f"{refused.fix[0].upper()}{refused.fix[1:]}."
+        return Check("Warehouse", ok=False, found=f"{existing}: {refused.what}", wanted=wanted, fix=fix)
     problem = "cannot be written" if existing.is_dir() else "is not a folder"
     fix = f"Make {existing} a folder that this user can write, or name another `warehouse` in the pipeline file."
     return Check("Warehouse", ok=False, found=f"{existing} {problem}", wanted=wanted, fix=fix)
@@ -302,6 +323,23 @@ def _nearest_existing(path: Path) -> Path:
 
 def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _refused(folder: Path) -> StorageError | None:
+    """Why a folder does not take a file, or does not put it into its place as commits need it: renamed and linked."""
+    probe = folder / f".fk-pipeline-doctor-{uuid.uuid4().hex}"
+    renamed, linked = probe.with_suffix(".renamed"), probe.with_suffix(".linked")
+    try:
+        probe.write_bytes(b"fk-pipeline doctor" * 1000)
+        probe.rename(renamed)
+        linked.hardlink_to(renamed)
+    except OSError as error:
+        return refusal(error, str(folder)) or StorageError(str(error), where=str(folder), fix="mend what it says")
+    finally:
+        for file in (probe, renamed, linked):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+    return None
 
 
 def _gib(size: int) -> str:

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage, ranges_sql
@@ -182,17 +183,20 @@ class Runner:
             how = (work.choice.strategy, work.choice.reason) if work.choice else (None, None)
             self.ledger.succeed(counts, work.versions, seconds, *how)
         except Exception as error:
-            damage = error if isinstance(error, FkPipelineError) else translated(error, self.spec, self.zone)
-            what = message_of(damage, self.spec)
+            where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
+            ours = error
+            if not isinstance(error, FkPipelineError):
+                ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
+            what = message_of(ours, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
                 self.ledger.fail(time.monotonic() - started, what)
-            if damage is not error:
-                raise damage from cause_of(error, self.spec)
+            if ours is not error:
+                raise ours from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
             raise StageError(
                 what,
-                where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
+                where=where,
                 why="the batches stay due; whatever the stage had committed is repaired by running it again",
                 fix=f"fk-pipeline run {self.spec.file}",
             ) from cause_of(error, self.spec)

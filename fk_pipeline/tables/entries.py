@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
+from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.tables import faults
 from fk_pipeline.tables.damage import Damage, DamagedTableError
 from fk_pipeline.tables.logs import DeltaLogs
@@ -207,7 +208,8 @@ class Entries:
 
     def changed(self) -> bool:
         """Whether somebody else has written since the last time; true the first time."""
-        versions = {name: self.logs.version(f"{self.home}/{name}") for name in SCHEMAS}
+        with telling_refusals(self.home):
+            versions = {name: self.logs.version(f"{self.home}/{name}") for name in SCHEMAS}
         known, self._versions = self._versions, versions
         return versions != known
 
@@ -244,7 +246,7 @@ class Entries:
         self._last = max(self._last, *(row["entry"] for row in full))
         path = f"{self.home}/{table}"
         stored = self.logs.table(path)
-        with faults.around(f"entry in {table}"):
+        with telling_refusals(path), faults.around(f"entry in {table}"):
             rows = pa.Table.from_pylist(full, schema=SCHEMAS[table])
             widens = stored is not None and len(stored.schema().fields) < len(rows.schema)
             options = None if stored is not None else storage.delta_options(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
+from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
 
@@ -43,10 +44,11 @@ def lease(
         yield lambda: None
         return
     file = Path(home) / "leases" / f"{what}.lease"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
     try:
-        held.acquire(timeout=wait_seconds)
+        with telling_refusals(home):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
+            held.acquire(timeout=wait_seconds)
     except Timeout:
         raise LeaseTakenError(
             f"another run has held {what} for more than {wait_seconds:.0f} s",

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import fk_pipeline
-from fk_pipeline.environment import doctor, jars, object_stores
+from fk_pipeline.environment import doctor, jars, object_stores, spark_address
 from fk_pipeline.environment.doctor import Check, check_environment
 from fk_pipeline.environment.own_packages import NAMES
 from fk_pipeline.environment.s3_jars import S3_JARS
@@ -381,4 +381,5 @@ def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
     assert doctor.check_engine().found.startswith("Spark 4.")
     monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark:15002/;token=secret")
-    assert doctor.check_engine().found == "a Spark Connect server at sc://spark:15002/"
+    monkeypatch.setattr(spark_address, "check_remote", lambda _: "4.2.0")
+    assert doctor.check_engine().found == "a Spark Connect server at sc://spark:15002/, Spark 4.2.0"

@@ -1,0 +1,99 @@
+"""A file system that does not take what is written to it, said in one sentence with the way out.
+
+Python, delta-rs and Spark each say it in their own way, and all of them with what the system said (errno(3)).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fk_pipeline.errors import FkPipelineError, StorageError
+
+_FULL, _READ_ONLY, _FORBIDDEN, _NOT_ATOMIC = "full", "read-only", "forbidden", "not atomic"
+
+_KINDS = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.ENOSYS: _NOT_ATOMIC,
+    errno.EOPNOTSUPP: _NOT_ATOMIC,
+    errno.EXDEV: _NOT_ATOMIC,
+}
+_SENTENCES = {os.strerror(number): kind for number, kind in _KINDS.items()}
+_OF_RUST = re.compile(r"\(os error (\d+)\)")
+
+_SAID = {
+    _FULL: ("the disk is full", "free space there ('fk-pipeline compact' removes what nothing needs any more)"),
+    _READ_ONLY: ("the file system is read-only", "mount it so that it can be written"),
+    _FORBIDDEN: ("this user lacks a permission", "grant it, or run the command as another user"),
+    _NOT_ATOMIC: (
+        "the file system cannot put a file into its place in one step",
+        "move the warehouse to a local disk or to S3 (s3a://): commits are files that appear as a whole",
+    ),
+}
+
+
+def refusal(error: BaseException, place: str, where: str = "") -> StorageError | None:
+    """The error of ours for one that says that a file system did not take something; None where it says another thing.
+
+    Args:
+        error: of Python, delta-rs, or Spark.
+        place: the folder that was written to, where the error names no file; empty where that is not known.
+        where: the pipeline, stage and batch, as far as they are known.
+    """
+    if isinstance(error, FkPipelineError):
+        return None
+    found = _found(error)
+    if found is None:
+        return None
+    kind, said, file = found
+    what, fix = _SAID[kind]
+    if place and (not file or file.startswith(place)):
+        fix += "; or name another 'warehouse' in the pipeline file"
+    return StorageError(
+        f"{what}: {said}",
+        where=f"{where}: {file or place}" if where else file or place,
+        why="nothing wrong was stored; what was not finished stays due",
+        fix=fix,
+    )
+
+
+@contextmanager
+def telling_refusals(place: str) -> Iterator[None]:
+    """Passes errors on; of a file system that does not take something as one of ours.
+
+    Raises:
+        StorageError: in the place of such an error.
+    """
+    try:
+        yield
+    except Exception as error:
+        refused = refusal(error, place)
+        if refused is None:
+            raise
+        raise refused from error
+
+
+def _found(error: BaseException) -> tuple[str, str, str] | None:
+    """The kind, what the system said, and the file where the error names one."""
+    if isinstance(error, OSError) and error.errno in _KINDS:
+        names: list[Any] = [name for name in (error.filename, error.filename2) if name is not None]
+        return _KINDS[error.errno], os.strerror(error.errno), os.fsdecode(names[-1]) if names else ""
+    text = str(error)
+    number = _OF_RUST.search(text)
+    if number is not None and int(number[1]) in _KINDS:
+        return _KINDS[int(number[1])], os.strerror(int(number[1])), ""
+    if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        return None
+    for said, kind in _SENTENCES.items():
+        found = re.search(rf"(?:(?:file:)?(/[^\n:()]+?)[ :]+\(?)?\b{said}", text)
+        if found is not None and (found[1] or kind != _FORBIDDEN):  # Spark reads with other rights than it writes with
+            return kind, said, found[1] or ""
+    return None

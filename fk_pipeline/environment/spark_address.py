@@ -1,0 +1,146 @@
+"""Where Spark is, if it is not in this process: whether anybody answers there, and as which version.
+
+Spark's own clients try for minutes. Here a look takes some seconds, and what it finds is one error.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+from fk_pipeline.errors import EnvironmentNotFit
+
+SECONDS = 4.0
+"""How long an answer is waited for."""
+
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_HERE = "or unset {}: Spark runs in this process then"
+
+
+def check_remote(remote: str) -> str:
+    """The version of the Spark Connect server at an address.
+
+    Args:
+        remote: what FK_SPARK_REMOTE says, `sc://HOST:PORT` with parameters.
+
+    Raises:
+        EnvironmentNotFit: it is no such address, nobody answers there, or the server is of another version than this
+            client. The parameters of the address, which may be secrets, are not told.
+    """
+    shown = remote.split(";", maxsplit=1)[0]
+    here = _HERE.format("FK_SPARK_REMOTE")
+    try:
+        from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+        builder = DefaultChannelBuilder(remote)
+        host, port = urlsplit(f"//{builder.endpoint}").hostname or "", urlsplit(f"//{builder.endpoint}").port or 0
+    except (ValueError, ImportError) as error:
+        cluster = "a cluster's address is said by SPARK_MASTER, " if remote.startswith(("spark:", "local")) else ""
+        raise EnvironmentNotFit(
+            f"FK_SPARK_REMOTE is no address of a Spark Connect server: {_sentence(error)}",
+            where=shown,
+            fix=f"write sc://HOST:PORT, such as sc://localhost:15002; {cluster}{here}",
+        ) from error
+    wrong = None if any(os.environ.get(name) for name in _PROXIES) else _silence(host, port)
+    try:
+        version = None if wrong else _version(builder)
+    except Exception as error:  # noqa: BLE001 - whatever gRPC raises for what is not what it expects
+        version, wrong = None, _sentence(error)
+    if version is None:
+        raise EnvironmentNotFit(
+            f"no Spark Connect server answers: {wrong}",
+            where=shown,
+            why="whatever needs Spark stops here",
+            fix=f"start the server ('fk-pipeline up' starts one), correct FK_SPARK_REMOTE, {here}",
+        )
+    client = importlib.metadata.version("pyspark")
+    if _series(version) != _series(client):
+        raise EnvironmentNotFit(
+            f"the Spark Connect server is Spark {version}, and this client is PySpark {client}",
+            where=shown,
+            why="servers and clients of different versions do not understand each other in all they say",
+            fix=f"let a server of Spark {_series(client)} listen there, {here}",
+        )
+    return version
+
+
+def check_master(master: str) -> None:
+    """Raises unless Spark knows such an address of a cluster and, of a standalone one, a master answers.
+
+    Args:
+        master: what SPARK_MASTER or `spark.master` says.
+
+    Raises:
+        EnvironmentNotFit: it is no such address, or nobody answers there.
+    """
+    here = _HERE.format("SPARK_MASTER")
+    if not re.match(r"(local(\[.*\]|-cluster\[.*\])?|yarn)$|spark://.|k8s://.", master):
+        connect = "the address of a Spark Connect server is said by FK_SPARK_REMOTE, " if "sc://" in master else ""
+        raise EnvironmentNotFit(
+            "this is no address of a Spark cluster",
+            where=f"SPARK_MASTER {master}",
+            fix=f"write spark://HOST:7077, yarn, k8s://... or local[*]; {connect}{here}",
+        )
+    if not master.startswith("spark://"):
+        return
+    silences = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        silence = _silence(host, int(port)) if port.isdigit() else f"{place} is not HOST:PORT"
+        if silence is None:
+            return
+        silences.append(silence)
+    raise EnvironmentNotFit(
+        f"no master of a Spark cluster answers: {'; '.join(silences)}",
+        where=master,
+        why="whatever needs Spark stops here",
+        fix=f"start the cluster, correct SPARK_MASTER, {here}",
+    )
+
+
+def _silence(host: str, port: int) -> str | None:
+    """Why nobody can be spoken to at a port; None if somebody listens."""
+    try:
+        with socket.create_connection((host.strip("[]"), port), timeout=SECONDS):
+            return None
+    except (OSError, ValueError, OverflowError) as error:
+        return f"{host}:{port}: {_sentence(error)}"
+
+
+def _version(builder: Any) -> str | None:
+    import grpc
+    from pyspark.sql.connect.client import SparkConnectClient
+    from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+
+    client = SparkConnectClient(builder, retry_policy={"max_retries": 0})
+    try:
+        grpc.channel_ready_future(client._channel).result(timeout=SECONDS)  # noqa: SLF001 - a deadline, and no retries
+        request = base_pb2.AnalyzePlanRequest(session_id=client._session_id)  # noqa: SLF001
+        request.user_context.user_id = client._user_id or ""  # noqa: SLF001
+        request.spark_version.SetInParent()
+        stub: Any = base_pb2_grpc.SparkConnectServiceStub(client._channel)  # type: ignore[no-untyped-call]  # noqa: SLF001
+        answer = stub.AnalyzePlan(request, metadata=builder.metadata(), timeout=SECONDS)
+        ended = base_pb2.ReleaseSessionRequest(session_id=client._session_id)  # noqa: SLF001
+        ended.user_context.user_id = client._user_id or ""  # noqa: SLF001
+        stub.ReleaseSession(ended, metadata=builder.metadata(), timeout=SECONDS)
+        return str(answer.spark_version.version)
+    except grpc.FutureTimeoutError:
+        raise TimeoutError(f"what listens there does not speak gRPC within {SECONDS:.0f} s") from None
+    finally:
+        client.close()
+
+
+def _series(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error of a socket, of gRPC or of PySpark says, in one line."""
+    details = getattr(error, "details", None)
+    text = str(details() if callable(details) else getattr(error, "strerror", None) or error)
+    text = re.sub(r"^\[\w+\] (Invalid URL for Spark Connect: )?", "", text.strip().splitlines()[0] if text else "")
+    return text.split(" Please update")[0].rstrip(".") or type(error).__name__
