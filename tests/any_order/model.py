@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -36,6 +37,9 @@ RULES = {
     "an unanswered tombstone stays": "it is dropped though the result still has its key",
     "a refused pair is without a right row": "it is stored under the hash of its right row: nothing refuses it again",
     "a left join keeps a refused left row": "it leaves the result, as in an inner join",
+    "a late commit is noticed": "a paused run commits over what was written since, and dies",
+    "a late commit is one of its stage": "it counts as late only where its own batch ran since",
+    "what ran since is due": "a late commit makes the batch of its run due, not those that the stage ran for since",
 }
 """Rules that can be left out, and what happens then."""
 
@@ -124,6 +128,8 @@ class Model:
         self.quarantine: dict[int, set[tuple[str, Any, Any]]] = {}
         """By batch the pairs that it refused: left key and both contents."""
         self.read: dict[tuple[Side, int], list[Event]] = {}
+        self.generations: dict[tuple[Side, int], int] = {}
+        """What the ledger says: of the last start, whatever was committed."""
         self.folded: set[int] = set()
         self.dropped: dict[tuple[Side, str], float] = {}
         """The sequence of tombstones that were dropped, by side and key."""
@@ -139,6 +145,39 @@ class Model:
             self.answers[batch] = [*self._asked(batch), *self._told(batch)]
         elif stage is Stage.RESOLVED_JOIN:
             self._resolve(batch)
+
+    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+        """What a run that starts now would commit, table by table; to be done whenever it gets to it."""
+        after, side = deepcopy(self), SIDE_OF.get(stage, Side.LEFT)
+        after.run(stage, batch, content)
+        self.read, self.generations = after.read, after.generations
+        part = after.logs[side].get(batch)
+        rows = {k: row for k, row in after.states[side].items() if self.states[side].get(k) != row}
+        answers = after.answers.get(batch, [])
+        made = {k: row for k, row in after.result.items() if self.result.get(k) != row}
+        gone = self.result.keys() - after.result.keys()
+        refused = after.quarantine.get(batch, set())
+
+        def log() -> None:
+            if part is not None:
+                self.logs[side][batch] = deepcopy(part)
+
+        def result() -> None:
+            self.result = {k: row for k, row in self.result.items() if k not in gone} | made
+
+        by_stage: dict[Stage, list[Callable[[], None]]] = {
+            Stage.LEFT_CHANGELOG: [log],
+            Stage.RIGHT_TABLE: [log, lambda: self.states[side].update(rows)],
+            Stage.SUBSCRIPTION_STORE: [lambda: self.states[side].update(rows)],
+            Stage.RESPONSES: [lambda: self.answers.update({batch: answers})],
+            Stage.RESOLVED_JOIN: [lambda: self.quarantine.update({batch: refused}), result],
+        }
+        return by_stage[stage]
+
+    def reopen(self, stage: Stage, batch: int) -> None:
+        """A stage is to run again though it reads what it read: what it brings is another generation."""
+        if stage in SIDE_OF:
+            self.read.pop((SIDE_OF[stage], batch), None)
 
     def fold(self, batches: Iterable[int], settled: Callable[[int], bool]) -> None:
         """Keeps the winner per key of what batches brought, and removes what they answered."""
@@ -179,8 +218,10 @@ class Model:
         log, fresh = self.logs[side], partition(events)
         if batch in self.folded and not self._lacks("a folded batch stays folded"):
             fresh.rows = {key: row for key, row in fresh.rows.items() if key in log[batch].rows}
-        if batch in log:
-            fresh.generation = log[batch].generation + (self.read[side, batch] != events)
+        if (side, batch) in self.generations:
+            changed = self.read.get((side, batch)) != events
+            fresh.generation = self.generations[side, batch] + changed
+        self.generations[side, batch] = fresh.generation
         log[batch], self.read[side, batch] = fresh, events
 
     def _apply(self, side: Side, batch: int) -> None:
@@ -290,6 +331,16 @@ def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, Any]:
     return found
 
 
+@dataclass
+class Paused:
+    """A run that sleeps before a commit, `since` so many runs."""
+
+    stage: Stage
+    batch: int
+    since: int
+    commit: Callable[[], None]
+
+
 class Schedule:
     """One random schedule, repeatable by its seed."""
 
@@ -300,11 +351,21 @@ class Schedule:
         self.contents = {n: self._content() for n in self.random.sample(range(9), self.random.randint(2, 6))}
         self.history = {n: [content] for n, content in self.contents.items()}
         self.due = {(stage, n) for stage in Stage for n in self.contents}
+        self.runs: list[tuple[Stage, int]] = []
+        """Every start of a stage for a batch."""
+        self.paused: list[Paused] = []
+        self.unnoticed: list[Paused] = []
+        """Those that woke up and committed over what newer runs of their stage had written."""
+        self.late = 0
 
     def is_right(self) -> bool:
         """Does the schedule; whether in the end the result is the join, and the quarantine has what it lacks."""
         surprises, haste = self.random.choice([(self.random.randint(0, 4), 0.12), (self.random.randint(0, 12), 0.3)])
-        while self.due or surprises:
+        while self.due or surprises or self.paused or self.unnoticed:
+            if self.paused and (not self.due or self.random.random() < 0.15):
+                self._wake(self.paused.pop(self.random.randrange(len(self.paused))))
+            if not self.due or self.random.random() < 0.3:
+                self._notice()
             if self.random.random() < 0.25:
                 self._fold()
             if surprises and (not self.due or self.random.random() < haste):
@@ -345,6 +406,9 @@ class Schedule:
         return {**content, Side.LEFT: left}
 
     def _fold(self) -> None:
+        """Where a run that was paused before it commits after it, that is refused: nothing here mends it."""
+        self._notice()
+        self.paused.clear()
         unsettled = {n for _, n in self.due}
         done = []
         for n in sorted(self.contents):
@@ -379,17 +443,51 @@ class Schedule:
             if self.random.random() < 0.5:
                 self._run(stage, n)
             else:  # what it wrote is what was there
+                self.runs.append((stage, n))
                 self.model.run(stage, n, self._seen(self.contents[n]))
 
     def _run_due(self) -> None:
         ready = [(s, n) for s, n in self.due if not any((up, n) in self.due for up in UPSTREAM[s])]
         if ready:
             stage, n = self.random.choice(sorted(ready))
+            if self.random.random() < 0.05:
+                self._pause(stage, n)
+                return
             self.due.discard((stage, n))
             self._run(stage, n)
 
+    def _pause(self, stage: Stage, n: int) -> None:
+        """A run starts and falls asleep before one of its commits; to all others it is one that was killed."""
+        commits = self.model.commits(stage, n, self._seen(self.contents[n]))
+        self.runs.append((stage, n))
+        awake = self.random.randrange(len(commits))
+        for commit in commits[:awake]:
+            commit()
+        self.paused.append(Paused(stage, n, len(self.runs), commits[awake]))
+
+    def _wake(self, run: Paused) -> None:
+        """It commits, finds that its lease is lost, and dies before it can say so."""
+        run.commit()
+        newer = {n for stage, n in self.runs[run.since :] if stage is run.stage}
+        if newer if not self._lacks("a late commit is one of its stage") else run.batch in newer:
+            self.late += 1
+            self.unnoticed.append(run)
+
+    def _notice(self) -> None:
+        """A look at who committed last: what a late commit may have undone is due."""
+        for run in self.unnoticed if not self._lacks("a late commit is noticed") else ():
+            ran = {run.batch, *(n for stage, n in self.runs[run.since :] if stage is run.stage)}
+            for n in [run.batch] if self._lacks("what ran since is due") else sorted(ran):
+                self.model.reopen(run.stage, n)
+                self.due.add((run.stage, n))
+        self.unnoticed.clear()
+
+    def _lacks(self, rule: str) -> bool:
+        return self.model.without == rule
+
     def _run(self, stage: Stage, n: int) -> None:
         """What reads what the stage writes is due for the batch."""
+        self.runs.append((stage, n))
         self.model.run(stage, n, self._seen(self.contents[n]))
         self.due |= {(after, n) for after in Stage if stage in UPSTREAM[after]}
 

@@ -23,3 +23,4 @@ def test_the_schedules_do_what_may_go_wrong() -> None:
     assert sum(schedule.folds > 0 for schedule in schedules) > 50
     assert sum(schedule.declared for schedule in schedules) > 20
     assert sum(len(old) > 1 for schedule in schedules for old in schedule.history.values()) > 50
+    assert sum(schedule.late > 0 for schedule in schedules) > 10
