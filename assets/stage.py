@@ -22,6 +22,7 @@ from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Stage, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.schemas import Table
+from fk_pipeline.tables.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, pool_of, result_read_by
 
@@ -67,6 +68,10 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             preload()
         pipeline = Pipeline(config.applied_to(spec), spark.spark_session, landing_zone.zone())
+        with hearing(context.log.warning):
+            materialise_batches(context, pipeline)
+
+    def materialise_batches(context: AssetExecutionContext, pipeline: Pipeline) -> None:
         for notice in pipeline.discover().notices:
             if notice.side == SIDE_OF.get(stage):
                 context.log.info("%s", notice)

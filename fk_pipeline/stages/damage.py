@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.cdc.table_versions import are_kept, names_versions, table_id
+from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side, Stage
 from fk_pipeline.spec import PipelineSpec

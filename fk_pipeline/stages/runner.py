@@ -148,24 +148,23 @@ class Runner:
             StateError: the stored tables do not fit the pipeline file.
         """
         while True:
-            home = self.ledger.home
+            home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
             with (
                 telling(self.spec, self.zone),
                 concealing(self.spec),
-                lease(home, stage) as held,
+                lease(home, stage, run_id=run_id) as held,
                 sole_session(self.session, home, [stage]),
             ):
                 self.ledger.refresh()
                 if self.ledger.open_rebuild is None:
                     check_fingerprints(self.spec, self.ledger)
                     if not columns_to_add(self.spec, self.ledger):
-                        return self._run_leased(stage, batches, held)
+                        return self._run_leased(stage, batches, held, run_id)
             self.finish_rebuild()
             self.add_columns()
 
-    def _run_leased(self, stage: Stage, batches: BatchRange, held: Check) -> StageRun:
+    def _run_leased(self, stage: Stage, batches: BatchRange, held: Check, run_id: str) -> StageRun:
         started = time.monotonic()
-        run_id = uuid.uuid4().hex[:12]
         known = [b for b in self.ledger.batches if b in batches]
         if not known:
             note = f"batch {batches} has no files: an empty batch"

@@ -8,8 +8,12 @@ lease is an object (`object_lease.py`). In other object stores there is none yet
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
@@ -17,6 +21,7 @@ from filelock import SoftFileLease, Timeout
 from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
+from fk_pipeline.tables.waiting import Holder, telling
 
 EXPIRES_AFTER_SECONDS = 60.0
 """Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
@@ -27,9 +32,23 @@ Check = Callable[[], None]
 
 @contextmanager
 def lease(
-    home: str, what: str, *, wait_seconds: float = 600.0, expires_after: float = EXPIRES_AFTER_SECONDS
+    home: str,
+    what: str,
+    *,
+    wait_seconds: float = 600.0,
+    expires_after: float = EXPIRES_AFTER_SECONDS,
+    run_id: str = "",
 ) -> Iterator[Check]:
     """Holds the lease on `what` under a pipeline's folder while the block runs; yields a check that it is still held.
+
+    Whoever waits for it says for whom (`waiting.py`).
+
+    Args:
+        home: the folder.
+        what: a stage, for example.
+        wait_seconds: how long another holder is waited for.
+        expires_after: seconds without a sign of the holder after which others take it over.
+        run_id: of the run that it is for, which others may then name.
 
     Raises:
         LeaseTakenError: another process holds it for longer than `wait_seconds`.
@@ -37,7 +56,7 @@ def lease(
     if is_s3(home):
         from fk_pipeline.tables.object_lease import object_lease
 
-        with object_lease(home, what, wait_seconds=wait_seconds, expires_after=expires_after) as held_there:
+        with object_lease(home, what, wait_seconds, expires_after, run_id) as held_there:
             yield held_there
         return
     if "://" in home:
@@ -48,15 +67,19 @@ def lease(
         with telling_refusals(home):
             file.parent.mkdir(parents=True, exist_ok=True)
             held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
-            held.acquire(timeout=wait_seconds)
+            with telling(what, wait_seconds, lambda: _holder(file)):
+                held.acquire(timeout=wait_seconds)
     except Timeout:
         raise LeaseTakenError(
-            f"another run has held {what} for more than {wait_seconds:.0f} s",
+            f"another run has held {what} for more than {wait_seconds:.0f} s: {_holder(file) or 'nobody knows which'}",
             where=str(file),
             why="two runs of one stage at a time could bring back an old row",
-            fix="wait for the other run, or end it, and run again; the file names the process that holds it",
+            fix="wait for the other run, or end it, and run again",
         ) from None
     token = held.token
+    mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "run_id": run_id}
+    with suppress(OSError):  # nothing depends on it
+        file.with_suffix(".holder").write_text(json.dumps(mine))
 
     def check() -> None:
         if token is None or held.compromise is not None or token not in _content(file):
@@ -84,6 +107,19 @@ def leases(home: str, names: Iterable[str]) -> Iterator[Check]:
                 still_held()
 
         yield check
+
+
+def _holder(file: Path) -> Holder | None:
+    """Who holds a lease: what its file says, and what the holder wrote beside it."""
+    said = dict(line.split("=", 1) for line in _content(file).splitlines() if "=" in line)
+    if not said.get("pid", "").isdigit():
+        return None
+    holder = Holder(int(said["pid"]), said.get("host", ""))
+    try:
+        told = Holder.of(json.loads(_content(file.with_suffix(".holder"))))
+    except (ValueError, KeyError, TypeError):
+        return holder
+    return told if (told.pid, told.host) == (holder.pid, holder.host) else holder
 
 
 def _content(file: Path) -> str:

@@ -14,12 +14,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.environment.storage import Refusal, ask_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
+from fk_pipeline.tables.waiting import Holder, telling
 
 POLL_SECONDS = 1.0
 """How often a waiting run looks."""
@@ -36,7 +37,7 @@ class Content:
     """What a lease says.
 
     Attributes:
-        holder: fields of a `ProcessIdentity`; None when nobody holds it.
+        holder: fields of a `ProcessIdentity`, and since when it holds it for which run; None when nobody holds it.
         token: of one holding; each has its own.
         beat: how often it was written anew since.
         lasts: seconds without a change after which it may be taken over.
@@ -142,7 +143,9 @@ class _Held:
 
 
 @contextmanager
-def object_lease(home: str, what: str, *, wait_seconds: float, expires_after: float) -> Iterator[Callable[[], None]]:
+def object_lease(
+    home: str, what: str, wait_seconds: float, expires_after: float, run_id: str
+) -> Iterator[Callable[[], None]]:
     """What `fk_pipeline.tables.lease.lease` does, for a home in S3.
 
     Raises:
@@ -150,7 +153,8 @@ def object_lease(home: str, what: str, *, wait_seconds: float, expires_after: fl
         StorageError: the store did not answer.
     """
     file = LeaseObject(f"{home}/leases/{what}.lease")
-    held = _acquired(file, what, wait_seconds, expires_after)
+    with telling(what, wait_seconds, lambda: _holder(file)):
+        held = _acquired(file, what, wait_seconds, expires_after, run_id)
 
     def check() -> None:
         if not held.is_held():
@@ -167,8 +171,16 @@ def object_lease(home: str, what: str, *, wait_seconds: float, expires_after: fl
         held.give_back()
 
 
-def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: float) -> _Held:
-    mine = Content(ProcessIdentity.of().as_json(), uuid.uuid4().hex, 0, expires_after)
+def _holder(file: LeaseObject) -> Holder | None:
+    with suppress(StorageError, KeyError):
+        found = file.read()
+        return None if found is None or found[0].holder is None else Holder.of(found[0].holder)
+    return None
+
+
+def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: float, run_id: str) -> _Held:
+    me = ProcessIdentity.of().as_json() | {"since": time.time(), "run_id": run_id}
+    mine = Content(me, uuid.uuid4().hex, 0, expires_after)
     deadline = time.monotonic() + wait_seconds
     seen, since = "", 0.0
     while True:
@@ -188,17 +200,20 @@ def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: 
                 return _Held(file, mine, written)
         left = deadline - time.monotonic()
         if left <= 0:
+            who = _holder(file) or "nobody knows which"
             raise LeaseTakenError(
-                f"another run has held {what} for more than {wait_seconds:.0f} s",
+                f"another run has held {what} for more than {wait_seconds:.0f} s: {who}",
                 where=file.url,
                 why="two runs of one stage at a time could bring back an old row",
-                fix="wait for the other run, or end it, and run again; the object names the process that holds it",
+                fix="wait for the other run, or end it, and run again",
             )
         time.sleep(min(POLL_SECONDS, left, expires_after / 3))
 
 
 def _is_dead(holder: dict[str, Any] | None) -> bool:
     try:
-        return holder is not None and ProcessIdentity.from_json(holder).life() is Life.DEAD
+        known = {field.name for field in fields(ProcessIdentity)}
+        who = {name: value for name, value in (holder or {}).items() if name in known}
+        return holder is not None and ProcessIdentity.from_json(who).life() is Life.DEAD
     except TypeError:  # of another version of ours
         return False

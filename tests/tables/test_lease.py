@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ import pytest
 from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
+from fk_pipeline.tables import waiting
 from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.object_lease import Content, LeaseObject
 
@@ -69,6 +73,43 @@ def test_nobody_takes_the_lease_of_a_living_process(home: str) -> None:
         with pytest.raises(LeaseTakenError, match="another run has held stage"), waiting:
             pass
         assert answer(process) == "still held"
+
+
+def test_whoever_waits_says_for_whom_and_since_when(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.2)
+    heard: list[str] = []
+    since = re.escape(datetime.now(UTC).strftime("%F %H:"))
+    held, wanted = lease(home, "stage", run_id="4711"), lease(home, "stage", wait_seconds=1.5)
+    with held, waiting.hearing(heard.append), pytest.raises(LeaseTakenError) as refused, wanted:
+        pass
+    who = rf"process {os.getpid()} on {re.escape(socket.gethostname())}, run 4711, since {since}\d\d:\d\d UTC"
+    assert len(heard) > 1
+    assert re.fullmatch(rf"waiting for {who}, which holds stage; for 2 s at most", heard[0])
+    assert re.search(who, refused.value.what)
+    with lease(home, "stage"), waiting.hearing(heard.append):
+        heard.clear()
+    assert heard == []
+
+
+def test_a_command_that_waits_says_so_on_stderr_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        'name: p\njoin: left\nleft: {path: l, format: rows, schema: "id INT, fk STRING", key: id, foreign_key: fk}\n'
+        'right: {path: r, format: rows, schema: "k STRING", key: k}\n'
+    )
+    (tmp_path / "l").mkdir()
+    (tmp_path / "r").mkdir()
+    (tmp_path / "l" / "1.jsonl").write_text('{"id": 1}\n')
+    command = [sys.executable, "-m", "fk_pipeline.cli.main", "remove-batch", str(file), "1"]
+    with lease(str(tmp_path / "warehouse" / "p"), "discovery"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+    out = process.communicate(timeout=60)[0]
+    assert said.startswith(f"waiting for process {os.getpid()} on {socket.gethostname()}, since 2")
+    assert said.endswith(" UTC, which holds discovery; for 600 s at most\n")
+    assert process.returncode == 0, out
 
 
 def test_another_stage_is_another_lease(home: str) -> None:
