@@ -57,7 +57,6 @@ def test_spark_reads_as_a_passing_day_what_is_refused(spark: SparkSession) -> No
         assert moment_in(tree, lambda _: None) is not None, sql
 
 
-@pytest.mark.no_sail("its own parser has no variables")
 def test_variables_of_spark_in_the_name_of_a_field_are_part_of_the_name(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.file.write_text(
