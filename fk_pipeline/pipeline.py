@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
+    from fk_pipeline.stages.behind import Lag
     from fk_pipeline.stages.runner import Runner, StageRun
     from fk_pipeline.tables.checks import FailedCheck
     from fk_pipeline.tables.ledger import Ledger
@@ -164,7 +165,8 @@ class Pipeline:
     def discover(self, wait_seconds: float = 600.0) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
 
-        Batches that may have values of columns that the schema has now are due again.
+        Batches that may have values of columns that the schema has now are due again, and those of which tables lack
+        what the ledger says that was written.
 
         Args:
             wait_seconds: how long another discovery is waited for.
@@ -173,8 +175,16 @@ class Pipeline:
             LeaseTakenError: it took longer.
             LandingError: a name gives no batch.
             PipelineFileError: a landing folder is not there and never was.
-            StateError: the tables are another pipeline's.
+            StateError: the tables are another pipeline's, or older than the ledger so that only a rebuild mends them.
         """
+        from fk_pipeline.stages.behind import refuse
+
+        found, behind = self._discover(wait_seconds)
+        refuse(self.spec, behind)
+        return found
+
+    def _discover(self, wait_seconds: float = 600.0) -> tuple[Discovery, list[Lag]]:
+        from fk_pipeline.stages import behind
         from fk_pipeline.stages.claim import claim
         from fk_pipeline.stages.evolution import reopen
         from fk_pipeline.stages.fingerprints import columns_to_add
@@ -185,8 +195,10 @@ class Pipeline:
                 self.look()
             found = discover(self.spec, ledger, self.zone)
             ledger.record_claim(claim(self.spec, ledger))
+            lags = behind.lags(self.spec, ledger, found)
+            behind.reopen(ledger, lags)
             reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
-            return found
+            return found, lags
 
     def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:
         """Withdraws a batch on purpose, so that the result becomes what it would be without it.
@@ -321,7 +333,7 @@ class Pipeline:
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
         chosen = None if stages is None else self._stages(stages)
         make_ledger_readable(self.spec, self.zone, Source(source))
-        self.discover()
+        self._discover()
 
         def report(stage: Stage, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
             if progress is not None:
@@ -369,17 +381,31 @@ class Pipeline:
         ledger = self.ledger()
         return {stage: ledger.due(stage) for stage in Stage}
 
+    def behind(self, found: Discovery | None = None) -> list[Lag]:
+        """The tables that are not what the ledger says of them; needs no Spark.
+
+        Args:
+            found: what `look` found, if that is known already.
+        """
+        from fk_pipeline.stages.behind import lags
+
+        return lags(self.spec, self.ledger(), found or self.look())
+
     def plan(self) -> Plan:
         """What `run` without arguments would do, and why; an edited pipeline file is explained. Needs no Spark.
 
         Raises:
             LandingError, PipelineFileError: as with `discover`.
+            StateError: the tables are another pipeline's, or older than the ledger so that only a rebuild mends them.
         """
         from fk_pipeline.plan import make_plan
+        from fk_pipeline.stages.behind import refuse
 
         found = self.look()
         refuse_missing(found, self.spec, self._ledger)
-        return make_plan(self.spec, self._ledger, found)
+        behind = self.behind(found)
+        refuse(self.spec, behind)
+        return make_plan(self.spec, self._ledger, found, behind)
 
     def run(
         self,

@@ -9,6 +9,7 @@ from functools import cached_property
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
 from fk_pipeline.stages.strategy import choose
@@ -49,13 +50,14 @@ class Plan:
         return sum(len(stage.why) for stage in self.stages)
 
 
-def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
+def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iterable[Lag] = ()) -> Plan:
     """The plan.
 
     Args:
         spec: the pipeline.
         ledger: its ledger as it is.
         found: what a look at the landing folders found.
+        behind: the tables that are not what the ledger says.
     """
     adds = columns_to_add(spec, ledger)
     stale = {} if adds else stale_parts(spec, ledger)
@@ -64,7 +66,10 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Plan:
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
     elif ledger.open_rebuild is not None:
         fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
-    due = _due(ledger, found, to_read_again(spec, ledger, adds))
+    again: dict[Stage, dict[int, str]] = due_by(behind)
+    for stage, why_again in to_read_again(spec, ledger, adds).items():
+        again[stage] = why_again | again.get(stage, {})
+    due = _due(ledger, found, again)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
     plans = []
@@ -116,7 +121,8 @@ def _due(
         for batch in sorted(known | {f.batch for f in fresh}):
             reason = ledger.why_due(stage, batch) if batch in known else "a new batch"
             if reason is None and side is not None:
-                reason = news.get((batch, side)) or again.get(stage, {}).get(batch)
+                reason = news.get((batch, side))
+            reason = reason or again.get(stage, {}).get(batch)
             upstream = [up for up in UPSTREAM[stage] if batch in due[up]]
             if reason is None and upstream:
                 reason = f"{' and '.join(upstream)} will have run"

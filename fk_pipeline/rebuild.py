@@ -23,6 +23,7 @@ from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
 from fk_pipeline.privacy import cause_of, message_of
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.behind import LOGS, lags, refuse
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.stages.damage import damage_error, damages, translated
 from fk_pipeline.stages.evolution import forget, reopen
@@ -40,9 +41,10 @@ from fk_pipeline.stages.fingerprints import (
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.sole import sole_session
-from fk_pipeline.stages.swap import TABLES_OF, discard_shadow, swap_in
+from fk_pipeline.stages.swap import discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
+from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.damage import damage_of
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
@@ -108,6 +110,7 @@ class Rebuild:
                 return []
             self._refuse_what_is_gone(stages)
             self._refuse_what_stays_damaged(stages)
+            self._refuse_what_is_behind(stages)
             stale = stale_parts(self.spec, self.ledger)
             forget(self.ledger, stale)
             if self.source is Source.CHANGELOG:
@@ -235,6 +238,11 @@ class Rebuild:
                 fix="restore them; if the schema, keys, formats and order in the pipeline file are what they were, "
                 f"fk-pipeline rebuild {self.spec.file} --from {Source.CHANGELOG} does without",
             )
+
+    def _refuse_what_is_behind(self, stages: tuple[Stage, ...]) -> None:
+        """State that is read, and only a larger rebuild mends. Of a changelog what there is is taken."""
+        made_anew = [name for stage in stages for name in TABLES_OF[stage]]
+        refuse(self.spec, lags(self.spec, self.ledger), [*made_anew, *LOGS])
 
     def _refuse_batches_without_files(self) -> None:
         """The ledger was lost, and with it which files there were: the changelogs say which batches."""

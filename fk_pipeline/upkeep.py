@@ -22,8 +22,8 @@ from fk_pipeline.stages.resolved_join import REFUSED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.subscription_store import new_subscribers
-from fk_pipeline.stages.swap import TABLES_OF
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.schemas import Table

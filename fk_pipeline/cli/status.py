@@ -49,6 +49,10 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
             for one in [*ledger.failed_checks(), *(one for stage in SIDE_OF for one in ledger.restated_folds(stage))]
         ],
         **({} if ledger.stages else {"never_run": never_run(pipeline.spec)}),
+        "behind": [
+            {"table": lag.table, "stage": lag.stage, "what": lag.what, "mended_by": lag.fix(pipeline.spec)}
+            for lag in pipeline.behind(new)
+        ],
         "last_run": max(finished).isoformat() if finished else None,
         "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
     }
@@ -94,4 +98,6 @@ def print_status(found: dict[str, Any]) -> None:
         print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
     if "never_run" in found:
         print(found["never_run"])
+    for one in found["behind"]:
+        print(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
     print(f"last run: {found['last_run'] or 'never'}")

@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, FkPipelineError, StageError
+from fk_pipeline.errors import CheckFailedError, FkPipelineError, LeaseLostError, StageError
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Stage, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
+from fk_pipeline.stages.behind import overtaken, versions_of
 from fk_pipeline.stages.damage import telling, translated
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
@@ -202,13 +203,18 @@ class Runner:
         told = tuple(work.notes), work.choice, tuple(work.warnings)
         return StageRun(stage, batches, run_id, counts, seconds, work.versions, *told)
 
-    @staticmethod
-    def _with_second_tries(work: StageWork) -> Counts:
-        """The work; all of it again after a conflict, and with care after a row or a file that it fails on."""
-        conflicts = 0
+    def _with_second_tries(self, work: StageWork) -> Counts:
+        """The work; all of it again after a conflict, and with care after a row or a file that it fails on.
+
+        A run that lost its lease may commit meanwhile, where Delta sees no conflict: that is one.
+        """
+        conflicts, home = 0, self.ledger.home
+        alone = home != self.warehouse.home  # nobody else knows of a rebuild's tables
         while True:
+            before = {} if alone else versions_of(home, work.stage)
             try:
-                return work.run()
+                counts = work.run()
+                late = None if alone else overtaken(home, work.stage, work.info.run_id, before)
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1
@@ -216,3 +222,14 @@ class Runner:
                     work.careful = True
                 else:
                     raise
+                continue
+            if late is None:
+                return counts
+            conflicts += 1
+            if conflicts == ATTEMPTS_ON_CONFLICT or late.appends:
+                raise LeaseLostError(
+                    f"run {late.run_id} of {work.stage} committed meanwhile, without its lease",
+                    where=f"pipeline {self.spec.name}, stage {work.stage}",
+                    why="the tables may hold what both wrote; the batches stay due",
+                    fix=f"fk-pipeline run {self.spec.file}",
+                )

@@ -20,20 +20,12 @@ from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprint
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.damage import damage_of, has_files_only, put_aside
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
-
-TABLES_OF: dict[Stage, tuple[str, ...]] = {
-    Stage.LEFT_CHANGELOG: (s.LEFT_CHANGELOG,),
-    Stage.RIGHT_TABLE: (s.RIGHT_CHANGELOG, s.RIGHT_TABLE),
-    Stage.SUBSCRIPTION_STORE: (s.SUBSCRIBERS, s.SUBSCRIPTION_STORE),
-    Stage.RESPONSES: (s.RESPONSES,),
-    Stage.RESOLVED_JOIN: (s.VERDICTS, s.RESOLVED_JOIN),
-}
-"""The tables that a stage writes, but for the quarantine, which three stages share."""
 
 
 def discard_shadow(spec: PipelineSpec) -> None:
@@ -99,7 +91,10 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     copy.reads_landing = source is Source.LANDING
     ledger.adopt(copy, stages)
     ledger.record_fingerprints(fingerprints(spec))
-    ledger.record_rebuild("finished", **{k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")})
+    names = [s.QUARANTINE, *(name for stage in stages for name in TABLES_OF[stage])]
+    versions = [(name, version) for name in names if (version := real.version(name)) is not None]
+    kept = {k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")}
+    ledger.record_rebuild("finished", **kept, versions=versions)
     discard_shadow(spec)
 
 

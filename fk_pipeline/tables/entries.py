@@ -81,7 +81,11 @@ COLUMNS: dict[str, Columns] = {
             "for every stage upstream, the entry of its last success when this run started",
         ),
         ("counts", _COUNTS, "what was counted for the batch"),
-        ("versions", _COUNTS, "Delta version of every table read, and as `<table> written` of every table written"),
+        (
+            "versions",
+            _COUNTS,
+            "Delta version of every table read, as `<table> written` of every one written; of `reopened`: looked at",
+        ),
         ("seconds", pa.float64(), "of the whole run, all its batches together"),
         (
             "strategy",
@@ -107,6 +111,7 @@ COLUMNS: dict[str, Columns] = {
         ),
         ("rows", _COUNTS, "rows of every table that was built"),
         ("seconds", pa.map_(pa.string(), pa.float64()), "seconds of every stage"),
+        ("versions", _COUNTS, "Delta version of every table after it; only with `finished`"),
     ),
     "checks": (
         ("event", pa.string(), "`checked` or `waived`"),

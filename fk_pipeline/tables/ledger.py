@@ -28,6 +28,7 @@ from typing import Any
 
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck, FoldedBatch
+from fk_pipeline.tables.commits import CommitLog
 from fk_pipeline.tables.corrections import Correction, CorrectionLog
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.fields import FieldLog
@@ -156,6 +157,7 @@ class Ledger:
         self.files: dict[tuple[Side, str], LandedFile] = {}
         self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
         self.stages: dict[tuple[str, int], StageState] = {}
+        self.commits = CommitLog()
         rows = self.entries.rows
         for row in rows("batches"):  # before the files: whoever discovers writes the files of a list first
             self.lists[row["batch"], Side(row["side"])] = row
@@ -171,6 +173,8 @@ class Ledger:
         self.claim = {part: value for part, value in parts.items() if part in _CLAIM}
         """Whose tables these are (`stages/claim.py`)."""
         self.rebuilds = rows("rebuilds")
+        for row in self.rebuilds:
+            self.commits.fold_rebuild(row)
         self._checks = CheckLog()
         for row in rows("checks"):
             self._checks.fold(row, self.batches)
@@ -218,7 +222,9 @@ class Ledger:
 
     def record_rebuild(self, event: str, **what: Any) -> None:
         """Records that a rebuild is ready to be swapped in, or is finished."""
-        self.rebuilds += self.entries.append("rebuilds", [{"event": event, **what}])
+        [row] = self.entries.append("rebuilds", [{"event": event, **what}])
+        self.rebuilds.append(row)
+        self.commits.fold_rebuild(row)
 
     @property
     def open_rebuild(self) -> dict[str, Any] | None:
@@ -237,6 +243,7 @@ class Ledger:
         self.claim |= new
 
     def _fold(self, row: dict[str, Any]) -> None:
+        self.commits.fold(row)
         state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
         if row["event"] == "reopened":
             state.reopened, state.reopened_because = row["entry"], row.get("reason") or LACKING
@@ -619,8 +626,48 @@ class Ledger:
         self._started = {row["batch"]: row for row in rows}
         return {row["batch"]: row["generation"] for row in rows}
 
-    def reopen(self, stage: str, batches: Iterable[int], run_id: str, because: str = LACKING) -> None:
-        """Records that a stage is due for some batches, though they read what they read before."""
+    def since(self, stage: str, entry: int) -> list[BatchId]:
+        """The batches for which a stage was started since an entry."""
+        return [batch for batch in self.batches if self.state(stage, batch).started > entry]
+
+    def folded_since(self, entry: int) -> bool:
+        """Whether old batches were folded since an entry."""
+        return any(row["entry"] > entry for row in self._folds)
+
+    def assume_started(self, stage: str, batches: Iterable[int], run_id: str) -> None:
+        """Records a run of which only its commits are known: for all that is known it was killed."""
+        rows = [
+            {
+                "event": "started",
+                "run_id": run_id,
+                "stage": stage,
+                "batch": int(batch),
+                "generation": self.state(stage, batch).generation,
+                "input": None,
+                "error": None,
+            }
+            for batch in batches
+        ]
+        for row in self.entries.append("runs", rows):
+            self._fold(row)
+
+    def reopen(
+        self,
+        stage: str,
+        batches: Iterable[int],
+        run_id: str,
+        because: str = LACKING,
+        versions: Mapping[str, int] | None = None,
+    ) -> None:
+        """Records that a stage is due for some batches, though they read what they read before.
+
+        Args:
+            stage: the stage.
+            batches: the batches.
+            run_id: of whoever found out.
+            because: why.
+            versions: by table the version up to which that accounts for its commits.
+        """
         rows = [
             {
                 "event": "reopened",
@@ -629,6 +676,7 @@ class Ledger:
                 "batch": int(batch),
                 "reason": because,
                 "error": None,
+                "versions": [*(versions or {}).items()],
             }
             for batch in batches
         ]

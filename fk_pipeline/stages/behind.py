@@ -1,0 +1,239 @@
+"""Tables that are whole, but not what the ledger says of them: older, newer, or written by a run that was overtaken.
+
+Older is a table of a backup that was copied while something ran, or one that was removed, lost its last commits, or was
+restored to a version; newer, where the ledger is older. Overtaken is a run that slept for longer than its lease lasts:
+others went on, and it committed when it woke. Such a table may lack whatever its stage did since some entry of the
+ledger, for any batch: `tests/any_order/model.py` shows that the batch of a late commit alone is not enough.
+
+A stage that replaces the partitions of its batches, and the resolver, are due again for all that they did since then. A
+state table that is older does not tell which rows were seen before (architecture, rule 4): a rebuild makes it anew.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.environment import storage
+from fk_pipeline.errors import StateError
+from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage, downstream, parse_batches
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stages.fingerprints import Cure, Source
+from fk_pipeline.tables import schemas as s
+from fk_pipeline.tables.commits import TABLES_OF, Commit, commits
+from fk_pipeline.tables.ledger import Ledger
+
+STATES = (s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.SUBSCRIBERS)
+"""Tables that are no sum of partitions: what an older version lacks cannot be told from what never was."""
+
+KEYED = (*STATES, s.RESOLVED_JOIN)
+"""Tables with one row per key; rows that were added to them without a look may be there twice."""
+
+LOGS = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG)
+"""Tables that only landing files can make."""
+
+_COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
+
+
+class Kind(StrEnum):
+    """What is wrong with a table."""
+
+    OLDER = "older"
+    LATE = "late"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Lag:
+    """A table that is not what the ledger says.
+
+    Attributes:
+        table: its name.
+        stage: which has to run again, or be made anew.
+        kind: what is wrong.
+        what: the same in words.
+        version: at which the table is; -1 where it is not there.
+        batches: for which the stage is due by that.
+        cure: the rebuild, where running these would not be enough.
+        run_id: of the commit that is wrong, if it is one.
+    """
+
+    table: str
+    stage: Stage
+    kind: Kind
+    what: str
+    version: int
+    batches: tuple[BatchId, ...]
+    cure: Cure | None = None
+    run_id: str = ""
+
+    def fix(self, spec: PipelineSpec) -> str:
+        """The command that mends it."""
+        return f"fk-pipeline run {spec.file}" if self.cure is None else self.cure.command(spec)
+
+
+def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> list[Lag]:
+    """The tables that are not what the ledger says; none while a rebuild is being swapped in. Needs no Spark.
+
+    Args:
+        spec: the pipeline.
+        ledger: its ledger, read before the tables are looked at.
+        found: what a look at the landing folders found; by default no file is gone.
+    """
+    if ledger.open_rebuild is not None:
+        return []
+    places = [*((name, stage) for stage, names in TABLES_OF.items() for name in names), (s.QUARANTINE, None)]
+    gone = {(file.side, int(file.batch)) for file in (found.vanished if found else ())}
+    all_of_them = [lag for name, stage in places for lag in _lags_of(spec, ledger, name, stage)]
+    return [cured for lag in all_of_them if (cured := _cured(lag, ledger, gone)).batches or cured.cure]
+
+
+def due_by(found: Iterable[Lag]) -> dict[Stage, dict[int, str]]:
+    """Per stage the batches that are due by what was found, and why."""
+    due: dict[Stage, dict[int, str]] = {}
+    for lag in found:
+        for batch in lag.batches if lag.cure is None else ():
+            due.setdefault(lag.stage, {}).setdefault(int(batch), lag.what)
+    return due
+
+
+def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
+    """Records what is due by what was found, and that the commits of these tables are accounted for."""
+    now = uuid.uuid4().hex[:12]
+    for lag in found:
+        if lag.cure is not None:
+            continue
+        if lag.kind is Kind.UNKNOWN:
+            ledger.assume_started(lag.stage, lag.batches, lag.run_id)
+        ledger.reopen(lag.stage, lag.batches, now, lag.what, {lag.table: lag.version})
+
+
+def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] = ()) -> None:
+    """Refuses to go on with tables that only a rebuild mends.
+
+    Args:
+        spec: the pipeline.
+        found: the tables.
+        made_anew: tables that do not matter, because they are about to be replaced.
+
+    Raises:
+        StateError: naming the first, and the rebuild.
+    """
+    wrong = [(lag, lag.cure) for lag in found if lag.cure is not None and lag.table not in made_anew]
+    if not wrong:
+        return
+    sources = {cure.source for _, cure in wrong}
+    stages = downstream(stage for _, cure in wrong for stage in cure.stages)
+    cure = Cure(Source.LANDING, tuple(Stage)) if Source.LANDING in sources else Cure(Source.CHANGELOG, stages)
+    lag = wrong[0][0]
+    raise StateError(
+        "; ".join(lag.what for lag, _ in wrong),
+        where=f"{spec.home}/{lag.table}",
+        why="running the batches again would not bring back all that was done to it since; nothing was changed",
+        fix=f"restore the tables and the ledger from one backup, or: {cure.command(spec)}",
+    )
+
+
+def versions_of(home: str, stage: Stage) -> dict[str, int]:
+    """The versions of the tables that a stage alone writes, of those that are there."""
+    found = {name: _version(f"{home}/{name}") for name in TABLES_OF[stage]}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def overtaken(home: str, stage: Stage, run_id: str, before: Mapping[str, int]) -> Commit | None:
+    """A commit of another run of a stage that was made while this one was at work, and may be in no table it read.
+
+    Args:
+        home: where the tables lie.
+        stage: the stage.
+        run_id: of this run.
+        before: by table its version when this run began.
+    """
+    for table, version in versions_of(home, stage).items():
+        new = range(before.get(table, -1) + 1, version + 1)
+        for commit in commits(f"{home}/{table}", new) if len(new) > 1 else ():
+            if commit.stage == stage and commit.run_id != run_id:
+                return commit
+    return None
+
+
+def _version(path: str) -> int | None:
+    """The version of a table, by the names in its log; a table whose log cannot be read is no matter here."""
+    fs, root = storage.filesystem(f"{path}/_delta_log")
+    try:
+        listed = fs.ls(root, detail=False)
+    except FileNotFoundError:
+        return None
+    names = (_COMMIT.fullmatch(file.rsplit("/", 1)[-1]) for file in listed)
+    return max((int(name[1]) for name in names if name is not None), default=None)
+
+
+def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: Stage | None) -> Iterator[Lag]:
+    log, path = ledger.commits, f"{spec.home}/{table}"
+    version, known = _version(path), log.versions.get(table)
+    if known is not None and (version is None or version < known):
+        what = f"{table} is not there" if version is None else f"{table} is at version {version}"
+        at, after = -1 if version is None else version, log.after(table, version)
+        for writer in (stage,) if stage is not None else sorted(log.writers(table, version)):
+            since = tuple(ledger.since(writer, after))
+            yield Lag(table, writer, Kind.OLDER, f"{what}, and a run wrote version {known}", at, since)
+    elif version is not None and table not in log.untold:
+        for commit in commits(path, range(-1 if known is None else known + 1, version + 1)):
+            lag = _lag_by(commit, ledger, table, stage)
+            if lag is not None:
+                yield replace(lag, version=version)
+
+
+def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: Stage | None) -> Lag | None:
+    """What is wrong by a commit that the ledger does not account for."""
+    log, where = ledger.commits, f"version {commit.version} of {table}"
+    if commit.restored is not None and stage is not None:
+        since = tuple(ledger.since(stage, log.after(table, commit.restored)))
+        return Lag(table, stage, Kind.OLDER, f"{where} brought version {commit.restored} back", 0, since)
+    if commit.stage == "rebuild" and stage is not None:
+        what = f"{where} is of a rebuild of which the ledger does not say that it was finished"
+        return Lag(table, stage, Kind.LATE, what, 0, (), Cure(Source.CHANGELOG, downstream([stage])), commit.run_id)
+    if commit.stage not in list(Stage) or not commit.run_id:
+        return None
+    writer = Stage(commit.stage)
+    _, started = log.starts.get(commit.run_id, (writer, None))
+    if started is None:
+        parts = parse_batches(commit.batches)
+        batches = tuple(batch for batch in ledger.batches if any(batch in part for part in parts))
+        what = f"{where} is of run {commit.run_id}, of which the ledger knows nothing"
+        is_known = {end for part in parts for end in (part.first, part.last)} <= {*batches}
+        cure = None if is_known else Cure(Source.LANDING, tuple(Stage))
+        return Lag(table, writer, Kind.UNKNOWN, what, 0, batches, cure, commit.run_id)
+    if log.newest.get(writer) == commit.run_id:
+        return None
+    what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
+    since = tuple(ledger.since(writer, started - 1))
+    lag = Lag(table, writer, Kind.LATE, what, 0, since, run_id=commit.run_id)
+    twice = commit.appends and table in KEYED
+    return _by_rebuild(lag) if twice or ledger.folded_since(started) else lag
+
+
+def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
+    """With the rebuild, where running the batches again would not be enough."""
+    if lag.cure is not None:
+        return lag
+    if lag.table in STATES and lag.kind is Kind.OLDER:
+        return _by_rebuild(lag)
+    side = SIDE_OF.get(lag.stage)
+    lost = {b for b in lag.batches if (side, int(b)) in gone or (side and b in ledger.folded(lag.stage))}
+    if lag.table == s.QUARANTINE:
+        return replace(lag, batches=tuple(batch for batch in lag.batches if batch not in lost))
+    if lag.table in LOGS and lost:
+        return _by_rebuild(lag)
+    return _by_rebuild(lag) if side is None and {*lag.batches} & ledger.fully_folded else lag
+
+
+def _by_rebuild(lag: Lag) -> Lag:
+    is_log = lag.table in LOGS
+    return replace(
+        lag, cure=Cure(Source.LANDING, tuple(Stage)) if is_log else Cure(Source.CHANGELOG, downstream([lag.stage]))
+    )
