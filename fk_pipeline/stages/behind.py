@@ -152,12 +152,15 @@ def overtaken(home: str, stage: Stage, run_id: str, before: Mapping[str, int]) -
         stage: the stage.
         run_id: of this run.
         before: by table its version when this run began.
+
+    Returns:
+        The commit; it `appends` only where doing this run again would leave its rows beside others of their keys.
     """
     for table, version in versions_of(home, stage).items():
         new = range(before.get(table, -1) + 1, version + 1)
         for commit in commits(f"{home}/{table}", new) if len(new) > 1 else ():
             if commit.stage == stage and commit.run_id != run_id:
-                return commit
+                return replace(commit, appends=commit.appends and table in KEYED)
     return None
 
 
