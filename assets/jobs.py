@@ -1,6 +1,8 @@
 """The jobs of a pipeline: all five stages for one batch or a range, checked; the full checks; the upkeep."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from collections.abc import Set as AbstractSet
+
 from dagster import (
     AssetCheckKey,
     AssetSelection,
@@ -16,6 +18,9 @@ from dagster import (
     job,
     op,
 )
+from dagster._core.definitions.asset_selection import AssetCheckKeysSelection
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from expectations.suites import Depth, suite_of
@@ -26,6 +31,22 @@ from resources import FkSparkResource
 from resources.names import asset_key
 
 
+class _ThoseOf(AssetCheckKeysSelection):
+    """Checks, as far as they are there: who takes the assets without the checks has a job without them."""
+
+    def resolve_checks_inner(
+        self,
+        asset_graph: AssetGraph,
+        allow_missing: bool,  # noqa: ARG002  here they always may be
+    ) -> AbstractSet[AssetCheckKey]:
+        """The keys of those that are there."""
+        return super().resolve_checks_inner(asset_graph, allow_missing=True)
+
+    def to_serializable_asset_selection(self, asset_graph: BaseAssetGraph) -> AssetSelection:
+        """The same in Dagster's own words, for a process that shows the jobs."""
+        return AssetSelection.checks(*sorted(self.resolve_checks(asset_graph)))
+
+
 def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
     """The checks that can be told at one depth only: planned in a run of the other, they would fail with it."""
     keys = [
@@ -34,7 +55,7 @@ def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
         for one in suite_of(spec, stage)
         if one.depths == (depth,)
     ]
-    return AssetSelection.checks(*keys)
+    return _ThoseOf(selected_asset_check_keys=keys)
 
 
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
