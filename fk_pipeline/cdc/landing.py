@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fk_pipeline.cdc.dates import refuse_part_of_date, whole_date
 from fk_pipeline.cdc.endings import is_of_format, stem_of
+from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.notices import MISSING, Notice, about_listed, about_names, no_table
 from fk_pipeline.cdc.table_versions import names_versions, new_versions
 from fk_pipeline.cdc.zone import FILE, FoundFile, LandingZone
@@ -27,7 +28,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         LandingError: the number has more than 8 digits or is part of a date, `batch_by` does not match, or a snapshot
             has none.
     """
-    name = path.rsplit("/", 1)[-1]
+    name = real(path).rsplit("/", 1)[-1]  # the digits with which a byte is written down are no number
     if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
         return None  # a number in the name of a file of DMS is a time, or hexadecimal
     if side.batch_by is not None:
@@ -40,7 +41,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
             )
         text = "".join(found or "" for found in match.groups()) if match.re.groups else match[0]
     else:
-        stem = stem_of(path, side) or ""
+        stem = stem_of(name, side) or ""
         numbers = re.findall(r"\d+", stem)
         if not numbers and side.is_snapshot:
             raise LandingError(

@@ -284,7 +284,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(some=st.lists(batches, min_size=1, max_size=3, unique=True))
     def batches_run(self, some: list[int]) -> None:
-        known = [batch for batch in some if batch not in {b for b, _ in self.withdrawn}]
+        there = {batch for batch, _ in self.landed} | set(self.pipeline.ledger().batches)
+        known = [batch for batch in some if batch in there - {b for b, _ in self.withdrawn}]
         assume(known)
         self._run(f"batches {known}", ",".join(map(str, known)))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 from pathlib import Path
 
 import pytest
 
 from fk_pipeline.cdc.landing import batch_of
+from fk_pipeline.cdc.names import linked, strange
+from fk_pipeline.environment.storage import opened
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
@@ -26,6 +29,8 @@ def side(**changes: str) -> SideSpec:
         ("orders-2026-11-20-00000007.json", 7),
         ("part3_of9.ndjson", 9),
         ("arrived.jsonl", None),
+        (r"latin-\xe9.jsonl", None),  # how a byte is written down
+        (r"latin-\x5cxe9.jsonl", 9),
         ("99999999.jsonl", 99999999),
     ],
 )
@@ -117,3 +122,24 @@ def test_the_folder_may_be_moved_as_a_whole(pipeline: Pipeline, tmp_path: Path) 
     again = Pipeline(load_spec(moved / "p.yaml"))
     assert again.discover().batches == ()
     assert again.ledger().batches == [1]
+
+
+def test_a_file_is_copied_where_a_folder_cannot_have_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [str(tmp_path / name) for name in ("10:15.jsonl", "é.jsonl.gz", "plain 1.jsonl")]
+    for path in paths:
+        Path(path).write_text(path)
+    assert strange([*paths, "s3a://bucket/10:15.jsonl"]) == paths[:2]
+    links = linked(paths[:2], str(tmp_path / "links"))
+    assert [Path(link).readlink() for link in links.values()] == [Path(path) for path in links]
+    assert linked(paths[:2], str(tmp_path / "links")) == links
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    for folder in (str(tmp_path / "copies"), "memory://copies"):
+        copies = linked(paths[:2], folder)
+        assert [copy.rsplit("/", 1)[-1] for copy in copies.values()] == ["10-15.jsonl", "-.jsonl.gz"]
+        for path, copy in copies.items():
+            with opened(copy) as stream:
+                assert stream.read().decode() == path

@@ -32,11 +32,12 @@ class Made:
             f"name: made\njoin: left\nleft: {{path: left, {LEFT}, {left}}}\nright: {{path: right, {RIGHT}, {right}}}\n"
             f"select: [id, v, name]\nsettings: {settings}\n"
         )
+        for side in ("left", "right"):
+            (folder / side).mkdir(exist_ok=True)
         self.pipeline = Pipeline(load_spec(file), spark)
 
     def land(self, side: str, name: str, content: str | bytes) -> None:
         path = self.folder / side / name
-        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def run(self, *, proved: bool = True) -> dict[str, dict[int, dict[str, int]]]:

@@ -34,6 +34,8 @@ class Made:
 
     def __init__(self, folder: Path, spark: SparkSession, file: str) -> None:
         self.folder, self.spark, self.file = folder, spark, folder / "pipeline.yaml"
+        for side in ("left", "right"):
+            (folder / side).mkdir(exist_ok=True)
         self.edit(file)
 
     def edit(self, file: str) -> None:
@@ -55,7 +57,6 @@ class Made:
 
     def land(self, side: str, name: str, lines: Iterable[str]) -> None:
         path = self.folder / side / name
-        path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines))
 
     def run(self) -> tuple[dict[Stage, dict[int, dict[str, int]]], list[str]]:
