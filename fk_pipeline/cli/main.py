@@ -61,22 +61,17 @@ def app_main() -> None:
     debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
     try:
         app()
-    except (FkPipelineError, OSError) as raised:
+    except Exception as raised:  # noqa: BLE001 - the last place: nobody is shown a trace who did not ask for it
         error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "")
-        if error is None:
-            raise
         if debug:
             traceback.print_exc()
-        say(f"{type(error).__name__}: {error}")
+        if error is not None:
+            say(f"{type(error).__name__}: {error}")
+        else:
+            say(f"{type(raised).__name__}: {root_message(raised)}")
+            say("  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it")
         sys.stdout.flush()
-        sys.exit(error.exit_code)
-    except Exception as error:  # the last place: nobody is shown a trace who did not ask for it
-        if debug:
-            raise
-        say(f"{type(error).__name__}: {root_message(error)}")
-        say("  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it")
-        sys.stdout.flush()
-        sys.exit(1)
+        sys.exit(1 if error is None else error.exit_code)
 
 
 def _print_version(wanted: bool) -> None:

@@ -138,6 +138,24 @@ def test_the_command_that_the_error_names_mends_it(copy: Path, command: Command,
     assert not list((copy / "warehouse/tested").glob("rebuilding"))
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError("no such thing"), KeyError("x"), RuntimeError("a\n  at b.c.d")])
+def test_what_nobody_foresaw_is_one_sentence_without_a_trace(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def fail(_: Path) -> None:
+        raise error
+
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        'name: p\njoin: left\nleft: {path: l, format: rows, schema: "id INT, fk STRING", key: id, foreign_key: fk}\n'
+        'right: {path: r, format: rows, schema: "k STRING", key: k}\n'
+    )
+    monkeypatch.setattr("fk_pipeline.pipeline.load", fail)
+    status, said = command("status", file)
+    assert status == 1
+    assert said.startswith(f"{type(error).__name__}: {str(error).splitlines()[0]}\n  Fix: nobody foresaw this. ")
+
+
 def test_what_only_a_restore_mends_says_so(copy: Path, command: Command) -> None:
     file, home = copy / "pipeline.yaml", copy / "warehouse/tested"
     landed = copy / "landing/left/00000001.jsonl"
