@@ -81,6 +81,12 @@ class StageError(FkPipelineError):
     """A stage failed. Its batches stay due; running it again repairs whatever it had committed."""
 
 
+class SparkEndedError(StageError):
+    """Spark ended while it computed: its Java process died, or its server is gone. The next call starts it anew."""
+
+    exit_code = 3
+
+
 class ConcealedError(FkPipelineError):
     """Something failed, and its message may quote values of sensitive columns: only its kind is told."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fk_pipeline.cdc.landing import READER_VERSION, Discovery, discover, look, refuse_missing
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.errors import FanOutError, StateError, UsageError
+from fk_pipeline.errors import EnvironmentNotFit, FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
     SIDE_OF,
     UPSTREAM,
@@ -105,11 +105,26 @@ class Pipeline:
     ) -> None:
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
-        self._session = session
+        self._session, self._is_given = session, session is not None
+        self._runner: Runner | None = None
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session; started on first use."""
+        """The Spark session; started on first use, and anew when the one that was started has ended.
+
+        Raises:
+            EnvironmentNotFit: Spark cannot be started, or the session that the pipeline was given has ended.
+        """
+        from fk_pipeline.environment.spark_life import is_gone
+
+        if self._session is not None and is_gone(self._session):
+            if self._is_given:
+                raise EnvironmentNotFit(
+                    "the Spark session that the pipeline was given has ended",
+                    where=str(self.spec.file),
+                    fix="make the Pipeline with a new session, or without one: it starts its own",
+                )
+            self._session = None
         if self._session is None:
             from fk_pipeline.session import require_s3, start_session
 
@@ -117,17 +132,20 @@ class Pipeline:
             self._session = start_session(merged([self.spec]))
         return self._session
 
-    @cached_property
+    @property
     def runner(self) -> Runner:
         """Runs single stages.
 
         Raises:
             StateError: the stored tables were made with another pipeline file.
         """
+        from fk_pipeline.environment.spark_life import is_gone
         from fk_pipeline.stages.runner import Runner
 
-        self.check_fingerprints()
-        return Runner(self.session, self.spec, self._ledger, self.zone)
+        if self._runner is None or is_gone(self._runner.session):
+            self.check_fingerprints()
+            self._runner = Runner(self.session, self.spec, self._ledger, self.zone)
+        return self._runner
 
     @cached_property
     def _ledger(self) -> Ledger:

@@ -19,6 +19,7 @@ from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.spark_address import check_master, check_remote
+from fk_pipeline.environment.spark_life import forget, forget_dead, is_lost
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -106,7 +107,7 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
         EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up bring the JARs for it.
     """
     wanted = next((path for path in paths if is_s3(path)), None)
-    remote = environment.get("FK_SPARK_REMOTE") or SparkSession.getActiveSession() is not None
+    remote = environment.get("FK_SPARK_REMOTE") or _running() is not None
     if wanted is None or remote or any(name in settings.spark for name in BRINGING) or s3_jar_paths():
         return
     raise EnvironmentNotFit(
@@ -121,9 +122,14 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
         EnvironmentNotFit: no Java, no Delta JARs, a running session without Delta, or no Spark where the environment
             says that it is.
     """
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is not None:
-        return prepare(running)
+        try:
+            return prepare(running)
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            forget(running)
     builder: Any = SparkSession.builder
     remote = environment.get("FK_SPARK_REMOTE")
     if remote:
@@ -143,6 +149,12 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
         ) from error
     return prepare(session)
+
+
+def _running() -> SparkSession | None:
+    """The session that this process has, unless its Java process has ended."""
+    forget_dead()
+    return SparkSession.getActiveSession()
 
 
 def _with_few_retries(session: SparkSession) -> SparkSession:

@@ -9,6 +9,7 @@ from dagster import InitResourceContext
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
+from fk_pipeline.environment.spark_life import is_gone
 from fk_pipeline.session import prepare, start_session
 from fk_pipeline.spec import Settings
 from resources.worker import mark
@@ -37,7 +38,7 @@ class FkSparkResource(LazyPySparkResource):
             mark(context.instance, context.run)
 
     def _init_session(self) -> None:
-        if self._spark_session is None:
+        if self._spark_session is None or is_gone(self._spark_session):
             flat = {name: str(value) for name, value in self.spark_config.items()}
             settings = Settings(
                 spark=flat, driver_memory=self.driver_memory, shuffle_partitions=self.shuffle_partitions

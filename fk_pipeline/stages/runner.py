@@ -18,9 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, FkPipelineError, LeaseLostError, StageError
+from fk_pipeline.environment.spark_life import has_ended
+from fk_pipeline.errors import (
+    CheckFailedError,
+    FkPipelineError,
+    LeaseLostError,
+    SparkEndedError,
+    StageError,
+)
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Stage, ranges_sql
+from fk_pipeline.identity import BatchRange, Side, Stage, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
@@ -39,6 +46,9 @@ from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.schemas import BATCH
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+
+SUSPECTS = 3
+"""So many files, the largest ones, are named when Spark ends over a batch."""
 
 ATTEMPTS_ON_CONFLICT = 3
 """A stage that meets a concurrent commit is recomputed from fresh reads this often."""
@@ -184,8 +194,8 @@ class Runner:
             self.ledger.succeed(counts, work.versions, seconds, *how)
         except Exception as error:
             where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
-            ours = error
-            if not isinstance(error, FkPipelineError):
+            ours = self._ended(stage, batches, error) or error
+            if not isinstance(ours, FkPipelineError):
                 ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
             what = message_of(ours, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
@@ -202,6 +212,25 @@ class Runner:
             ) from cause_of(error, self.spec)
         told = tuple(work.notes), work.choice, tuple(work.warnings)
         return StageRun(stage, batches, run_id, counts, seconds, work.versions, *told)
+
+    def _ended(self, stage: Stage, batches: BatchRange, error: Exception) -> SparkEndedError | None:
+        """The error for a stage whose Spark has ended, which is forgotten then; None where it is still there."""
+        if not has_ended(self.session, error):
+            return None
+        known = [batch for batch in self.ledger.batches if batch in batches]
+        files = [file for batch in known for side in Side for file in self.ledger.files_of(batch, side)]
+        largest = sorted(files, key=lambda file: -file.size)[:SUSPECTS]
+        named = ", ".join(f"{file.path} ({file.size:,} bytes)" for file in largest)
+        more = f" and {len(files) - len(largest)} more" if len(files) > len(largest) else ""
+        heap = self.spec.settings.driver_memory or "Spark's own"
+        return SparkEndedError(
+            "Spark ended while the stage ran",
+            where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
+            why=f"most often its memory ran out (heap: {heap}), here over {named or 'its tables'}{more}. The batches "
+            "stay due; whatever the stage had committed is repaired by running it again",
+            fix=f"fk-pipeline run {self.spec.file}, which starts Spark anew; if it ends again, raise "
+            "settings.driver_memory (of a Connect server: its own), or land the rows in smaller files",
+        )
 
     def _with_second_tries(self, work: StageWork) -> Counts:
         """The work; all of it again after a conflict, and with care after a row or a file that it fails on.

@@ -1,0 +1,119 @@
+"""Whether what computes for a Spark session is still there: the Java process of this one, or a Spark Connect server.
+
+PySpark keeps a dead one for ever, and every later call fails with "Connection refused". So it is forgotten here: the
+next session is a new one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from contextlib import suppress
+from typing import Any
+
+_END_SECONDS = 5.0
+"""How long a Java process that broke off a connection may take to end."""
+
+_LOST = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED")
+"""What Spark Connect's client says when the server is gone, or was started anew."""
+
+_STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+"""What Spark says that has given up itself, as after it ran out of memory."""
+
+
+def is_gone(session: Any) -> bool:
+    """Whether a session can compute nothing any more, as far as that is known without asking it."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return bool(session.is_stopped)
+    process = _process(context)
+    return getattr(context, "_jsc", None) is None or (process is not None and process.poll() is not None)
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether an error says that Spark was not there to answer."""
+    while error is not None:
+        if isinstance(error, ConnectionError) or type(error).__name__ in ("Py4JNetworkError", "RetriesExceeded"):
+            return True
+        told = str(error)
+        if _module(error).startswith(("pyspark.", "py4j.", "grpc.")) and any(sign in told for sign in _LOST):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def has_ended(session: Any, error: BaseException) -> bool:
+    """Whether a session is gone, now that an error came out of it; it is forgotten then."""
+    context = getattr(session, "_sc", None)
+    process = _process(context)
+    breaks_off = is_lost(error) or (_module(error).startswith("py4j.") and not hasattr(error, "java_exception"))
+    if process is not None and breaks_off and not is_gone(session):  # it may be about to end
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+    gave_up = any(sign in str(error) for sign in _STOPPED)
+    ended = is_gone(session) or gave_up or (process is None and is_lost(error))
+    if ended:
+        forget(session)
+    return ended
+
+
+def forget(session: Any) -> None:
+    """Lets PySpark forget a session that is gone, and what belongs to it."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        with suppress(Exception):
+            session.client.set_retry_policies([])
+            session.release_session_on_close = False  # nobody is there to release it
+        with suppress(Exception):
+            session.stop()
+        return
+    _forget_context(context)
+
+
+def forget_dead() -> None:
+    """Lets PySpark forget the session of this process, if there is one and its Java process has ended."""
+    from pyspark import SparkContext
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway  # noqa: SLF001
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        _forget_context(context)
+
+
+def _forget_context(context: Any) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001
+    process = _process(context) or getattr(gateway, "proc", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it could not be ended properly
+        for end in (getattr(context, "stop", None), getattr(gateway, "shutdown", None)):
+            with suppress(Exception):
+                if end is not None:
+                    end()
+    server = getattr(context, "_accumulatorServer", None)
+    with suppress(Exception):
+        if server is not None:
+            server.shutdown()
+    if process is not None and process.poll() is None:  # it lives, and computes nothing any more
+        process.kill()
+        process.wait(_END_SECONDS)
+    for owner, names in (
+        (SparkContext, ("_active_spark_context", "_gateway", "_jvm")),
+        (SparkSession, ("_instantiatedSession", "_activeSession")),
+        (SQLContext, ("_instantiatedContext",)),
+    ):
+        for name in names:
+            setattr(owner, name, None)
+
+
+def _process(context: Any) -> subprocess.Popen[bytes] | None:
+    """The Java process of a session, if this process has started it."""
+    found = getattr(getattr(context, "_gateway", None), "proc", None)
+    return found if isinstance(found, subprocess.Popen) else None
+
+
+def _module(error: BaseException) -> str:
+    return type(error).__module__
