@@ -173,6 +173,7 @@ def _may_mount() -> bool:
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(not _may_mount(), reason="this user may not mount a file system of its own")
 def test_a_full_and_a_read_only_disk_stop_every_command_that_writes_and_are_mended_by_the_next_run(file: Path) -> None:
