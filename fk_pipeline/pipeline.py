@@ -162,9 +162,9 @@ class Pipeline:
             StateError: a table of it is damaged, or it is another pipeline's.
         """
         from fk_pipeline.stages.claim import check_claim
-        from fk_pipeline.stages.damage import telling
+        from fk_pipeline.stages.damage import telling_damage
 
-        with telling(self.spec, self.zone):
+        with telling_damage(self.spec, self.zone):
             self._ledger.refresh()
         check_claim(self.spec, self._ledger)
         return self._ledger
@@ -344,7 +344,7 @@ class Pipeline:
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
-        from fk_pipeline.stages.damage import make_ledger_readable, telling
+        from fk_pipeline.stages.damage import make_ledger_readable, telling_damage
         from fk_pipeline.stages.fingerprints import Source
 
         if source not in list(Source):
@@ -357,7 +357,7 @@ class Pipeline:
             if progress is not None:
                 progress(Pass(stage, batches, number, of), result)
 
-        with telling(self.spec, self.zone), concealing(self.spec):
+        with telling_damage(self.spec, self.zone), concealing(self.spec):
             return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
 
     def _restore(self, batch: BatchId) -> None:

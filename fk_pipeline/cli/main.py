@@ -18,7 +18,7 @@ from fk_pipeline.cli.options import PIPELINE, Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, FkPipelineError, UsageError
+from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError
 from fk_pipeline.failures import root_message
 from fk_pipeline.identity import MAX_BATCH
 
@@ -36,14 +36,14 @@ class Told(typer.core.TyperGroup):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
             raise
-        except Exception:
-            file = ctx.meta.get(PIPELINE)
-            if file is None:
+        except Exception as error:
+            file, said = ctx.meta.get(PIPELINE), isinstance(error, FkPipelineError)
+            if file is None or (said and not isinstance(error, ConcealedError)):
                 raise
             from fk_pipeline.spec import load_spec
-            from fk_pipeline.stages.damage import telling
+            from fk_pipeline.stages.damage import telling_damage
 
-            with telling(load_spec(file)):
+            with telling_damage(load_spec(file)):
                 raise
 
 

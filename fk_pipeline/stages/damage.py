@@ -109,7 +109,7 @@ def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = 
 
 
 @contextmanager
-def telling(spec: PipelineSpec, zone: LandingZone | None = None) -> Iterator[None]:
+def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Iterator[None]:
     """Passes errors on, but for those that come from a damaged table.
 
     Raises:

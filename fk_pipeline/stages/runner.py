@@ -32,7 +32,7 @@ from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
 from fk_pipeline.stages.behind import overtaken, versions_of
-from fk_pipeline.stages.damage import telling, translated
+from fk_pipeline.stages.damage import telling_damage, translated
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
@@ -122,7 +122,7 @@ class Runner:
 
     def finish_rebuild(self) -> None:
         """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""
-        with telling(self.spec, self.zone), concealing(self.spec):
+        with telling_damage(self.spec, self.zone), concealing(self.spec):
             finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
     def add_columns(self) -> None:
@@ -132,7 +132,7 @@ class Runner:
         """
         home = self.ledger.home
         with (
-            telling(self.spec, self.zone),
+            telling_damage(self.spec, self.zone),
             concealing(self.spec),
             leases(home, Stage) as held,
             sole_session(self.session, home, Stage),
@@ -161,7 +161,7 @@ class Runner:
         while True:
             home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
             with (
-                telling(self.spec, self.zone),
+                telling_damage(self.spec, self.zone),
                 concealing(self.spec),
                 lease(home, stage, run_id=run_id) as held,
                 sole_session(self.session, home, [stage]),

@@ -21,7 +21,7 @@ from filelock import SoftFileLease, Timeout
 from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
-from fk_pipeline.tables.waiting import Holder, telling
+from fk_pipeline.tables.waiting import Holder, telling_waits
 
 EXPIRES_AFTER_SECONDS = 60.0
 """Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
@@ -67,7 +67,7 @@ def lease(
         with telling_refusals(home):
             file.parent.mkdir(parents=True, exist_ok=True)
             held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
-            with telling(what, wait_seconds, lambda: _holder(file)):
+            with telling_waits(what, wait_seconds, lambda: _holder(file)):
                 held.acquire(timeout=wait_seconds)
     except Timeout:
         raise LeaseTakenError(

@@ -20,7 +20,7 @@ from typing import Any
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.environment.storage import Refusal, ask_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
-from fk_pipeline.tables.waiting import Holder, telling
+from fk_pipeline.tables.waiting import Holder, telling_waits
 
 POLL_SECONDS = 1.0
 """How often a waiting run looks."""
@@ -153,7 +153,7 @@ def object_lease(
         StorageError: the store did not answer.
     """
     file = LeaseObject(f"{home}/leases/{what}.lease")
-    with telling(what, wait_seconds, lambda: _holder(file)):
+    with telling_waits(what, wait_seconds, lambda: _holder(file)):
         held = _acquired(file, what, wait_seconds, expires_after, run_id)
 
     def check() -> None:

@@ -58,7 +58,7 @@ def hearing(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def telling(what: str, wait_seconds: float, holder: Callable[[], Holder | None]) -> Iterator[None]:
+def telling_waits(what: str, wait_seconds: float, holder: Callable[[], Holder | None]) -> Iterator[None]:
     """Tells, while the block waits for a lease, who holds it.
 
     Args:

@@ -115,7 +115,8 @@ def test_a_landing_folder_that_moves_alone_is_adopted_and_its_old_files_have_van
 
 
 def test_a_path_that_was_wrong_before_anything_landed_binds_nobody(tmp_path: Path) -> None:
-    file = write(tmp_path / "p", left="landing/no_such_folder")
+    file = write(tmp_path / "p", left="landing/another")
+    (tmp_path / "p" / "landing" / "another").mkdir()
     load(file).discover()
     file.write_text(TEXT.format(left="landing/left", warehouse="warehouse"))
     assert [int(batch) for batch in load(file).discover().batches] == [1]

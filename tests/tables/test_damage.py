@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from fk_pipeline.errors import ConcealedError, StateError
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.damage import telling
+from fk_pipeline.stages.damage import telling_damage
 from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, has_files_only, put_aside
 from fk_pipeline.tables.entries import Entries, rows_in_files
 
@@ -118,9 +118,9 @@ def test_damage_is_told_where_messages_are_concealed(tmp_path: Path) -> None:
     spec = load_spec(file)
     assert spec.has_sensitive
     damaged = Damage("right_table", f"{spec.home}/right_table/part.parquet", "is gone")
-    with pytest.raises(StateError) as told, telling(spec), concealing(spec):
+    with pytest.raises(StateError) as told, telling_damage(spec), concealing(spec):
         raise DamagedTableError(damaged)
     assert told.value.what == "table right_table is damaged: part.parquet is gone"
     assert told.value.fix == f"fk-pipeline rebuild {file} --from changelog --stages right_table"
-    with pytest.raises(ConcealedError), telling(spec), concealing(spec):
+    with pytest.raises(ConcealedError), telling_damage(spec), concealing(spec):
         raise ValueError("something else")
