@@ -22,6 +22,7 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.tables.entries import SCHEMAS, Entries, Row, rows_in_files
 from fk_pipeline.tables.lease import lease, leases
+from fk_pipeline.tables.ledger import CLAIM
 
 _ALL = Cure(Source.LANDING, tuple(Stage))
 _STATE_AND_RESULT = Cure(Source.CHANGELOG, DEFAULT_STAGES[Source.CHANGELOG])
@@ -209,26 +210,36 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
         ):
             raise damage_error(found, spec, zone)
         lists = _readable(spec.home, "batches")
+        claims = [row for row in rows_in_files(spec.home, "fingerprints") if row["part"] in CLAIM]
         corrections = rows_in_files(spec.home, "corrections") if "corrections" in tables else []
         first = []
         if needed.source is Source.LANDING:
             first = ["fingerprints"] if is_there(spec.home, "fingerprints") else []
             rebuilds = _readable(spec.home, "rebuilds")
             first += ["rebuilds"] if rebuilds and rebuilds[-1]["event"] == "ready" else []
-        for name in dict.fromkeys([*first, *tables]):
+        aside = dict.fromkeys([*first, *tables])
+        for name in aside:
             put_aside(spec.home, name)
         Entries(spec.home).add("corrections", corrections)
+        if "fingerprints" in aside:  # whose the tables are, stays
+            Entries(spec.home).add("fingerprints", claims)
         if "files" in tables:
-            _list_again(spec, lists)
+            _list_again(spec, lists, zone)
 
 
-def _list_again(spec: PipelineSpec, lists: Sequence[Row]) -> None:
-    """Records the files of which the lists of the batches tell, as ones that changed: each stays in its batch."""
+def _list_again(spec: PipelineSpec, lists: Sequence[Row], zone: LandingZone) -> None:
+    """Records the files of which the lists of the batches tell, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
+    there = {spec.relative(file.path): file for side in Side for file in zone.list(spec.landing(side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():
-            mark = table_id(spec.location(path)) if names_versions(path) else ""
+            if names_versions(path):
+                mark = table_id(spec.location(path))
+                seen = {"size": -1, "modified": mark, "digest": mark}
+            else:
+                file = there[path]
+                seen = {"size": file.size, "modified": file.modified, "digest": zone.digest(file)}
             place = {name: row[name] for name in ("side", "batch")}
-            rows.append({"event": "discovered", **place, "path": path, "size": -1, "modified": mark, "digest": mark})
+            rows.append({"event": "discovered", **place, "path": path, **seen})
     Entries(spec.home).append("files", rows)

@@ -50,7 +50,7 @@ def claimed_from_tables(side: Side) -> str:
     return f"{side}.landing from the tables"
 
 
-_CLAIM = frozenset({PIPELINE_FILE, *map(claimed, Side), *map(claimed_from_tables, Side)})
+CLAIM = frozenset({PIPELINE_FILE, *map(claimed, Side), *map(claimed_from_tables, Side)})
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ class Ledger:
         for row in rows("runs"):
             self._fold(row)
         parts = {row["part"]: row["value"] for row in rows("fingerprints")}
-        self.fingerprints = {part: value for part, value in parts.items() if part not in _CLAIM}
-        self.claim = {part: value for part, value in parts.items() if part in _CLAIM}
+        self.fingerprints = {part: value for part, value in parts.items() if part not in CLAIM}
+        self.claim = {part: value for part, value in parts.items() if part in CLAIM}
         """Whose tables these are (`stages/claim.py`)."""
         self.rebuilds = rows("rebuilds")
         for row in self.rebuilds:
