@@ -97,7 +97,7 @@ class Commit:
         stage: for which it was made, as its metadata say; empty where nobody said it.
         batches: as text.
         run_id: of the run that made it.
-        restored: the version that it brought back, where it is a RESTORE; -1 where it does not say.
+        restored: the version that it brought back, where it is a RESTORE; 0 where it does not say.
         appends: it added rows without a look at what was there.
     """
 
@@ -119,7 +119,7 @@ def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
             continue
         info = next((i for line in text.splitlines() if (i := _info(line)) is not None), {})
         told, how = _told(info), info.get("operationParameters") or {}
-        restored = int(how.get("version") or -1) if info.get("operation") == "RESTORE" else None
+        restored = int(how.get("version") or 0) if info.get("operation") == "RESTORE" else None
         yield Commit(
             version,
             str(told.get("stage", "")),

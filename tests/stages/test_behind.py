@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import StateError
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.tables.entries import SCHEMAS
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
@@ -42,6 +43,7 @@ class World:
             shutil.rmtree(self.home / name, ignore_errors=True)
             if (self.old / name).exists():
                 shutil.copytree(self.old / name, self.home / name)
+        self.made.pipeline = Pipeline(self.made.pipeline.spec, self.made.pipeline.session)  # it remembers versions
 
     def command(self, *args: Any) -> tuple[int, str, str]:
         done = CliRunner().invoke(app, [args[0], str(self.made.file), *map(str, args[1:])])
@@ -72,8 +74,9 @@ def mended_by_a_run(world: World, *wrong: str) -> None:
     [tables] = [check for check in checked if check["name"] == "Tables"]
     assert tables["ok"], tables
     assert tables["fix"] == f"fk-pipeline run {world.made.file}"
+    assert "behind the ledger: " in said
     for what in wrong:
-        assert f"behind the ledger: {what}" in said
+        assert what in said
         assert what in reasons
         assert what in tables["found"]
     code, out, err = world.command("run")
@@ -81,23 +84,22 @@ def mended_by_a_run(world: World, *wrong: str) -> None:
     world.is_right()
 
 
-def version(world: World, table: str) -> int:
-    return max(int(file.stem) for file in (world.home / table / "_delta_log").glob("*.json"))
+def where(world: World, table: str) -> str:
+    versions = [int(file.stem) for file in (world.home / table / "_delta_log").glob("*.json")]
+    return f"is at version {max(versions)}" if versions else "is not there"
 
 
 def test_logs_and_the_result_that_are_older_than_the_ledger_are_due_again(world: World) -> None:
     wrong = ("left_changelog", "resolved_join")
     world.back(*wrong)
-    mended_by_a_run(
-        world, *(f"{table} is at version {version(world, table)}, and a run wrote version" for table in wrong)
-    )
+    mended_by_a_run(world, *(f"{table} {where(world, table)}, and a run wrote version" for table in wrong))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", DUE)
 def test_each_of_them_alone(world: World, table: str) -> None:
     world.back(table)
-    mended_by_a_run(world, f"{table} is at version {version(world, table)}, and a run wrote version")
+    mended_by_a_run(world, f"{table} {where(world, table)}, and a run wrote version")
 
 
 @pytest.mark.slow
@@ -112,7 +114,10 @@ def test_one_that_is_gone_is_due_for_all_batches(world: World, table: str) -> No
 def test_a_last_commit_that_is_gone_is_due_again(world: World) -> None:
     for table in ("resolved_join", "responses"):
         world.back()
-        max((world.home / table / "_delta_log").glob("*.json")).unlink()
+        log = world.home / table / "_delta_log"
+        last = max(log.glob("*.json")).stem
+        for file in [file for file in log.iterdir() if last in file.name]:  # a checksum that stays is damage
+            file.unlink()
         mended_by_a_run(world, f"{table} is at version")
 
 
