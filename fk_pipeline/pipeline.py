@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fk_pipeline.cdc.landing import READER_VERSION, Discovery, discover, look, refuse_missing
+from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, discover, look, refuse_missing
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import EnvironmentNotFit, FanOutError, StateError, UsageError
@@ -153,7 +153,7 @@ class Pipeline:
 
         budget = self.spec.settings.max_fan_out
         limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
-        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION, limits)
+        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION, limits, READERS_KEPT)
 
     def ledger(self) -> Ledger:
         """The ledger as it is now; needs no Spark.

@@ -15,6 +15,7 @@ from fk_pipeline.cdc.records import (
     missing_key,
     operation_problem,
     records,
+    rounded,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
@@ -22,6 +23,12 @@ from fk_pipeline.spec.sql import text
 
 WRITTEN = "'u'"
 """SQL: what a row does where nothing says it."""
+
+_WHOLE = (
+    "MAP('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
+)
+"""Options of `TO_JSON`, which else cuts times to milliseconds."""
 
 
 class Columnar:
@@ -39,7 +46,7 @@ class Columnar:
         place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
             *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
-        ).selectExpr(*records(place, self.sequence), "fields")
+        ).selectExpr(*records(place, self.sequence), "rounded", "fields")
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """That takes reading them."""
@@ -72,7 +79,7 @@ def as_lines(
         besides: columns of `stored` that are not the source's.
 
     Returns:
-        `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `fields` and `value`, what `raw` is) and the place.
+        `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields` and `value`, what `raw` is) and the place.
     """
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
@@ -84,9 +91,11 @@ def as_lines(
         if kind == wanted[name].dataType:
             typed[name] = f"_raw.{value}"
         elif isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
-            texts[name] = f"TO_JSON(_raw.{value})"
+            texts[name] = f"TO_JSON(_raw.{value}, {_WHOLE})"
         else:
             texts[name] = f"CAST(_raw.{value} AS STRING)"
+    as_texts = ", ".join(f"{sql} AS {quote(name)}" for name, sql in texts.items()) or "NULL"
+    texts = {name: f"_texts.{quote(name)}" for name in texts}
     declared_as = {name.lower(): name for name in values}
     sent = [declared_as.get(n.lower(), n) for n in stored.columns if n not in besides]
     sent = [name for name in sent if name != named or name in values]
@@ -99,6 +108,7 @@ def as_lines(
     )
     return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
+        .selectExpr("*", f"STRUCT({as_texts}) AS _texts")
         .selectExpr(
             "*",
             f"{first_letter(op or WRITTEN)} AS op",
@@ -108,7 +118,8 @@ def as_lines(
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
             f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, "
-            f"CAST(ARRAY({fields}) AS ARRAY<STRING>) AS fields, {raw} AS value) AS value",
+            f"{rounded(side, texts, 'row')} AS rounded, CAST(ARRAY({fields}) AS ARRAY<STRING>) AS fields, "
+            f"{raw} AS value) AS value",
             "path",
             "block",
             "position",

@@ -22,10 +22,10 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.cdc.json_lines import DIGEST, WRAPPED, digest, exact, is_one, parsed, value_of, wrapped
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
     OTHER_TABLE,
-    PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
     fields_of_texts,
@@ -33,12 +33,13 @@ from fk_pipeline.cdc.records import (
     missing_key,
     of_another_table,
     records,
+    rounded,
     struct_of_texts,
     typed_key,
     typed_row,
     unknown,
 )
-from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -68,28 +69,39 @@ class Debezium(JsonLines):
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line; see `fk_pipeline.cdc.records`."""
         keys = {c.name for c in side.key_columns}
-        sent = {
-            c.name: f"COALESCE(_key.{c.quoted}, _image.{c.quoted})" if c.name in keys else f"_image.{c.quoted}"
-            for c in side.columns
-        }
-        texts = {name: f"IF({sql} IN ({_NOT_SENT}), NULL, {sql})" for name, sql in sent.items()}
+        read = {c.name: exact(f"_image.{c.quoted}") for c in side.columns}
+        read |= {name: f"COALESCE({exact(f'_key.{quote(name)}')}, {read[name]})" for name in keys}
+        sent_as = ", ".join(f"{read[c.name]} AS {c.quoted}" for c in side.columns)
+        sent = {c.name: f"_sent.{c.quoted}" for c in side.columns}
+        there = ", ".join(f"IF({sql} IN ({_NOT_SENT}), NULL, {sql}) AS {quote(name)}" for name, sql in sent.items())
+        texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         place = [f"`{name}`" for name in lines.columns]
-        return (
-            lines.selectExpr(*place, f"FROM_JSON(value, {text(_schema(side))}, {PARSE_OPTIONS}) AS _record")
+        read_lines = (
+            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
+            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
+            .selectExpr("*", f"{parsed(WRAPPED, _schema(side))} AS _parsed")
             .selectExpr(
                 *place,
-                "_record",
-                f"{_flat(side)} AS _flat",
-                f"{_key(side, '_record.key')} AS _key",
-                f"{_key(side, _OLD_KEY)} AS _old_key",
+                DIGEST,
+                WRAPPED,
+                f"{value_of('_parsed')} AS _record",
+                f"{is_one('_parsed')} AS _is_one",
+                "_parsed._corrupt IS NOT NULL AS _misshapen",
             )
+        )
+        return (
+            _with_keys(read_lines, side)
+            .selectExpr("*", f"{_flat(side)} AS _flat")
             .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
             .selectExpr("*", f"{_OP} AS op")
             .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
+            .selectExpr("*", f"STRUCT({sent_as}) AS _sent")
+            .selectExpr("*", f"STRUCT({there}) AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(
                 *records(place, _SEQUENCE),
+                f"{rounded(side, texts, 'row')} AS rounded",
                 f"{_holes(side, sent)} AS holes",
                 f"{_renamed(side)} AS old_key",
                 f"{_fields(side)} AS fields",
@@ -124,8 +136,8 @@ _FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
 
-_OLD_KEY = "FROM_JSON(_record.headers, 'STRUCT<`__debezium.oldkey`: STRING>').`__debezium.oldkey`"
-"""Some tools write headers as a list, or not at all."""
+_OLD_KEY = "__debezium.oldkey"
+"""The header with the key that a row had before. Some tools write headers as a list, or not at all."""
 
 
 def _ignored(side: SideSpec) -> str:
@@ -137,7 +149,7 @@ def _ignored(side: SideSpec) -> str:
     return (
         f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
         f"WHEN {' OR '.join(others)} THEN '{OTHER_TABLE}' "
-        "WHEN _flat IS NOT NULL OR _record._corrupt IS NOT NULL THEN NULL "
+        "WHEN _flat IS NOT NULL OR NOT _is_one OR _misshapen THEN NULL "
         "WHEN op = 'm' THEN 'logical message' "
         "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "
         "WHEN _envelope IS NULL AND (_record.key IS NOT NULL OR _record.topic IS NOT NULL) AND _record.value IS NULL "
@@ -193,9 +205,8 @@ def _schema(side: SideSpec) -> str:
         "__op: STRING, __deleted: STRING"
     )
     return (
-        f"STRUCT<topic: STRING, key: STRING, headers: STRING, "
-        f"value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, {envelope}, payload: STRUCT<{envelope}>, "
-        "_corrupt: STRING>"
+        f"topic: STRING, key: STRING, headers: STRING, value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, "
+        f"{envelope}, payload: STRUCT<{envelope}>"
     )
 
 
@@ -206,10 +217,10 @@ def _flat(side: SideSpec) -> str:
     fields += [f"{name}: STRING" for name in _FLAT_FIELDS if name not in declared]
     cases = []
     for place, names in _PLACES.items():
-        schema = f"STRUCT<{', '.join(fields)}>"
+        schema = ", ".join([*fields, *(["_fk_end: STRING"] if names else [])])  # the outermost has it by itself
         for name in reversed(names):
-            schema = f"STRUCT<{name}: {schema}>"
-        read = ".".join([f"FROM_JSON(value, {text(schema)})", *names])
+            schema = f"{name}: STRUCT<{schema}>"
+        read = ".".join([value_of(parsed(WRAPPED, schema)), *names])
         cases.append(f"WHEN {place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL THEN {read}")
     return f"CASE {' '.join(cases)} END"
 
@@ -220,11 +231,31 @@ def _image(side: SideSpec) -> str:
     return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_envelope.op = 'd', _envelope.before, _envelope.after))"
 
 
-def _key(side: SideSpec, message: str) -> str:
-    """SQL (STRUCT of texts): the key columns of a message key, taken out of `{"schema", "payload"}` if need be."""
-    outer = f"FROM_JSON({message}, 'STRUCT<schema: STRING, payload: STRING>')"
-    inner = f"IF({outer}.schema IS NOT NULL AND {outer}.payload LIKE '{{%', {outer}.payload, {message})"
-    return f"FROM_JSON({inner}, {text(f'STRUCT<{fields_of_texts({c.name for c in side.key_columns})}>')})"
+def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
+    """Lines with `_key` and `_old_key`, each a STRUCT of texts: the key columns of the message key and of a header.
+
+    A key is taken out of `{"schema", "payload"}` if need be, and each may also be a text that holds the JSON. Step by
+    step, since Spark repeats what an expression names twice.
+    """
+    fields, keys = fields_of_texts({c.name for c in side.key_columns}), ("_key", "_old_key")
+    old = value_of(parsed(wrapped("_headers"), f"{quote(_OLD_KEY)}: STRING"))
+    of_message = "_fits{0} AND _outer{0}.schema IS NOT NULL AND _outer{0}.payload LIKE '{{%'"
+    return (
+        lines.selectExpr("*", f"{exact('_record.key')} AS _text_key", f"{exact('_record.headers')} AS _headers")
+        .selectExpr("*", f"{exact(f'{old}.{quote(_OLD_KEY)}')} AS _text_old_key")
+        .selectExpr("*", *[f"{parsed(wrapped(f'_text{k}'), 'schema: STRING, payload: STRING')} AS _p{k}" for k in keys])
+        .selectExpr(
+            "*",
+            *[f"{value_of(f'_p{k}')} AS _outer{k}" for k in keys],
+            *[f"{is_one(f'_p{k}')} AS _fits{k}" for k in keys],
+        )
+        .selectExpr(
+            "*",
+            *[f"IF({of_message.format(k)}, {exact(f'_outer{k}.payload')}, _text{k}) AS _inner{k}" for k in keys],
+        )
+        .selectExpr("*", *[f"{parsed(wrapped(f'_inner{k}'), fields)} AS _read{k}" for k in keys])
+        .selectExpr("*", *[f"IF({is_one(f'_read{k}')}, {value_of(f'_read{k}')}, NULL) AS {k}" for k in keys])
+    )
 
 
 def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
@@ -250,7 +281,7 @@ def _fields(side: SideSpec) -> str:
 
 def _renamed(side: SideSpec) -> str:
     """SQL (STRUCT): the key that the row had before its primary key changed; null if it did not."""
-    texts = {c.name: f"_old_key.{c.quoted}" for c in side.key_columns}
+    texts = {c.name: exact(f"_old_key.{c.quoted}") for c in side.key_columns}
     there = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
     return f"IF({there}, {typed_key(side, texts)}, NULL)"
 
@@ -258,7 +289,7 @@ def _renamed(side: SideSpec) -> str:
 def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRING): why a line cannot be applied; null when it can."""
     return (
-        f"CASE WHEN _flat IS NULL AND _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
+        f"CASE WHEN NOT _is_one OR (_flat IS NULL AND _misshapen) THEN {NO_OBJECT} "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
         f"WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN {unknown(side, 'op', 'op')} "
         "WHEN op = 't' THEN NULL "

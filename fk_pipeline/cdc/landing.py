@@ -17,8 +17,12 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
-READER_VERSION = "2"
+READER_VERSION = "3"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
+
+READERS_KEPT = ("2",)
+"""Older versions whose rows are trusted all the same, until somebody rebuilds: few pipelines have other rows by them.
+2 made a double of a number with a fraction in JSON (`fk_pipeline.stages.inexact`)."""
 
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.cdc.json_lines import DIGEST, digest, exact, fits, parsed, value_of, wrapped
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
     OTHER_TABLE,
-    PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
     misfit,
     missing_key,
     of_another_table,
     records,
+    rounded,
     struct_of_texts,
     typed_key,
     typed_row,
@@ -48,19 +49,21 @@ class Maxwell(JsonLines):
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line, two where an update changes the key; see `fk_pipeline.cdc.records`."""
         row = struct_of_texts(side.columns)
-        schema = text(
-            "STRUCT<type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "
-            f"data: {row}, old: {row}, _corrupt: STRING>"
+        schema = (
+            "type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "
+            f"data: {row}, old: {row}"
         )
-        texts = {c.name: f"_record.data.{c.quoted}" for c in side.columns}
-        old = {c.name: f"COALESCE(_record.old.{c.quoted}, {texts[c.name]})" for c in side.key_columns}
+        texts = {c.name: exact(f"_record.data.{c.quoted}") for c in side.columns}
+        old = {c.name: f"COALESCE({exact(f'_record.old.{c.quoted}')}, {texts[c.name]})" for c in side.key_columns}
         new = typed_key(side, texts)
         whole = " AND ".join(f"{new}.{c.quoted} IS NOT NULL" for c in side.key_columns)
         renamed = f"_record.type = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})"
-        texts |= {name: f"IF(_before, {before}, {texts[name]})" for name, before in old.items()}
+        sent = {name: f"IF(_before, {old[name]}, {sql})" if name in old else sql for name, sql in texts.items()}
+        sent_as = ", ".join(f"{sent[c.name]} AS {c.quoted}" for c in side.columns)
+        texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         without_row = ", ".join(map(text, _WITHOUT_ROW))
         bad = (
-            f"CASE WHEN _record._corrupt IS NOT NULL THEN {NO_OBJECT} "
+            f"CASE WHEN NOT _fits THEN {NO_OBJECT} "
             "WHEN _record.type IS NULL THEN 'not a row of Maxwell: it has no type' "
             f"WHEN op IS NULL THEN {unknown(side, 'type', 'SUBSTRING(_record.type, 1, 80)')} "
             "WHEN _record.data IS NULL THEN CONCAT('type ', _record.type, ' without data') "
@@ -73,10 +76,17 @@ class Maxwell(JsonLines):
         )
         place = [f"`{name}`" for name in lines.columns]
         return (
-            lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
+            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
+            .selectExpr("*", f"{parsed(wrapped('value'), schema)} AS _parsed")
+            .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
-            .selectExpr("*", "op = 'd' AS deleted", f"{typed_row(side, texts)} AS row")
+            .selectExpr("*", "op = 'd' AS deleted", f"STRUCT({sent_as}) AS _texts")
+            .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")
-            .selectExpr(*records(place, _SEQUENCE), "JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, '$.data')) AS fields")
+            .selectExpr(
+                *records(place, _SEQUENCE),
+                f"{rounded(side, texts, 'row')} AS rounded",
+                "JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, '$.data')) AS fields",
+            )
         )

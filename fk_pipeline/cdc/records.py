@@ -13,6 +13,7 @@ two where a line changes a key:
 | `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
 | `holes` | only with `has_holes`: the columns that the source did not send, null in `row`; null if it sent all |
 | `old_key` | only with `has_holes`: the key that the row had until this event; null if it is the same |
+| `rounded` | may be left out: the columns of `row` whose values are not exactly those that were sent, with commas |
 | `fields` | may be left out: the names under which the source sent values of the row; null where that is not known |
 
 and `value` (the line as text; of a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
@@ -24,13 +25,13 @@ Formats are written in SQL text: one call each, where a tree of Column objects c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.values import base, convert, is_rounded, why_not
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import text
@@ -42,13 +43,13 @@ EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
 SNAPSHOT = "snapshot"
 """The reason of a truncate that stands before a snapshot."""
 
-PARSE_OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
-"""`from_json` puts a text that is no such object into the field `_corrupt`."""
-
 NOT_UTF8 = "bytes in Base64: "
 """What stands before the bytes of a line that is not UTF-8."""
 
-NO_OBJECT = f"IF(STARTSWITH(value, '{NOT_UTF8}'), 'not UTF-8', 'not a JSON object')"
+NO_OBJECT = (
+    f"CASE WHEN STARTSWITH(value, '{NOT_UTF8}') THEN 'not UTF-8' WHEN JSON_OBJECT_KEYS(value) IS NULL "
+    "THEN 'not a JSON object' ELSE 'not one JSON object: other text is on its line' END"
+)
 """SQL: why a line is not read."""
 
 TRIMMED = "TRIM(BOTH ' \\t\\r' FROM value)"
@@ -138,13 +139,13 @@ def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str]
         texts: per column SQL of its value as text (STRING).
         typed: per column that needs no text SQL of its value, of the declared type.
     """
-    values = {c.name: _convert(texts[c.name], c, side) for c in side.columns if c.name in texts} | dict(typed or {})
+    values = {c.name: convert(texts[c.name], c, side) for c in side.columns if c.name in texts} | dict(typed or {})
     return "STRUCT(" + ", ".join(f"{values[c.name]} AS {c.quoted}" for c in side.columns) + ")"
 
 
 def typed_key(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRUCT): the key columns made from texts; null where a text does not fit."""
-    return "STRUCT(" + ", ".join(f"{_convert(texts[c.name], c, side)} AS {c.quoted}" for c in side.key_columns) + ")"
+    return "STRUCT(" + ", ".join(f"{convert(texts[c.name], c, side)} AS {c.quoted}" for c in side.key_columns) + ")"
 
 
 def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -163,11 +164,30 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
 
     found = [
         f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
-        f"CONCAT({text(f'column {c.name}: ')}, {shown(c)}, {text(f' is not {c.type}')}), NULL)"
+        f"CONCAT({text(f'column {c.name}: ')}, {shown(c)}, {why_not(texts[c.name], c)}), NULL)"
         for c in side.columns
-        if c.name in texts and _base(c) != "STRING"
+        if c.name in texts and base(c.type) != "STRING"
     ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
+    """SQL (STRING): the columns whose value is the nearest that their type has, not the one that was sent; else null.
+
+    Args:
+        side: declares the columns.
+        texts: as in `typed_row`.
+        row: SQL of the struct that `typed_row` made.
+
+    Returns:
+        The names, with commas between them: no name has one.
+    """
+    found = [
+        f"IF({loss}, {text(c.name)}, NULL)"
+        for c in side.columns
+        if c.name in texts and (loss := is_rounded(texts[c.name], f"{row}.{c.quoted}", c, side)) is not None
+    ]
+    return f"NULLIF(CONCAT_WS(',', {', '.join(found)}), '')" if found else "CAST(NULL AS STRING)"
 
 
 def unknown(side: SideSpec, what: str, word: str) -> str:
@@ -248,71 +268,3 @@ def struct_of_texts(columns: tuple[Column, ...]) -> str:
 def fields_of_texts(names: set[str]) -> str:
     """DDL of struct fields, every one a text."""
     return ", ".join(f"{quote(name)}: STRING" for name in sorted(names))
-
-
-def _base(column: Column) -> str:
-    return column.type.upper().split("(")[0].split("<")[0].split(" ")[0]
-
-
-def _convert(value: str, column: Column, side: SideSpec) -> str:
-    base, how = _base(column), side.logical_type(column)
-    if base == "STRING":
-        return value
-    if base in ("ARRAY", "MAP", "STRUCT"):
-        field = text(f"STRUCT<v: {column.type}, _corrupt: STRING>")
-        parsed = f"FROM_JSON(CONCAT('{{\"v\":', {value}, '}}'), {field}, {PARSE_OPTIONS})"
-        return f"IF({parsed}._corrupt IS NULL, {parsed}.v, NULL)"
-    if base == "BINARY":
-        return f"TRY_TO_BINARY({value}, 'base64')"
-    if base == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31
-        days = f"TRY_CAST({value} AS INT)"
-        return f"COALESCE(DATE_FROM_UNIX_DATE({days}), TRY_CAST({value} AS DATE))"
-    if base.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
-        number = f"TRY_CAST({value} AS BIGINT)"
-        moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {column.type})"
-        return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, TRY_CAST({value} AS {column.type}))"
-    if base == "DECIMAL":
-        scale = re.search(r",\s*(\d+)", column.type)
-        if how == "decimal_bytes":
-            return f"TRY_CAST({_unscaled(value, scale[1] if scale else '0')} AS {column.type})"
-        parts = f"FROM_JSON({value}, 'STRUCT<scale: INT, value: STRING>')"  # of any scale, as Debezium writes it
-        number = f"IF({value} LIKE '{{%', {_unscaled(f'{parts}.value', f'{parts}.scale')}, {value})"
-        return f"TRY_CAST({number} AS {column.type})"
-    if base in ("FLOAT", "DOUBLE"):  # a number out of range would become infinite
-        number = f"TRY_CAST({value} AS {column.type})"
-        return f"IF(ABS({number}) = DOUBLE('Infinity') AND {value} RLIKE '[0-9]', NULL, {number})"
-    return f"TRY_CAST({value} AS {column.type})"
-
-
-_MICROS = {
-    "epoch_seconds": "TRY_MULTIPLY({}, 1000000L)",
-    "epoch_millis": "TRY_MULTIPLY({}, 1000L)",
-    "epoch_micros": "{}",
-    "epoch_nanos": "CAST(FLOOR({} / 1000BD) AS BIGINT)",
-}
-"""SQL (BIGINT): microseconds since 1970 from such a number."""
-
-
-def _unscaled(value: str, scale: str) -> str:
-    """SQL (STRING): the number that two's complement bytes in Base64 (big-endian, at most 16) and a scale make."""
-    negative = "SUBSTRING(_hex, 1, 1) IN ('8', '9', 'A', 'B', 'C', 'D', 'E', 'F')"
-    # -x - 1 has the inverted bits of x; four words of 32 bits make the whole.
-    size = f"LPAD(IF({negative}, TRANSLATE(_hex, '0123456789ABCDEF', 'FEDCBA9876543210'), _hex), 32, '0')"
-    words = [f"CAST(CONV(SUBSTRING(_size, {1 + 8 * i}, 8), 16, 10) AS DECIMAL(38, 0))" for i in range(4)]
-    whole = f"IF({negative}, 1BD, 0BD)"
-    for i, word in enumerate(words):
-        whole = f"TRY_ADD(TRY_MULTIPLY({word}, CAST({2 ** (32 * (3 - i))}BD AS DECIMAL(38, 0))), {whole})"
-    whole_text = f"CONCAT(CAST(_whole AS STRING), REPEAT('0', GREATEST(-({scale}), 0)))"  # a scale may be negative
-    places = f"GREATEST({scale}, 0)"
-    digits = f"LPAD({whole_text}, GREATEST(LENGTH({whole_text}), {places} + 1), '0')"
-    point = f"CONCAT(LEFT(_digits, LENGTH(_digits) - {places}), '.', RIGHT(_digits, {places}))"
-    bound = [
-        ("_hex", f"HEX(TRY_TO_BINARY({value}, 'base64'))"),
-        ("_size", f"IF(LENGTH(_hex) BETWEEN 2 AND 32, {size}, NULL)"),
-        ("_whole", whole),
-        ("_digits", digits),
-    ]
-    made = f"CONCAT(IF({negative}, '-', ''), {point})"
-    for name, sql in reversed(bound):  # a name for what is used more than once
-        made = f"TRANSFORM(ARRAY({sql}), {name} -> {made})[0]"
-    return made

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.cdc.json_lines import DIGEST, digest, exact, fits, parsed, value_of, wrapped
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
     NO_OBJECT,
-    PARSE_OPTIONS,
     TRIMMED,
     JsonLines,
     fields_of_texts,
@@ -22,6 +22,7 @@ from fk_pipeline.cdc.records import (
     missing_key,
     operation_problem,
     records,
+    rounded,
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
@@ -37,17 +38,20 @@ class Rows(JsonLines):
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """One row per line; see `fk_pipeline.cdc.records`."""
         names = {c.name for c in side.columns} | ({side.op_column} if side.op_column else set())
-        schema = text(f"STRUCT<{fields_of_texts(names)}, _corrupt: STRING>")
         op = first_letter(f"_record.{quote(side.op_column)}" if side.op_column else "'u'")
-        texts = {c.name: f"_record.{c.quoted}" for c in side.columns}
+        sent = ", ".join(f"{exact(f'_record.{c.quoted}')} AS {c.quoted}" for c in side.columns)
+        texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         problem = operation_problem(side, side.op_column, misfit(side, texts, "row"), missing_key(side, "row"))
-        bad = f"IF(_record._corrupt IS NOT NULL, {NO_OBJECT}, {problem})"
+        bad = f"IF(_record IS NULL OR NOT _fits, {NO_OBJECT}, {problem})"
         fields = f"ARRAY_REMOVE(JSON_OBJECT_KEYS(value), {text(side.op_column or '')})"
         place = [f"`{name}`" for name in lines.columns]
         return (
-            lines.selectExpr(*place, f"FROM_JSON(value, {schema}, {PARSE_OPTIONS}) AS _record")
-            .selectExpr("*", f"{op} AS op", f"{typed_row(side, texts)} AS row")
+            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
+            .selectExpr("*", f"{parsed(wrapped('value'), fields_of_texts(names))} AS _parsed")
+            .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
+            .selectExpr("*", f"{op} AS op", f"STRUCT({sent}) AS _texts")
+            .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
-            .selectExpr(*records(place, ARRIVAL), f"{fields} AS fields")
+            .selectExpr(*records(place, ARRIVAL), f"{rounded(side, texts, 'row')} AS rounded", f"{fields} AS fields")
         )

@@ -9,6 +9,7 @@ from fk_pipeline.cli.plan import notices_as_json
 from fk_pipeline.console import print_table
 from fk_pipeline.identity import QUARANTINING, SIDE_OF, Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.stages.inexact import inexact
 from fk_pipeline.tables.checks import AGREEMENT, LANDING
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.neighbours import never_run
@@ -44,6 +45,10 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "verdicts": verdicts,
         "quarantined": quarantined,
         "errors": errors,
+        "inexact": [
+            {"side": one.side.value, "batches": list(one.batches), "columns": list(one.columns), "text": one.text}
+            for one in inexact(pipeline.spec, ledger)
+        ],
         "failed_checks": [
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
             for one in [*ledger.failed_checks(), *(one for stage in SIDE_OF for one in ledger.restated_folds(stage))]
@@ -91,6 +96,8 @@ def print_status(found: dict[str, Any]) -> None:
         print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
+    for one in found["inexact"]:
+        print(f"maybe not exact: {one['text']}")
     for where, error in found["errors"].items():
         print(f"failed: {where}: {error}")
     for one in found["failed_checks"]:

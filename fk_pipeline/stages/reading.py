@@ -29,10 +29,13 @@ from fk_pipeline.tables.ledger import LandedFile
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import FEW_BYTES, SMALL_BYTES
 
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted")
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
 """What records of a batch are counted by."""
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
+
+ROUNDED = "rounded"
+"""Count of rows with a value that is the nearest that its type has; with `: COLUMN`, of one column."""
 
 _COMPRESSED = ("parquet", "delta")
 """Formats of which a megabyte may be more rows than the driver takes."""
@@ -44,7 +47,7 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
     The truncate that stands before a snapshot was not read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed, _), number in groups.items():
+    for (kind, why, last, deleted, holed, _, rounded), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):
@@ -53,6 +56,8 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
             added["tombstones"] = number
         if last and holed:
             added["holes"] = number
+        if kind == EVENT and not deleted and rounded:
+            added |= {ROUNDED: number} | {f"{ROUNDED}: {column}": number for column in rounded.split(",")}
         if why == SNAPSHOT:
             added = {"truncates": number, "rows" if last else "superseded": number, "snapshots": number}
         for key, value in added.items():
@@ -121,6 +126,7 @@ class ChangelogWork(StageTables):
         self._refuse_truncates(records, counts, side)
         self._refuse_cut_off(records, counts, side)
         self._note_other_tables(counts, side)
+        self._note_rounded(counts, side)
         bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
             F.col("batch").alias(s.BATCH),
             F.col("file").alias(s.FILE),
@@ -167,7 +173,7 @@ class ChangelogWork(StageTables):
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(self.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        drifts = any(drifted for groups in found.values() for *_, drifted in groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted, _ in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self.notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         self.warnings += watch.warnings()
@@ -298,6 +304,7 @@ class ChangelogWork(StageTables):
                 "why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")),
                 "holed": holed,
                 "drifted": F.col(DRIFT).isNotNull(),
+                "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
             }
         )
 
@@ -326,7 +333,7 @@ class ChangelogWork(StageTables):
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
-            by = (row["kind"], row["why"], last, row["deleted"], False, row["drifted"])
+            by = (row["kind"], row["why"], last, row["deleted"], False, row["drifted"], row["rounded"])
             found.setdefault(row["batch"], {})[by] = row["count"]
         return found
 
@@ -388,6 +395,18 @@ class ChangelogWork(StageTables):
         for batch, found in counts.items():
             if found["read"] and found["read"] == found.get(f"ignored: {OTHER_TABLE}"):
                 self.notes.append(f"batch {batch}: no line is about table {self.spec.side(side).table}")
+
+    def _note_rounded(self, counts: Counts, side: Side) -> None:
+        """Values that are the nearest that the type of their column has: told with what keeps the digits."""
+        types = {c.name: c.type for c in self.spec.side(side).columns}
+        for batch, found in counts.items():
+            for name, number in found.items():
+                column = name.removeprefix(f"{ROUNDED}: ")
+                if column != name:
+                    self.notes.append(
+                        f"batch {batch}: {number} {side} value(s) of {column} are not exact as {types[column]}; "
+                        "another type (DECIMAL, STRING) keeps what was sent"
+                    )
 
     def _refuse_cut_off(self, records: DataFrame, counts: Counts, side: Side) -> None:
         """A snapshot whose last record is bad is taken to be cut off: what is not read of it would be deleted."""

@@ -87,7 +87,7 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
             for origin in rejecting:
                 of_origin = rejected.where(F.col(s.SIDE) == origin)
                 real.replace(of_origin, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
-    copy = Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader)
+    copy = Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader, kept=ledger.kept)
     copy.reads_landing = source is Source.LANDING
     ledger.adopt(copy, stages)
     ledger.record_fingerprints(fingerprints(spec))

@@ -110,6 +110,7 @@ class Ledger:
         upstream: for every stage of the join, in running order, the stages whose success makes it due.
         inputs: for the stages that read landing files, which side they read.
         reader: the version of what reads them.
+        kept: older versions whose rows stay until something else landed, or somebody rebuilds.
         limits: by the name of a check with which a stage asks before it commits, up to where it does not ask.
     """
 
@@ -120,11 +121,13 @@ class Ledger:
         inputs: Mapping[Any, Side],
         reader: str = "",
         limits: Mapping[str, int] | None = None,
+        kept: Sequence[str] = (),
     ) -> None:
         self.home = home.rstrip("/")
         self.upstream = upstream
         self.inputs = inputs
         self.reader = reader
+        self.kept = kept
         self.limits = limits or {}
         self.entries = Entries(home)
         self.reads_landing = True
@@ -192,7 +195,7 @@ class Ledger:
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
-        return Ledger(home, self.upstream, self.inputs, self.reader)
+        return Ledger(home, self.upstream, self.inputs, self.reader, kept=self.kept)
 
     def adopt(self, other: Ledger, stages: Iterable[str]) -> None:
         """Takes over what a copy has recorded of some stages since it was made. Idempotent.
@@ -371,7 +374,7 @@ class Ledger:
     def keeps_stored(self, stage: str, batch: int) -> bool:
         """The batch was folded, and all that is new is how its files are read: its stored partition stays."""
         read = self.state(stage, batch).input
-        new = bool(read) and read != self._reading(stage, batch)
+        new = bool(read) and not self._is_kept(read, self._reading(stage, batch))
         return new and batch in self.folded(stage) and not self._is_restated(stage, batch)
 
     def stays_folded(self, stage: str, batch: int) -> bool:
@@ -451,7 +454,7 @@ class Ledger:
         if state.last_event == "started":
             return "a run was killed, or goes on"
         reading = self._reading(stage, batch)
-        if state.input != reading:
+        if not self._is_kept(state.input, reading):
             if batch in self.removed:
                 return "withdrawn"
             return "lines of it were corrected" if _files_in(state.input) == _files_in(reading) else "its files changed"
@@ -485,6 +488,14 @@ class Ledger:
             return ""
         corrected = self.corrections.newest(batch, side)
         return f"{files}:{self.reader}" + (f":{corrected}" if corrected is not None else "")
+
+    def _is_kept(self, read: str | None, reading: str) -> bool:
+        """What was read is what would be read now, or all that is new is the reader, and its rows may stay."""
+        return read == reading or (_reader_of(read) in self.kept and _without_reader(read) == _without_reader(reading))
+
+    def read_by_kept(self, stage: str) -> list[BatchId]:
+        """The batches whose rows an older reader made, and that stay as they are."""
+        return [batch for batch in self.batches if _reader_of(self.state(stage, batch).input) in self.kept]
 
     def never_started(self, stage: str, batches: Iterable[int]) -> bool:
         """Whether the stage cannot have committed anything for any of the batches."""
@@ -726,6 +737,11 @@ class Ledger:
 def _files_in(reading: str | None) -> list[str]:
     """The part of an input that is about the files and how they are read, not about corrections."""
     return (reading or "").split(":")[:2]
+
+
+def _reader_of(reading: str | None) -> str:
+    """The version of the reader; empty where nothing was read."""
+    return next(iter((reading or "").split(":")[1:2]), "")
 
 
 def _without_reader(reading: str | None) -> list[str]:

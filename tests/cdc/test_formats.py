@@ -302,7 +302,7 @@ def test_rows_of_a_parquet_file(spark: SparkSession, tmp_path: Path) -> None:
     found = from_parquet(
         spark,
         tmp_path,
-        "SELECT * FROM VALUES ('insert', 1, 'a', 3L, '2013-01-31', 1.25D, 0), ('D', 1, null, null, null, null, 0), "
+        "SELECT * FROM VALUES ('insert', 1, 'a', 3L, '2013-01-31', 1.3D, 0), ('D', 1, null, null, null, null, 0), "
         "('?', 1, null, null, null, null, 0), (null, 1, null, null, null, null, 0), ('u', null, 'a', 3L, null, 1, 0), "
         "('u', 2, 'b', 99999999999L, null, 1, 0), ('u', 3, 'c', null, 'no date', 1, 0), "
         "('t', null, null, null, null, null, 0) AS rows(op, ID, name, size, born, price, unused)",

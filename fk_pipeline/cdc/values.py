@@ -1,0 +1,271 @@
+r"""What a text becomes as a value of a declared type, and what it loses by that (`docs/reference/formats.md#values`).
+
+A text that is no value of the type, or that would be rounded by the scale of a DECIMAL, has none: its record goes into
+the quarantine. Where a type is approximate by nature, the nearest value is taken and the record is counted.
+"""
+
+from __future__ import annotations
+
+import re
+
+import sqlglot
+from sqlglot import exp
+
+from fk_pipeline.cdc.json_lines import digest, exact, fits, parsed, value_of, wrapped
+from fk_pipeline.spec import Column, SideSpec, quote
+from fk_pipeline.spec.sql import DIALECT, text
+
+
+def base(kind: str) -> str:
+    """The name of a type, without what it is made of."""
+    return kind.upper().split("(")[0].split("<")[0].split(" ")[0]
+
+
+def convert(value: str, column: Column, side: SideSpec) -> str:
+    """SQL of the value that a text is in a column; null where it is none.
+
+    Args:
+        value: SQL of the text.
+        column: declares the type.
+        side: whose column it is.
+    """
+    return _convert(value, column.type, side.logical_type(column))
+
+
+def why_not(value: str, column: Column) -> str:
+    """SQL (STRING): what to say after a text that `convert` makes null.
+
+    Args:
+        value: SQL of the text.
+        column: where it does not fit.
+    """
+    no = text(f" is not {column.type}")
+    if base(column.type) != "DECIMAL":
+        return no
+    why = text(f" would be rounded as {column.type}; declare more digits after the point, or STRING")
+    return f"IF({value} RLIKE {_PLAIN_OR_NOT} AND {_places(value)} > {_scale(column.type)}, {why}, {no})"
+
+
+def is_rounded(value: str, made: str, column: Column, side: SideSpec) -> str | None:
+    """SQL (BOOLEAN): the value is not exactly what the text says, but the nearest; None where that cannot be.
+
+    Args:
+        value: SQL of the text.
+        made: SQL of the value.
+        column: declares the type.
+        side: whose column it is.
+    """
+    kind = base(column.type)
+    if kind in ("FLOAT", "DOUBLE"):
+        # Every number of so many digits is told apart from its neighbours, but where they are very near to zero.
+        few, least, most = (15, "1E-300D", "1E300D") if kind == "DOUBLE" else (6, "1E-36D", "1E36D")
+        short = rf"^[\s+-]*[0-9.]{{1,{few + 1}}}\s*$"
+        sure = f"LENGTH({_significant(value)}) <= {few} AND ABS({made}) BETWEEN {least} AND {most}"
+        differ = " AND ".join(_differ(value, back) for back in _written(made, kind))
+        return f"({value} RLIKE '[0-9]' AND NOT {value} RLIKE {text(short)} AND NOT ({sure}) AND {differ})"
+    if kind == "DATE":
+        moment = f"TRY_CAST({value} AS TIMESTAMP_NTZ)"
+        finer = f"{value} RLIKE {text(_FINER)}"
+        return f"({value} RLIKE {text(_WITH_TIME)} AND ({finer} OR CAST({made} AS TIMESTAMP_NTZ) <> {moment}))"
+    if kind.startswith("TIMESTAMP"):
+        finer = f"{value} RLIKE {text(_FINER)}"
+        if kind == "TIMESTAMP_NTZ":
+            finer = f"({finer} OR {value} RLIKE {text(_OTHER_ZONE)})"
+        if side.logical_type(column) == "epoch_nanos":
+            finer = f"({finer} OR COALESCE(TRY_CAST({value} AS BIGINT) % 1000L <> 0, FALSE))"
+        return finer
+    return None
+
+
+def _convert(value: str, kind: str, how: str | None = None) -> str:
+    name = base(kind)
+    if name == "STRING":
+        return value
+    if name in ("ARRAY", "MAP", "STRUCT"):
+        return _nested(value, kind)
+    if name == "BINARY":
+        return f"TRY_TO_BINARY({value}, 'base64')"
+    if name == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31
+        days = f"TRY_CAST({value} AS INT)"
+        with_time = f"IF({value} RLIKE {text(_DATED)}, CAST(TRY_CAST({value} AS TIMESTAMP_NTZ) AS DATE), NULL)"
+        written = f"IF({value} RLIKE {text(_WITH_TIME)}, {with_time}, TRY_CAST({value} AS DATE))"
+        return f"COALESCE(DATE_FROM_UNIX_DATE({days}), {written})"
+    if name.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
+        number = f"TRY_CAST({value} AS BIGINT)"
+        moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {kind})"
+        # Of a time without a date Spark makes one of today.
+        dated = f"IF({value} RLIKE {text(_DATED)}, TRY_CAST({value} AS {kind}), NULL)"
+        return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, {dated})"
+    if name == "DECIMAL":
+        scale = _scale(kind)
+        if how == "decimal_bytes":
+            return f"TRY_CAST({_unscaled(value, str(scale))} AS {kind})"
+        return _decimal(value, kind, scale)
+    if name in ("FLOAT", "DOUBLE"):  # a number out of range would become infinite
+        number = f"TRY_CAST({value} AS {kind})"
+        finite = f"IF(ABS({number}) = DOUBLE('Infinity'), NULL, {number})"
+        word = f"IF({value} RLIKE '[0-9]', NULL, {number})"
+        return f"IF({value} RLIKE {_PLAIN_OR_NOT}, {finite}, {word})"
+    return f"TRY_CAST({value} AS {kind})"
+
+
+_MICROS = {
+    "epoch_seconds": "TRY_MULTIPLY({}, 1000000L)",
+    "epoch_millis": "TRY_MULTIPLY({}, 1000L)",
+    "epoch_micros": "{}",
+    "epoch_nanos": "CAST(FLOOR({} / 1000BD) AS BIGINT)",
+}
+"""SQL (BIGINT): microseconds since 1970 from such a number."""
+
+_DATED = r"^\s*[+-]?[0-9]{4,}-"
+_WITH_TIME = r"[0-9][T ]\s*\S|T\s*$"
+_FINER = r"\.[0-9]{6}[0-9]*[1-9]"
+"""A time with digits beyond microseconds."""
+_OTHER_ZONE = r"[T ][0-9].*([+-](?!00?(:?00)?\s*$)[0-9:]+|/[A-Za-z_]+)\s*$"
+"""A time whose zone is not UTC: TIMESTAMP_NTZ keeps its time and drops its zone."""
+
+_EXPONENT = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{1,9}\s*$"
+_PLAIN_OR_NOT = text(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*$")
+"""SQL: the pattern of a number."""
+
+
+def _scale(kind: str) -> int:
+    found = re.search(r",\s*(\d+)", kind)
+    return int(found[1]) if found else 0
+
+
+def _decimal(value: str, kind: str, scale: int) -> str:
+    """SQL of the number that a text is, if the type has it as it is.
+
+    The places are counted before Spark casts the text: of 1e-999999999 it would write out all the zeros.
+    """
+    places = rf"\.[0-9]{{0,{scale}}}0*" if scale else r"\.0*"
+    fixed = text(rf"^\s*[+-]?([0-9]+({places})?|{places})\s*$")
+    parts = f"FROM_JSON({value}, 'STRUCT<scale: INT, value: STRING>')"  # of any scale, as Debezium writes it
+    number = f"IF({value} LIKE '{{%', {_unscaled(f'{parts}.value', f'{parts}.scale')}, {value})"
+    floating = f"_n RLIKE {text(_EXPONENT)} AND {_places('_n')} <= {scale}"
+    zero = f"IF({_significant('_n')} = '', '0', _n)"
+    rare = f"CASE WHEN _n RLIKE {fixed} THEN TRY_CAST(_n AS {kind}) WHEN {floating} THEN TRY_CAST({zero} AS {kind}) END"
+    return f"IF({value} RLIKE {fixed}, TRY_CAST({value} AS {kind}), {_let('_n', number, rare)})"
+
+
+def _let(name: str, sql: str, body: str) -> str:
+    """SQL of an expression in which a name stands for what it uses more than once."""
+    return f"TRANSFORM(ARRAY({sql}), {name} -> {body})[0]"
+
+
+def _digits(value: str) -> str:
+    """SQL (STRING): the digits of a number, without its exponent."""
+    return f"REGEXP_REPLACE(REGEXP_REPLACE({value}, '[eE].*', ''), '[^0-9]', '')"
+
+
+def _significant(value: str) -> str:
+    """SQL (STRING): the digits of a number, without zeros at its ends."""
+    return f"TRIM(BOTH '0' FROM {_digits(value)})"
+
+
+def _places(value: str) -> str:
+    """SQL (INT): how many places after the point a number needs; negative for one that ends in zeros."""
+    point = f"LENGTH(REGEXP_EXTRACT({value}, '[.]([0-9]*)', 1))"
+    zeros = f"LENGTH({_digits(value)}) - LENGTH(TRIM(TRAILING '0' FROM {_digits(value)}))"
+    exponent = f"COALESCE(TRY_CAST(REGEXP_EXTRACT({value}, '[eE]([+-]?[0-9]+)', 1) AS INT), 0)"
+    return f"IF({_significant(value)} = '', 0, {point} - ({zeros}) - {exponent})"
+
+
+def _written(made: str, kind: str) -> list[str]:
+    """SQL of the texts that a number gives back: of a FLOAT also that of the same number as a DOUBLE."""
+    texts = [f"CAST({made} AS STRING)"]
+    return texts if kind == "DOUBLE" else [*texts, f"CAST(CAST({made} AS DOUBLE) AS STRING)"]
+
+
+def _differ(one: str, other: str) -> str:
+    """SQL (BOOLEAN): two texts are different numbers."""
+    return f"({_significant(one)} <> {_significant(other)} OR {_places(one)} <> {_places(other)})"
+
+
+def _nested(value: str, kind: str) -> str:
+    """SQL of an array, a map or a struct from its JSON: every value in it is read as a text, and converted as one."""
+    tree = sqlglot.parse_one(f"CAST(x AS {kind})", dialect=DIALECT).args["to"]
+    read = parsed(wrapped("""CONCAT('{"v":', _text, '}')""", "_mark"), f"v: {_shape(tree)}")
+    made = f"IF({fits('_read', '_mark')} AND {_all_fit('_whole', tree)}, {_made('_whole', tree)}, NULL)"
+    for name, sql in (
+        ("_whole", f"{value_of('_read')}.v"),
+        ("_read", read),
+        ("_mark", digest("_text")),
+        ("_text", value),
+    ):
+        made = _let(name, sql, made)
+    return made
+
+
+def _is(tree: exp.Expression, kind: str) -> bool:
+    return isinstance(tree, exp.DataType) and tree.this == exp.DataType.Type[kind]
+
+
+def _fields(tree: exp.Expression) -> list[tuple[str, exp.Expression]]:
+    return [(one.this.name, one.args["kind"]) for one in tree.expressions]
+
+
+def _shape(tree: exp.Expression) -> str:
+    """DDL of a type with texts in place of its scalars."""
+    if _is(tree, "ARRAY"):
+        return f"ARRAY<{_shape(tree.expressions[0])}>"
+    if _is(tree, "MAP"):
+        return f"MAP<STRING, {_shape(tree.expressions[1])}>"
+    if _is(tree, "STRUCT"):
+        return "STRUCT<" + ", ".join(f"{quote(name)}: {_shape(of)}" for name, of in _fields(tree)) + ">"
+    return "STRING"
+
+
+def _made(value: str, tree: exp.Expression, depth: int = 0) -> str:
+    """SQL of a value of a type from one of its shape."""
+    one = f"_v{depth}"
+    if _is(tree, "ARRAY"):
+        return f"TRANSFORM({value}, {one} -> {_made(one, tree.expressions[0], depth + 1)})"
+    if _is(tree, "MAP"):
+        made = _made(one, tree.expressions[1], depth + 1)
+        return f"TRANSFORM_VALUES({value}, (_k{depth}, {one}) -> {made})"
+    if _is(tree, "STRUCT"):
+        fields = [f"{_made(f'{value}.{quote(name)}', of, depth + 1)} AS {quote(name)}" for name, of in _fields(tree)]
+        return f"IF({value} IS NULL, NULL, STRUCT({', '.join(fields)}))"
+    return _let("_leaf", exact(value, "_mark"), _convert("_leaf", tree.sql(dialect=DIALECT)))
+
+
+def _all_fit(value: str, tree: exp.Expression, depth: int = 0) -> str:
+    """SQL (BOOLEAN): no value in a value of a shape is lost."""
+    one = f"_f{depth}"
+    if _is(tree, "ARRAY"):
+        return f"COALESCE(FORALL({value}, {one} -> {_all_fit(one, tree.expressions[0], depth + 1)}), TRUE)"
+    if _is(tree, "MAP"):
+        inner = _all_fit(one, tree.expressions[1], depth + 1)
+        return f"COALESCE(FORALL(MAP_VALUES({value}), {one} -> {inner}), TRUE)"
+    if _is(tree, "STRUCT"):
+        return "(" + " AND ".join(_all_fit(f"{value}.{quote(name)}", of, depth + 1) for name, of in _fields(tree)) + ")"
+    if base(tree.sql(dialect=DIALECT)) == "STRING":
+        return "TRUE"
+    return f"({value} IS NULL OR {_made(value, tree, depth)} IS NOT NULL)"
+
+
+def _unscaled(value: str, scale: str) -> str:
+    """SQL (STRING): the number that two's complement bytes in Base64 (big-endian, at most 16) and a scale make."""
+    negative = "SUBSTRING(_hex, 1, 1) IN ('8', '9', 'A', 'B', 'C', 'D', 'E', 'F')"
+    # -x - 1 has the inverted bits of x; four words of 32 bits make the whole.
+    size = f"LPAD(IF({negative}, TRANSLATE(_hex, '0123456789ABCDEF', 'FEDCBA9876543210'), _hex), 32, '0')"
+    words = [f"CAST(CONV(SUBSTRING(_size, {1 + 8 * i}, 8), 16, 10) AS DECIMAL(38, 0))" for i in range(4)]
+    whole = f"IF({negative}, 1BD, 0BD)"
+    for i, word in enumerate(words):
+        whole = f"TRY_ADD(TRY_MULTIPLY({word}, CAST({2 ** (32 * (3 - i))}BD AS DECIMAL(38, 0))), {whole})"
+    whole_text = f"CONCAT(CAST(_whole AS STRING), REPEAT('0', GREATEST(-({scale}), 0)))"  # a scale may be negative
+    places = f"GREATEST({scale}, 0)"
+    digits = f"LPAD({whole_text}, GREATEST(LENGTH({whole_text}), {places} + 1), '0')"
+    point = f"CONCAT(LEFT(_digits, LENGTH(_digits) - {places}), '.', RIGHT(_digits, {places}))"
+    bound = [
+        ("_hex", f"HEX(TRY_TO_BINARY({value}, 'base64'))"),
+        ("_size", f"IF(LENGTH(_hex) BETWEEN 2 AND 32, {size}, NULL)"),
+        ("_whole", whole),
+        ("_digits", digits),
+    ]
+    made = f"CONCAT(IF({negative}, '-', ''), {point})"
+    for name, sql in reversed(bound):
+        made = _let(name, sql, made)
+    return made

@@ -1,0 +1,48 @@
+"""Batches that an older reader read, which altered numbers with a fraction in JSON lines. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fk_pipeline.cdc.values import base
+from fk_pipeline.identity import SIDE_OF, Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.tables.ledger import Ledger
+
+_JSON = ("debezium", "maxwell", "rows")
+_EXACT = ("DECIMAL", "STRING", "ARRAY", "MAP", "STRUCT")
+"""Types that hold digits which a double does not."""
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """Batches of a side that may hold altered numbers.
+
+    Attributes:
+        side: which.
+        batches: those that an older reader read.
+        columns: those that may hold them.
+        text: what a person should know, and the command that mends it.
+    """
+
+    side: Side
+    batches: tuple[int, ...]
+    columns: tuple[str, ...]
+    text: str
+
+
+def inexact(spec: PipelineSpec, ledger: Ledger) -> list[Inexact]:
+    """What may hold altered numbers: read by an older reader, from JSON lines, into types that keep digits."""
+    found = []
+    for stage, side in SIDE_OF.items():
+        columns = tuple(c.name for c in spec.side(side).columns if base(c.type) in _EXACT)
+        batches = tuple(map(int, ledger.read_by_kept(stage)))
+        if batches and columns and spec.side(side).format in _JSON:
+            those = f"{len(batches)} batch(es) of {side}, {batches[0]} to {batches[-1]},"
+            told = (
+                f"{those} were read by an older version, which altered numbers with a fraction that had no quotes "
+                f"(columns {', '.join(columns)}). If the source writes such numbers: "
+                f"fk-pipeline rebuild {spec.file} --from landing"
+            )
+            found.append(Inexact(side, batches, columns, told))
+    return found
