@@ -96,6 +96,12 @@ def print_status(found: dict[str, Any]) -> None:
         print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
+    _print_wrong(found)
+    print(f"last run: {found['last_run'] or 'never'}")
+
+
+def _print_wrong(found: dict[str, Any]) -> None:
+    """What keeps the tables from being right, and what mends it."""
     for one in found["inexact"]:
         print(f"maybe not exact: {one['text']}")
     for where, error in found["errors"].items():
@@ -107,4 +113,3 @@ def print_status(found: dict[str, Any]) -> None:
         print(found["never_run"])
     for one in found["behind"]:
         print(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
-    print(f"last run: {found['last_run'] or 'never'}")

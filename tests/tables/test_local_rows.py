@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.tables import local
 from fk_pipeline.tables import warehouse as tables_warehouse
+from fk_pipeline.tables.damage import DamagedTableError
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.settings import settings
 from fk_pipeline.tables.skipping import Within
@@ -190,8 +191,15 @@ def test_the_driver_looks_at_nothing_where_spark_is_elsewhere(
 def test_what_cannot_be_read_is_left_to_spark_to_report(warehouse: Warehouse) -> None:
     keys = pa.chunked_array([[7]], pa.int32())
     for file in Path(warehouse.path("rows")).glob("*.parquet"):
-        file.write_bytes(file.read_bytes()[:-20])
+        file.write_bytes(file.read_bytes()[:-20] + bytes(20))
     assert looked_up(warehouse, "whole", keys) is None
+
+
+def test_a_file_of_another_size_is_damage(warehouse: Warehouse) -> None:
+    for file in Path(warehouse.path("rows")).glob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(DamagedTableError, match="and was written with"):
+        looked_up(warehouse, "whole", pa.chunked_array([[7]], pa.int32()))
 
 
 def test_a_text_that_is_none_is_left_to_spark(warehouse: Warehouse, spark: SparkSession) -> None:
