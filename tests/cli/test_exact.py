@@ -57,7 +57,7 @@ def test_the_digits_that_were_written_are_exported_and_what_is_altered_is_told(
     assert done.exit_code == 0, done.exception
     left = json.loads(done.stdout)[0]
     assert left["counts"]["0"] | {"rounded": 1, "rounded: x": 1, "quarantined": 3, "rows": 2} == left["counts"]["0"]
-    assert any("1 left value(s) of x are not exact as DOUBLE" in one for one in left["warnings"]), left["warnings"]
+    assert any("1 left value(s) of x are not exact as DOUBLE" in one for one in left["notes"]), left["notes"]
     assert invoke("export", file, "--to", tmp_path / "out.jsonl").exit_code == 0
     rows = sorted(json.loads(line, parse_float=str)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert rows == ["1234567890123456.7891", "1234567890123456.7892"]
@@ -81,7 +81,7 @@ def test_the_digits_that_were_written_are_exported_and_what_is_altered_is_told(
 
     status = invoke("status", file)
     assert status.exit_code == 0, status.exception
-    assert "maybe not exact: 1 batch(es) of left, 0 to 0, were read by an older version" in status.stdout
+    assert "note: 1 batch(es) of left, 0 to 0, were read by an older version" in status.stdout
     assert f"fk-pipeline rebuild {file} --from landing" in status.stdout
     found = json.loads(invoke("status", file, "--format", "json").stdout)
     assert (found["due"], [one["columns"] for one in found["inexact"]]) == (0, [["id", "fk", "p", "big", "s", "tags"]])
