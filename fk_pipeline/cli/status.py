@@ -90,20 +90,12 @@ def print_status(found: dict[str, Any]) -> None:
     for what in ("new_files", "changed_files"):
         if found[what]:
             print(f"{what.replace('_', ' ')}: {found[what]:,}")
-    for notice in found["notices"]:
-        print(f"note: {notice['text']}")
+    for text in [*(notice["text"] for notice in found["notices"]), *(one["text"] for one in found["inexact"])]:
+        print(f"note: {text}")
     if found["quarantined"]:
         print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
-    _print_wrong(found)
-    print(f"last run: {found['last_run'] or 'never'}")
-
-
-def _print_wrong(found: dict[str, Any]) -> None:
-    """What keeps the tables from being right, and what mends it."""
-    for one in found["inexact"]:
-        print(f"maybe not exact: {one['text']}")
     for where, error in found["errors"].items():
         print(f"failed: {where}: {error}")
     for one in found["failed_checks"]:
@@ -113,3 +105,4 @@ def _print_wrong(found: dict[str, Any]) -> None:
         print(found["never_run"])
     for one in found["behind"]:
         print(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
+    print(f"last run: {found['last_run'] or 'never'}")
