@@ -46,7 +46,7 @@ def real(path: str) -> str:
 
 
 def strange(paths: Iterable[str]) -> list[str]:
-    """Those of the local paths, as `real` returns them, that Spark may not open as they are."""
+    """Returns the local paths, as `real` gives them, that Spark may not open as they are."""
     return [path for path in paths if not storage.scheme_of(path) and not _is_plain(path)]
 
 

@@ -192,7 +192,7 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
 
 
 def _of_broken(problems: Sequence[str], read: int, what: str) -> tuple[str, ...]:
-    """What is said of records that a run would put into the quarantine."""
+    """Counts the records that a run would put into the quarantine, and says so."""
     if not problems:
         return ()
     said = f"{len(problems):,} of {read:,} {what} cannot be read and were skipped; a run puts them into the quarantine"

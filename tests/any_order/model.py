@@ -355,7 +355,7 @@ class Schedule:
         """Every start of a stage for a batch."""
         self.paused: list[Paused] = []
         self.unnoticed: list[Paused] = []
-        """Those that woke up and committed over what newer runs of their stage had written."""
+        """Returns the paused runs that woke up and committed over what newer runs of their stage had written."""
         self.late = 0
 
     def is_right(self) -> bool:
