@@ -133,6 +133,7 @@ def test_a_run_warns_of_a_field_that_looks_like_a_delete_and_that_nothing_reads(
 def test_a_condition_that_is_none_is_told_before_anything_is_read(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(FILE.replace("delete_when: is_deleted", "delete_when: CONCAT(name, 'x')"))
+    land(tmp_path, "orders/0.jsonl")
     land(tmp_path, "customers/0.jsonl", {"k": "a"})
     wrong = invoke("run", file)
     assert isinstance(wrong.exception, PipelineFileError)
