@@ -21,6 +21,9 @@ from fk_pipeline.environment import storage
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+,@ -]*")
 """A file name that every reader of Spark opens as it is."""
 
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""What makes a pattern of a folder's path: a Spark Connect server takes it for one, whatever a reader's options say."""
+
 _BYTE = re.compile(r"\\x([0-9a-f]{2})")
 
 
@@ -51,8 +54,9 @@ def strange(paths: Iterable[str]) -> list[str]:
 
 
 def _is_plain(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
     is_text = not re.search("[\udc80-\udcff]", path)
-    return is_text and _PLAIN.fullmatch(path.rsplit("/", 1)[-1]) is not None
+    return is_text and _PATTERN.search(folder) is None and _PLAIN.fullmatch(name) is not None
 
 
 def linked(paths: Iterable[str], folder: str) -> dict[str, str]:
