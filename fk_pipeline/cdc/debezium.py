@@ -28,6 +28,7 @@ from fk_pipeline.cdc.records import (
     OTHER_TABLE,
     TRIMMED,
     JsonLines,
+    computed_once,
     fields_of_texts,
     misfit,
     missing_key,
@@ -95,8 +96,8 @@ class Debezium(JsonLines):
             .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
             .selectExpr("*", f"{_OP} AS op")
             .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
-            .selectExpr("*", f"STRUCT({sent_as}) AS _sent")
-            .selectExpr("*", f"STRUCT({there}) AS _texts")
+            .selectExpr("*", f"{computed_once(sent_as)} AS _sent")
+            .selectExpr("*", f"{computed_once(there)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(

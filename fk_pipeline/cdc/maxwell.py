@@ -15,6 +15,7 @@ from fk_pipeline.cdc.records import (
     OTHER_TABLE,
     TRIMMED,
     JsonLines,
+    computed_once,
     misfit,
     missing_key,
     of_another_table,
@@ -81,7 +82,7 @@ class Maxwell(JsonLines):
             .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
-            .selectExpr("*", "op = 'd' AS deleted", f"STRUCT({sent_as}) AS _texts")
+            .selectExpr("*", "op = 'd' AS deleted", f"{computed_once(sent_as)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")
             .selectExpr(

@@ -260,6 +260,18 @@ def missing_key(side: SideSpec, row: str, values: Mapping[str, str] | None = Non
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
 
 
+def computed_once(fields: str) -> str:
+    """SQL (STRUCT): fields that are computed before whatever reads them.
+
+    Spark writes the fields of a bare STRUCT into every expression that reads one (rule `CollapseProject`), again and
+    again from step to step: the plan of a wide table would fill the heap.
+
+    Args:
+        fields: SQL of the fields, of lines that are never null.
+    """
+    return f"IF(value IS NULL, NULL, STRUCT({fields}))"
+
+
 def struct_of_texts(columns: tuple[Column, ...]) -> str:
     """DDL of a struct with every column as text."""
     return "STRUCT<" + ", ".join(f"{c.quoted}: STRING" for c in columns) + ">"

@@ -16,6 +16,7 @@ from fk_pipeline.cdc.records import (
     NO_OBJECT,
     TRIMMED,
     JsonLines,
+    computed_once,
     fields_of_texts,
     first_letter,
     misfit,
@@ -49,7 +50,7 @@ class Rows(JsonLines):
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
             .selectExpr("*", f"{parsed(wrapped('value'), fields_of_texts(names))} AS _parsed")
             .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
-            .selectExpr("*", f"{op} AS op", f"STRUCT({sent}) AS _texts")
+            .selectExpr("*", f"{op} AS op", f"{computed_once(sent)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', NULL) AS _ignored", f"{bad} AS _bad")
