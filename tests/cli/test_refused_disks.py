@@ -18,20 +18,6 @@ from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import StorageError
 from fk_pipeline.tables import entries
 
-PIPELINE = (
-    'name: p\njoin: left\nleft: {path: landing/left, format: rows, schema: "id INT, fk STRING", key: id, '
-    'foreign_key: fk}\nright: {path: landing/right, format: rows, schema: "k STRING", key: k}\n'
-)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    for side, line in (("left", '{"id": 1, "fk": "a"}'), ("right", '{"k": "a"}')):
-        (tmp_path / "landing" / side).mkdir(parents=True)
-        (tmp_path / "landing" / side / "0.jsonl").write_text(line + "\n")
-    (tmp_path / "p.yaml").write_text(PIPELINE)
-    return tmp_path / "p.yaml"
-
 
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, list[str]]:
     """The status of the command, in this process, and the lines of its errors."""

@@ -20,29 +20,15 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from fk_pipeline.environment.spark_address import check_master, check_remote
 from fk_pipeline.errors import EnvironmentNotFit
+from tests.sessions import free_port
 
 SECONDS = 10.0
-PIPELINE = (
-    'name: p\njoin: left\nleft: {path: landing/left, format: rows, schema: "id INT, fk STRING", key: id, '
-    'foreign_key: fk}\nright: {path: landing/right, format: rows, schema: "k STRING", key: k}\n'
-)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    for side, line in (("left", '{"id": 1, "fk": "a"}'), ("right", '{"k": "a"}')):
-        (tmp_path / "landing" / side).mkdir(parents=True)
-        (tmp_path / "landing" / side / "0.jsonl").write_text(line + "\n")
-    (tmp_path / "p.yaml").write_text(PIPELINE)
-    return tmp_path / "p.yaml"
 
 
 @pytest.fixture
 def closed() -> int:
     """A port at which nobody listens."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
