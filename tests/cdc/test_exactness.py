@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,11 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.spec import SideSpec
+from tests.cdc.independent import Number, text_of, value_of
 
 pytestmark = pytest.mark.spark
 
@@ -46,28 +48,6 @@ TYPES = {
     "st": "STRUCT<p: DECIMAL(10,2), q: STRING, r: ARRAY<DOUBLE>>",
 }
 SCHEMA = "id INT, " + ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
-
-
-class Number(str):
-    """A number as it was written."""
-
-    __slots__ = ()
-
-
-def independent(text: str) -> Any:
-    """A JSON text, its numbers as they were written."""
-    return json.loads(text, parse_float=Number, parse_int=Number)
-
-
-def dumped(value: Any) -> str:
-    """JSON without white space, numbers as they were written."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{dumped(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(dumped, value)) + "]"
-    return json.dumps(value)
 
 
 def integer(bits: int) -> Callable[[Random], str]:
@@ -184,7 +164,7 @@ MADE: dict[str, Callable[[Any, str], Any]] = {
     "FLOAT": lambda value, _: struct.unpack("f", struct.pack("f", float(value)))[0],
     "DOUBLE": lambda value, _: float(value),
     "BOOLEAN": lambda value, _: value if isinstance(value, bool) else value == "true",
-    "STRING": lambda value, _: value if isinstance(value, str) else dumped(value),
+    "STRING": lambda value, _: value if isinstance(value, str) else text_of(value),
     "DATE": _date,
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_NTZ"), _moment),
     "BINARY": lambda value, _: base64.b64decode(value),
@@ -208,8 +188,8 @@ def lines_of(number: int, seed: int) -> list[str]:
 
 def texts_of(line: str) -> list[str | None]:
     """The values of an object as texts, as a CSV file has them."""
-    values = independent(line)
-    return [v if v is None or isinstance(v, str) else dumped(v) for v in (values[n] for n in ("id", *TYPES))]
+    values = value_of(line)
+    return [v if v is None or isinstance(v, str) else text_of(v) for v in (values[n] for n in ("id", *TYPES))]
 
 
 def _json_file(shape: str) -> Callable[[list[str], Path], Path]:
@@ -236,6 +216,57 @@ def _parquet_file(lines: list[str], folder: Path) -> Path:
     return folder / "1.parquet"
 
 
+STORED = {
+    "ti": pa.int8(),
+    "si": pa.int16(),
+    "i": pa.int32(),
+    "bi": pa.int64(),
+    "d0": pa.decimal128(38, 0),
+    "d2": pa.decimal128(10, 2),
+    "d4": pa.decimal128(20, 4),
+    "d18": pa.decimal128(38, 18),
+    "f": pa.float32(),
+    "x": pa.float64(),
+    "ok": pa.bool_(),
+    "s": pa.string(),
+    "d": pa.date32(),
+    "t": pa.timestamp("us", "UTC"),
+    "n": pa.timestamp("us"),
+    "b": pa.binary(),
+    "a": pa.list_(pa.decimal128(20, 4)),
+    "m": pa.map_(pa.string(), pa.decimal128(38, 18)),
+    "st": pa.struct({"p": pa.decimal128(10, 2), "q": pa.string(), "r": pa.list_(pa.float64())}),
+}
+"""The declared types as files with columns store them."""
+
+
+def _storable(value: Any) -> Any:
+    """A value without the zeros at the end of its decimals, which Arrow takes for digits."""
+    if isinstance(value, Decimal):
+        return Context(prec=60).normalize(value)
+    if isinstance(value, dict):
+        return {name: _storable(one) for name, one in value.items()}
+    return type(value)(map(_storable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _typed(lines: list[str]) -> pa.Table:
+    rows = list(map(value_of, lines))
+    columns: dict[str, pa.Array] = {"id": pa.array([int(row["id"]) for row in rows], pa.int32())}
+    for name, kind in STORED.items():
+        columns[name] = pa.array([_storable(expected(row[name], TYPES[name])) for row in rows], kind)
+    return pa.table(columns)
+
+
+def _typed_parquet_file(lines: list[str], folder: Path) -> Path:
+    pq.write_table(_typed(lines), folder / "1.parquet")
+    return folder / "1.parquet"
+
+
+def _delta_table(lines: list[str], folder: Path) -> Path:
+    write_deltalake(str(folder / "table"), _typed(lines))
+    return folder / "table@..0"
+
+
 FILES: dict[str, tuple[dict[str, Any], Callable[[list[str], Path], Path]]] = {
     "rows": ({"format": "rows"}, _json_file("ROW")),
     "debezium, exported": (
@@ -247,7 +278,9 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[list[str], Path], Path]]] = {
     "maxwell": ({"format": "maxwell"}, _json_file('{"type":"insert","xoffset":1,"data":ROW}')),
     "csv": ({"format": "csv", "csv": {"header": False}}, _csv_file),
     "dms": ({"format": "dms"}, _csv_file),
-    "parquet": ({"format": "parquet"}, _parquet_file),
+    "parquet, texts": ({"format": "parquet"}, _parquet_file),
+    "parquet, types": ({"format": "parquet"}, _typed_parquet_file),
+    "delta": ({"format": "delta"}, _delta_table),
 }
 
 
@@ -270,10 +303,44 @@ def test_what_is_written_is_what_is_typed(spark: SparkSession, tmp_path: Path, n
     assert not bad, bad[:3]
     assert len(found) == number
     assert not [row["rounded"] for row in found if row["rounded"]]
-    for row, line in zip(found, map(independent, lines), strict=True):
+    for row, line in zip(found, map(value_of, lines), strict=True):
         for column, kind in TYPES.items():
             wanted, got = expected(line[column], kind), row[column]
             assert got == wanted, (column, line[column])
+
+
+CONVERTED = {
+    **dict.fromkeys(("ti", "si", "i", "bi"), ("DECIMAL(38,0)", Decimal)),
+    **dict.fromkeys(("d0", "d2", "d4", "d18"), ("STRING", Decimal)),
+    "f": ("STRING", lambda text: struct.unpack("f", struct.pack("f", float(text)))[0]),
+    "x": ("STRING", float),
+    "ok": ("STRING", lambda text: text == "true"),
+    "d": ("STRING", date.fromisoformat),
+    "t": ("STRING", lambda text: _moment(text, "TIMESTAMP")),
+    "n": ("STRING", lambda text: _moment(text, "TIMESTAMP_NTZ")),
+    "a": ("STRING", lambda text: expected(value_of(text), TYPES["a"])),
+    "m": ("STRING", lambda text: expected(value_of(text), TYPES["m"])),
+    "st": ("STRING", lambda text: expected(value_of(text), TYPES["st"])),
+}
+"""Types that are declared where another is stored, and the stored value from the one that is read."""
+
+
+@pytest.mark.parametrize("number", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["parquet, types", "delta"])
+def test_a_stored_value_of_another_type_is_the_same_value(
+    spark: SparkSession, tmp_path: Path, name: str, number: int
+) -> None:
+    changes, make = FILES[name]
+    schema = "id INT, " + ", ".join(f"{column} {kind}" for column, (kind, _) in CONVERTED.items())
+    spec = SideSpec.model_validate({"path": "x", "schema": schema, "key": "id", **changes})
+    lines = lines_of(number, seed=number)
+    found = parsed(spark, spec, make(lines, tmp_path), "kind; reason; rounded; row.*").sort_by("id").to_pylist()
+    assert [row["id"] for row in found] == list(range(number))
+    assert not (bad := [row for row in found if row["kind"] != "event" or row["rounded"]]), bad[:3]
+    for row, line in zip(found, map(value_of, lines), strict=True):
+        for column, (_, stored) in CONVERTED.items():
+            wanted, got = expected(line[column], TYPES[column]), row[column]
+            assert (None if got is None else stored(got)) == wanted, (column, got, line[column])
 
 
 ROUND = "column p: {} would be rounded as DECIMAL(10, 2); declare more digits after the point, or STRING"
