@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, discover, look, refuse_missing
-from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.errors import EnvironmentNotFit, FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
@@ -218,16 +217,21 @@ class Pipeline:
             reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
             return found, lags
 
-    def remove_batch(self, batch: int) -> dict[Stage, list[BatchId]]:
+    def remove_batch(self, batch: int, tell: Callable[[str], None] | None = None) -> dict[Stage, list[BatchId]]:
         """Withdraws a batch on purpose, so that the result becomes what it would be without it.
 
-        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
+        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back. A batch
+        in which nothing has landed is as it was.
+
+        Args:
+            batch: its number.
+            tell: called where nothing has landed in it.
 
         Returns:
             What is due now.
 
         Raises:
-            UsageError: there is no such batch, or it is withdrawn already.
+            UsageError: there is no such batch (see `_empty`), or it is withdrawn already.
             StateError: it was folded.
         """
         from fk_pipeline.stages.folding import refuse_folded
@@ -236,7 +240,10 @@ class Pipeline:
         self.discover()
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
-            self._refuse_unknown([batch], "nothing was withdrawn")
+            empty = self._empty([batch], "nothing was withdrawn")
+            if empty:
+                (tell or (lambda _: None))(empty[0])
+                return self.due()
             refuse_folded(ledger, self.spec, batch)
             if batch in ledger.removed:
                 raise UsageError(
@@ -292,15 +299,17 @@ class Pipeline:
         with lease(self.spec.home, "discovery"):
             return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
 
-    def _refuse_unknown(self, batches: Iterable[int], why: str) -> None:
-        """Refuses numbers of batches of which no file was ever known.
+    def _empty(self, batches: Iterable[int], why: str) -> list[str]:
+        """What to tell of the batches in which nothing has landed, though something has before and after them.
 
         Raises:
-            UsageError: there is one.
+            UsageError: a number is less than that of the first batch, or greater than that of the last.
         """
-        known = self.ledger().batches
-        for batch in batches:
-            if batch not in known:
+        known, found = self.ledger().batches, []
+        for batch in (batch for batch in batches if batch not in known):
+            if known and known[0] < batch < known[-1]:
+                found.append(f"batch {int(batch)} is empty: no landing file has this number; there is nothing to do for it")
+            else:
                 runs = list(map(str, contiguous(known, [n + 1 for n in known if n + 1 not in known])))
                 there = ", ".join(runs if len(runs) <= BATCHES_TOLD else [*runs[: BATCHES_TOLD - 1], "...", runs[-1]])
                 raise UsageError(
@@ -309,6 +318,7 @@ class Pipeline:
                     why=why,
                     fix=f"the batches are {there}" if known else "land a file first: there is no batch yet",
                 )
+        return found
 
     def has_files(self, batch: int) -> bool:
         """Whether any landing file was ever known for a batch; needs no Spark."""
@@ -432,7 +442,7 @@ class Pipeline:
         progress: Progress | None = None,
         waive: str | None = None,
         adopt: bool = False,
-        tell: Callable[[Notice], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
@@ -506,20 +516,20 @@ class Pipeline:
             raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
         return [stage for stage in Stage if stage.value in asked]
 
-    def _prepare(self, ranges: Sequence[BatchRange], tell: Callable[[Notice], None]) -> None:
+    def _prepare(self, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> None:
         """What a run does before its first pass: it looks at the landing folders, and mends what was left half done.
 
         Raises:
-            UsageError: a number that is no range is of no batch.
+            UsageError: a number that is no range is of no batch (see `_empty`).
             StateError: the stored tables do not fit the pipeline file.
         """
         from fk_pipeline.stages.fingerprints import columns_to_add
 
         self.check_fingerprints()
-        for notice in self.discover().notices:
-            tell(notice)
+        notices = self.discover().notices
         alone = [one.first for one in ranges if one.first == one.last]
-        self._refuse_unknown(alone, "nothing was run")
+        for notice in [*map(str, notices), *self._empty(alone, "nothing was run")]:
+            tell(notice)
         for batch in alone:
             if batch in self.ledger().removed:
                 self._restore(batch)

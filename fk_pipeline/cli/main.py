@@ -133,7 +133,7 @@ def run(
     refused: CheckFailedError | None = None
     try:
         with shown as progress:
-            done = loaded.run(batches, wanted, progress, waive, adopt, lambda notice: say(f"note: {notice}"))
+            done = loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
     except CheckFailedError as error:
         done, refused = list(error.done), error
     if format_ is OutputFormat.JSON:
@@ -288,12 +288,15 @@ def remove_batch(
     """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
     from fk_pipeline.pipeline import load
 
-    loaded = load(pipeline)
-    due = {stage.value: list(map(int, batches)) for stage, batches in loaded.remove_batch(batch).items()}
+    empty: list[str] = []
+    found = load(pipeline).remove_batch(batch, empty.append)
+    due = {stage.value: list(map(int, batches)) for stage, batches in found.items()}
+    for text in empty:
+        say(f"note: {text}")
     if format_ is OutputFormat.JSON:
-        print_json({"removed": batch, "due": due})
+        print_json({"removed": None if empty else batch, "due": due})
     else:
-        print(f"Batch {batch} is withdrawn. Due now:")
+        print("Nothing was withdrawn. Due now:" if empty else f"Batch {batch} is withdrawn. Due now:")
         print_due(due)
 
 

@@ -269,9 +269,19 @@ def test_batches_that_are_not_there_are_wrong_usage_and_those_that_are_there_are
         assert "pipeline p: there is no batch 42: no landing file has this number" in err
         assert "Fix: the batches are 1..3, 7, 9" in err
     put(place, *(f"{n}.jsonl" for n in range(11, 61, 2)))
-    assert re.search(r"the batches are 1\.\.3, 7, 9, 11, (\d+, )+\.\.\., 59$", command("remove-batch", place, 4)[2])
+    assert re.search(r"the batches are 1\.\.3, 7, 9, 11, (\d+, )+\.\.\., 59$", command("remove-batch", place, 60)[2])
     load(place).remove_batch(9)
     assert "withdrawn already" in command("remove-batch", place, 9)[2]
+
+
+def test_a_batch_between_others_in_which_nothing_landed_is_empty(place: Path) -> None:
+    put(place, "1.jsonl", "4.jsonl")
+    status, out, err = command("remove-batch", place, 2, "--format", "json")
+    assert (status, json.loads(out)["removed"]) == (0, None)
+    assert err == "note: batch 2 is empty: no landing file has this number; there is nothing to do for it\n"
+    assert command("remove-batch", place, 3)[1].startswith("Nothing was withdrawn. Due now:")
+    assert not load(place).ledger().removed
+    assert command("run", place, "--batches", "2,5")[0] == 2
 
 
 def test_a_plan_that_is_refused_is_the_refusal_and_status_1(place: Path) -> None:

@@ -240,6 +240,20 @@ def test_expressions_and_arrival_order(rows_pipeline: Any) -> None:
     assert made.pipeline.verify().ok
 
 
+def test_a_batch_in_which_nothing_landed_is_passed_over(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.land(2, [(1, "a", "w")])
+    told: list[str] = []
+    made.pipeline.run("2,1,0", tell=told.append)
+    assert made.pipeline.ledger().batches == [0, 2]
+    empty = "batch 1 is empty: no landing file has this number; there is nothing to do for it"
+    made.pipeline.remove_batch(1, tell=told.append)
+    assert (told.count(empty), made.pipeline.ledger().removed) == (2, set())
+    assert made.result() == {1: ("w", "A")}
+    assert made.pipeline.verify().counts()["due"] == 0
+
+
 @slow
 @pytest.mark.parametrize("join", ["inner", "left"])
 def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, join: str) -> None:
