@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
+from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
 from fk_pipeline.tables.ledger import Ledger
@@ -34,7 +34,7 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
     """What is due by the ledger, without what failed a check, failed just now or too often, or has not settled."""
     refusing, failed, settling = [], [], []
     wanted: dict[BatchId, None] = {}
-    for stage in Stage:
+    for stage in ledger.kind.stage_names:
         allowed, refused = ledger.not_refused(stage, ledger.due(stage))
         for one in refused:
             mend = "mend or waive it" if one.may_be_waived else "mend it"
@@ -51,7 +51,9 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
             may.append(batch)
     if ledger.open_rebuild is not None and ledger.batches and not may:  # any run swaps in the rest
         may.append(ledger.batches[0])
-    again = frozenset(batch for batch in may if any(ledger.state(stage, batch).failures for stage in Stage))
+    again = frozenset(
+        batch for batch in may if any(ledger.state(stage, batch).failures for stage in ledger.kind.stage_names)
+    )
     return Due(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])), again)
 
 
@@ -70,7 +72,7 @@ def why_not_again(settings: Settings, what: str, failures: int, last: datetime, 
 
 def _failed(spec: PipelineSpec, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
     """Why a batch that failed is not tried again now."""
-    for stage in Stage:
+    for stage in ledger.kind.stage_names:
         state = ledger.state(stage, batch)
         if state.last_event == "failed" and state.failed_at is not None:
             times = "once" if state.failures == 1 else f"{state.failures} times"
@@ -83,7 +85,7 @@ def _failed(spec: PipelineSpec, ledger: Ledger, batch: BatchId, now: datetime) -
 
 def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
     """Why a new batch with files of one side only waits for those of the other."""
-    if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in SIDE_OF):
+    if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
     here = [side for side in Side if ledger.files_of(batch, side)]
     if len(here) != 1:

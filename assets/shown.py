@@ -7,37 +7,13 @@ from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
 
-from fk_pipeline.identity import BatchId, Side, Stage
+from fk_pipeline.contract import loaded
+from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.runner import StageRun
-from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.schemas import Table
 from resources.names import asset_key
-
-PLOTTED: dict[Stage, dict[str, tuple[str, ...]]] = {
-    Stage.LEFT_CHANGELOG: {"changes": ("rows",), "quarantined": ("quarantined",)},
-    Stage.RIGHT_TABLE: {
-        "changes": ("rows",),
-        "applied": (INSERTED, APPLIED),
-        "silent": (SILENT,),
-        "late": (LATE,),
-        "quarantined": ("quarantined",),
-    },
-    Stage.SUBSCRIPTION_STORE: {"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
-    Stage.RESPONSES: {"responses": ("left-driven", "right-driven")},
-    Stage.RESOLVED_JOIN: {
-        "joined": (resolver.JOINED,),
-        "half-joined": (resolver.HALF_JOINED,),
-        "retracted": (resolver.RETRACTED,),
-        "unchanged": (resolver.UNCHANGED,),
-        "stale dropped": (resolver.STALE_LEFT, resolver.STALE_RIGHT, resolver.REWRITTEN),
-        "quarantined": resolver.REFUSED,
-    },
-}
-"""Per stage the counts that every batch has, so that each is a line without gaps; and the counts each is the sum of."""
 
 OF_BATCH = {
     "files": "landing files of the batch that the stage read; only of stages that read any",
@@ -63,7 +39,7 @@ OF_DEFINITION = {
 """What the definition of an asset carries."""
 
 
-def of_definition(spec: PipelineSpec, stage: Stage, table: Table) -> dict[str, Any]:
+def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
     """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
     return {
         "dagster/column_schema": TableSchema([_column(spec, stage, table, name, kind) for name, kind in table.columns]),
@@ -86,7 +62,10 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     """
     counts: Mapping[str, int] = result.counts.get(batch, {})
     shown: dict[str, Any] = dict(counts)
-    shown |= {name: sum(counts.get(part, 0) for part in parts) for name, parts in PLOTTED[result.stage].items()}
+    shown |= {
+        name: sum(counts.get(part, 0) for part in parts)
+        for name, parts in spec.definition.stage(result.stage).counts.items()
+    }
     if files is not None:
         shown["files"] = files
     shown["seconds"] = round(result.seconds, 3)
@@ -105,33 +84,18 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     return shown | _lineage(spec, result.stage)
 
 
-def _column(spec: PipelineSpec, stage: Stage, table: Table, name: str, kind: str) -> TableColumn:
+def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:
     """A column and what it is: one of ours, of the source, or what `select` says; and whether it is sensitive."""
-    outputs = spec.outputs if stage is Stage.RESOLVED_JOIN else ()
+    outputs = spec.outputs if stage == spec.definition.result_stage else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
     tags = {"sensitive": ""} if name in table.sensitive else {}
     return TableColumn(name, kind, description=s.meaning(name, table.name) or selected or "as in the source", tags=tags)
 
 
-def _lineage(spec: PipelineSpec, stage: Stage) -> dict[str, Any]:
+def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
     """For each column of a stage's main table the columns of other stages that its values come from."""
-    left, right = asset_key(spec, Stage.LEFT_CHANGELOG), asset_key(spec, Stage.RIGHT_TABLE)
-    store = asset_key(spec, Stage.SUBSCRIPTION_STORE)
-    pks = [(s.pk(c.name), c.name) for c in spec.left.key_columns]
-    fks = [(s.fk(c.name), c.name) for c in spec.right.key_columns]
-    found: dict[str, list[TableColumnDep]] = {}
-    if stage is Stage.SUBSCRIPTION_STORE:
-        found = {pk: [TableColumnDep(left, column)] for pk, column in pks}
-        found |= {fk: [TableColumnDep(left, fk)] for fk, _ in fks}
-        found[s.HASH] = [TableColumnDep(left, s.HASH)]
-    elif stage is Stage.RESPONSES:
-        found = {name: [TableColumnDep(store, name)] for name, _ in [*pks, *fks]}
-        found |= {s.LEFT_HASH: [TableColumnDep(store, s.HASH)], s.RIGHT_HASH: [TableColumnDep(right, s.HASH)]}
-    elif stage is Stage.RESOLVED_JOIN:
-        answers = asset_key(spec, Stage.RESPONSES)
-        found = {name: [TableColumnDep(answers, name)] for name in (*dict(pks), *dict(fks), s.LEFT_HASH, s.RIGHT_HASH)}
-        sides = {Side.LEFT: left, Side.RIGHT: right}
-        for output in spec.outputs:
-            reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
-            found[output.name] = [TableColumnDep(sides[side], column.name) for side, column in dict.fromkeys(reads)]
-    return {"dagster/column_lineage": TableColumnLineage(found)} if found else {}
+    found = loaded(spec.definition.lineage)(spec, stage)
+    columns = {
+        name: [TableColumnDep(asset_key(spec, of), column) for of, column in made] for name, made in found.items()
+    }
+    return {"dagster/column_lineage": TableColumnLineage(columns)} if columns else {}

@@ -1,4 +1,4 @@
-"""What the five assets have in common: an asset around one engine stage, with metadata per batch."""
+"""What the assets of all stages have in common: an asset around one engine stage, with metadata per batch."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from datetime import timedelta
@@ -18,7 +18,7 @@ from pydantic import Field
 from assets.partitions import add_partitions, batch_partitions
 from assets.shown import of_batch, of_definition
 from expectations.validation import preload
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Stage, contiguous
+from fk_pipeline.identity import BatchId, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.schemas import Table
@@ -40,7 +40,7 @@ class StageConfig(Config):
         return spec if self.strategy is None else spec.with_settings(strategy=self.strategy)
 
 
-def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table) -> AssetsDefinition:
+def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) -> AssetsDefinition:
     """The asset of one stage: partitioned by batch, a range of batches is one run and one Spark pass.
 
     Args:
@@ -49,6 +49,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         description: what the stage does and by which rule.
         table: its main table, for the column schema.
     """
+    side = spec.definition.side_of(stage)
 
     @asset(
         key=asset_key(spec, stage),
@@ -60,7 +61,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
         pool=pool_of(spec),
         description=description,
         metadata=of_definition(spec, stage, table),
-        freshness_policy=_freshness(spec) if stage is Stage.RESOLVED_JOIN else None,
+        freshness_policy=_freshness(spec) if stage == spec.definition.result_stage else None,
     )
     def materialise(
         context: AssetExecutionContext, config: StageConfig, spark: FkSparkResource, landing_zone: LandingZoneResource
@@ -73,7 +74,7 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
 
     def materialise_batches(context: AssetExecutionContext, pipeline: Pipeline) -> None:
         for notice in pipeline.discover().notices:
-            if notice.side == SIDE_OF.get(stage):
+            if notice.side == side:
                 context.log.info("%s", notice)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
         ledger = pipeline.ledger()
@@ -84,18 +85,18 @@ def stage_asset(spec: PipelineSpec, stage: Stage, description: str, table: Table
             for warning in result.warnings:
                 context.log.warning(warning)
             for batch in (b for b in wanted if b in batches):
-                files = len(pipeline.ledger().files_of(batch, SIDE_OF[stage])) if stage in SIDE_OF else None
+                files = None if side is None else len(pipeline.ledger().files_of(batch, side))
                 context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)
 
     return materialise
 
 
-def _deps(spec: PipelineSpec, stage: Stage) -> list[AssetDep]:
+def _deps(spec: PipelineSpec, stage: str) -> list[AssetDep]:
     """The stages upstream; and the result of another pipeline where it is a side of this one.
 
     What a look finds of that table is any versions of it, and a batch here: its partitions are not those there.
     """
-    deps = [AssetDep(asset_key(spec, upstream)) for upstream in UPSTREAM[stage]]
+    deps = [AssetDep(asset_key(spec, upstream)) for upstream in spec.definition.stage(stage).upstream]
     result = result_read_by(spec, stage)
     return deps if result is None else [*deps, AssetDep(result, partition_mapping=AllPartitionMapping())]
 

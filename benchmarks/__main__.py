@@ -18,7 +18,7 @@ from progress import say
 from pyspark.sql import SparkSession
 from workload import Change, Workload
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
@@ -53,7 +53,7 @@ class Measured:
 
 def rounded(taken: dict[Stage, float]) -> dict[str, float]:
     """Seconds by stage, for people."""
-    return {stage.value: round(one, 2) for stage, one in taken.items()}
+    return {stage: round(one, 2) for stage, one in taken.items()}
 
 
 def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from workload import JOIN, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
 
 from expectations.checking import check
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pass, Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import StageRun

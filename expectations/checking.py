@@ -17,8 +17,9 @@ from expectations.scan import Finding
 from expectations.suites import SUITES, Cure, Depth, Expectation, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
+from fk_pipeline.contract import Role
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
-from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import PipelineSpec, quote
@@ -88,7 +89,7 @@ class Checked:
         seconds: how long it took.
     """
 
-    stage: Stage
+    stage: str
     depth: Depth
     batches: BatchRange | None
     rows: int
@@ -106,17 +107,15 @@ class Checked:
         return [one for one in self.results if one.outcome.problem is not None]
 
 
-def own_suite(spec: PipelineSpec, stage: Stage) -> tuple[OwnExpectation, ...]:
+def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
     """The user's expectations that are checked with a stage.
 
     Raises:
         PipelineFileError: one has the name of one of ours.
     """
-    own = {
-        Stage.LEFT_CHANGELOG: spec.expectations.left,
-        Stage.RIGHT_TABLE: spec.expectations.right,
-        Stage.RESOLVED_JOIN: spec.expectations.resolved_join,
-    }.get(stage, ())
+    kind = spec.definition
+    about = kind.result.name if stage == kind.result_stage else kind.side_of(stage)
+    own: tuple[OwnExpectation, ...] = () if about is None else getattr(spec.expectations, about)
     ours = {one.name for one in SUITES[stage]}
     for one in own:
         if one.name in ours:
@@ -130,7 +129,7 @@ def own_suite(spec: PipelineSpec, stage: Stage) -> tuple[OwnExpectation, ...]:
 
 def check(
     pipeline: Pipeline,
-    stage: Stage,
+    stage: str,
     batches: BatchRange | None = None,
     *,
     only: Collection[str] | None = None,
@@ -162,7 +161,7 @@ def check(
 
 def _checked(
     pipeline: Pipeline,
-    stage: Stage,
+    stage: str,
     batches: BatchRange | None,
     only: Collection[str] | None,
     validator: Validator,
@@ -187,26 +186,27 @@ def _checked(
     return Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
 
 
-def _rows_for_users(pipeline: Pipeline, stage: Stage, batches: BatchRange | None) -> DataFrame:
+def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) -> DataFrame:
     """The rows that a user's suite is about: an input table, or the result; of some batches what they wrote."""
     spec, runner = pipeline.spec, pipeline.runner
-    if stage is Stage.RESOLVED_JOIN:
+    side = spec.definition.side_of(stage)
+    if side is None:
         where = [] if batches is None else [Within(s.BATCH, batches)]
-        rows = runner.warehouse.read(runner.layout.resolved_join, where=where)
+        rows = runner.warehouse.read(runner.layout.of(spec.definition.result.name)[0], where=where)
         return rows.select(*[quote(output.name) for output in spec.outputs])
-    side = SIDE_OF[stage]
     columns = [c.quoted for c in spec.side(side).columns]
     table = runner.layout.changelog(side)
     if batches is not None:
         return runner.warehouse.read(table, where=[Within(s.BATCH, batches)]).where(~F.col(s.DELETED)).select(*columns)
-    if side is Side.RIGHT:
-        return pipeline.table(s.RIGHT_TABLE).where(F.col(s.HASH).isNotNull()).select(*columns)
+    if spec.definition.table(stage).role is Role.STATE:
+        return pipeline.table(stage).where(F.col(s.HASH).isNotNull()).select(*columns)
     return current_rows(runner.warehouse.read(table), spec.side(side)).select(*columns)
 
 
-def _about_sensitive(spec: PipelineSpec, stage: Stage, own: Sequence[OwnExpectation]) -> list[OwnExpectation]:
+def _about_sensitive(spec: PipelineSpec, stage: str, own: Sequence[OwnExpectation]) -> list[OwnExpectation]:
     """Those that look at a sensitive column of `_rows_for_users`, or do not say at which column they look."""
-    sensitive = {*spec.sensitive_outputs} if stage is Stage.RESOLVED_JOIN else {*spec.side(SIDE_OF[stage]).sensitive}
+    side = spec.definition.side_of(stage)
+    sensitive = {*(spec.sensitive_outputs if side is None else spec.side(side).sensitive)}
     return [one for one in own if sensitive and (not one.columns or sensitive & {*one.columns})]
 
 
@@ -216,7 +216,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
     failed_before = {one.name for one in ledger.failed_checks() if one.stage == checked.stage}
     same = {
         "check_id": check_id,
-        "stage": checked.stage.value,
+        "stage": checked.stage,
         "depth": checked.depth.value,
         "first": None if span is None else int(span.first),
         "last": None if span is None else int(span.last),
@@ -257,7 +257,7 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
     return sorted({*finding.batches, *([] if set(here) & set(finding.batches) else here)})
 
 
-def remedy(one: CheckResult, stage: Stage, pipeline: Pipeline) -> str:
+def remedy(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
     """What mends an expectation that does not hold, as far as the ledger has it: a command, or what to do.
 
     Args:

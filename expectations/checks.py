@@ -26,7 +26,7 @@ from expectations.checking import Checked, CheckResult, check, not_run, own_suit
 from expectations.scan import SAMPLE
 from expectations.suites import suite_of
 from expectations.validation import Validator
-from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource, LandingZoneResource
@@ -51,10 +51,10 @@ _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity
 
 def checks_of(spec: PipelineSpec) -> list[AssetChecksDefinition]:
     """The checks of a pipeline's assets, one definition per asset."""
-    return [_stage_checks(spec, stage) for stage in Stage]
+    return [_stage_checks(spec, stage) for stage in spec.definition.stage_names]
 
 
-def _specs(spec: PipelineSpec, stage: Stage) -> list[AssetCheckSpec]:
+def _specs(spec: PipelineSpec, stage: str) -> list[AssetCheckSpec]:
     key = asset_key(spec, stage)
     ours = [
         AssetCheckSpec(one.name, asset=key, description=one.description, blocking=one.severity == "critical")
@@ -69,7 +69,7 @@ def _specs(spec: PipelineSpec, stage: Stage) -> list[AssetCheckSpec]:
     return ours + own
 
 
-def _stage_checks(spec: PipelineSpec, stage: Stage) -> AssetChecksDefinition:
+def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
     @multi_asset_check(
         name=f"{spec.name}__{stage}__expectations",
         specs=_specs(spec, stage),

@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Stage
+from fk_pipeline.contract import Role
+from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import StageTables, sendable
@@ -26,18 +28,6 @@ from fk_pipeline.tables.warehouse import CommitInfo, empty
 ABSENT = -1
 """The version of a table that is not there."""
 
-FROM_UPSTREAM = (
-    "left_changelog",
-    "right_changelog",
-    "right_table",
-    "subscription_store",
-    "subscribers",
-    "responses",
-    "verdicts",
-    "resolved_join",
-)
-"""From upstream to downstream: what a stage commits while they are opened is not older than what it read."""
-
 
 class Looked(StageTables):
     """The tables that the checks of a stage read, and what is due.
@@ -48,13 +38,15 @@ class Looked(StageTables):
         batches: only what these touched; None for everything.
     """
 
-    def __init__(self, pipeline: Pipeline, stage: Stage, batches: BatchRange | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, stage: str, batches: BatchRange | None = None) -> None:
         runner, ledger = pipeline.runner, pipeline.ledger()
         known = [b for b in ledger.batches if batches is None or b in batches]
         everything = BatchRange(known[0], known[-1]) if known else BatchRange.of(0)
         info = CommitInfo(pipeline.spec.name, stage, batches or everything, run_id="")  # it commits nothing
         super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
         self.within = batches
+        # What a stage commits while they are opened, upstream first, is not older than what it read.
+        self._names = [table.name for table in pipeline.spec.definition.tables if table.role is not Role.REJECTED]
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
         self._whole: set[str] = set()
         """Tables of which all rows were asked for."""
@@ -62,7 +54,7 @@ class Looked(StageTables):
         self.due = self._open(pipeline)
         """Per stage, this one and those upstream of it, the batches whose work explains a row."""
 
-    def _open(self, pipeline: Pipeline) -> dict[Stage, list[BatchId]]:
+    def _open(self, pipeline: Pipeline) -> dict[str, list[BatchId]]:
         """Fixes the versions of all tables, of absent ones too; says what is due.
 
         Raises:
@@ -73,7 +65,7 @@ class Looked(StageTables):
             swaps = len(self.ledger.rebuilds)
             # Before and after: a run that ends in between is due before, what it makes due is due after.
             before = unfinished(self.ledger, self.stage)
-            for name in FROM_UPSTREAM:
+            for name in self._names:
                 self._pin(self.table(name))
                 self.versions.setdefault(name, ABSENT)
             self.ledger.refresh()
@@ -215,7 +207,7 @@ class Looked(StageTables):
     @cached_property
     def stored(self) -> int:
         """Rows of all tables together."""
-        return self.warehouse.rows(self.table(name) for name in FROM_UPSTREAM)
+        return self.warehouse.rows(self.table(name) for name in self._names)
 
     @property
     def small(self) -> bool:
@@ -232,21 +224,21 @@ class Looked(StageTables):
             rows = self.rows_of(s.SUBSCRIPTION_STORE, rights, fks)
         return self.at_hand(rows.select(*map(quote, columns)), at_most)
 
-    def announced(self, stage: Stage) -> int:
+    def announced(self, stage: str) -> int:
         """At most so many rows of a state table were changed on behalf of the batches."""
         return self._announced(stage)
 
     @property
     def folded(self) -> frozenset[int]:
         """The batches of which rows of the stage's tables were left out when they were folded."""
-        return self.ledger.folded(self.stage) if self.stage in SIDE_OF else self.ledger.fully_folded
+        return self.ledger.folded(self.stage) if self.stage in self.ledger.inputs else self.ledger.fully_folded
 
     @property
     def may_refuse(self) -> bool:
         """A pair of rows may be in the quarantine: the pipeline selects more than columns."""
         return not all(output.plain for output in self.spec.outputs)
 
-    def brought(self, log_stage: Stage) -> int:
+    def brought(self, log_stage: str) -> int:
         """At most so many rows stand in a changelog for the batches."""
         return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
 
@@ -254,13 +246,13 @@ class Looked(StageTables):
         """At most so many answers stand in the responses for the batches."""
         return self._at_most(Stage.RESPONSES, lambda counts: sum(counts.values()))
 
-    def _at_most(self, stage: Stage, rows: Callable[[Mapping[str, int]], int]) -> int:
+    def _at_most(self, stage: str, rows: Callable[[Mapping[str, int]], int]) -> int:
         """What the last runs of a stage for the batches counted, if all of them were finished."""
         states = [self.ledger.state(stage, batch) for batch in self.known]
         finished = all(state.last_event == "succeeded" for state in states)
         return sum(rows(state.counts) for state in states) if finished else UNKNOWN
 
-    def truncated(self, log_stage: Stage) -> bool:
+    def truncated(self, log_stage: str) -> bool:
         """The batches may hold a truncate: they touch every key."""
         states = [self.ledger.state(log_stage, batch) for batch in self.known]
         return any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
@@ -270,7 +262,7 @@ class Looked(StageTables):
         """At most so many rows of a log are looked at, that of this stage or one that it reads."""
         if self.within is None:
             return UNKNOWN
-        logs = [log for log in SIDE_OF if log in {self.stage, *self.ledger.all_upstream(self.stage)}]
+        logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.all_upstream(self.stage)}]
         answers = self.answered() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
         return UNKNOWN if any(map(self.truncated, logs)) else max(answers, *map(self.brought, logs))
 
@@ -294,13 +286,13 @@ class Looked(StageTables):
         return rows is not None and rows <= SMALL_ROWS
 
 
-def unfinished(ledger: Ledger, stage: Stage) -> dict[Stage, list[BatchId]]:
+def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:
     """Per stage, this one and those upstream of it, the due batches that explain a row of its tables.
 
     A batch of which nothing has been read yet explains nothing: none of it stands in any table.
     """
     found = {}
-    for one in (stage, *map(Stage, ledger.all_upstream(stage))):
+    for one in (stage, *ledger.all_upstream(stage)):
         read_by = [one, *ledger.all_upstream(one)]
         found[one] = [b for b in ledger.due(one) if any(ledger.state(up, b).attempts for up in read_by)]
     return found

@@ -12,11 +12,12 @@ from expectations.looking import Looked
 from expectations.responses import answer_key, excused_keys, pair_of, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from expectations.subscription_store import key_of
-from fk_pipeline.identity import Stage, ranges_sql
+from fk_pipeline.identity import ranges_sql
+from fk_pipeline.kinds.foreign_key.kind import HALF_QUARANTINED, REFUSED, VERDICTS, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.stages.resolved_join import HALF_QUARANTINED, REFUSED, UNTOLD, VERDICTS
+from fk_pipeline.stages.resolved_join import UNTOLD
 from fk_pipeline.tables import schemas as s
 
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"

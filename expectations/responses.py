@@ -13,7 +13,8 @@ from expectations.changelogs import ledger_counts
 from expectations.looking import ABSENT, Looked
 from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from expectations.subscription_store import key_of
-from fk_pipeline.identity import Stage, ranges_sql
+from fk_pipeline.identity import ranges_sql
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.tables import schemas as s

@@ -6,7 +6,8 @@ from expectations.changelogs import has_values
 from expectations.looking import Looked
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
-from fk_pipeline.identity import Side, Stage
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.tables import schemas as s
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from expectations.changelogs import TRUNCATES
 from expectations.looking import Looked
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
-from fk_pipeline.identity import SIDE_OF, BatchRange, Stage, ranges_sql
+from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
@@ -29,7 +29,7 @@ _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER}
 def beside_changelog(
     looked: Looked,
     name: str,
-    log_stage: Stage,
+    log_stage: str,
     log: DataFrame,
     keys: Mapping[str, str],
     facts: Mapping[str, str],
@@ -66,7 +66,7 @@ def beside_changelog(
     if within is None or truncated:
         state = looked.whole(name).selectExpr(*wanted)
     else:
-        log_name = looked.layout.changelog(SIDE_OF[log_stage]).name
+        log_name = looked.layout.changelog(looked.ledger.inputs[log_stage]).name
         state, whole = looked.touched(name, wanted, log_name, whole, keys, looked.brought(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one

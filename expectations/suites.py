@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Literal
 
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.identity import Stage
+from fk_pipeline.contract import Kind
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
 from fk_pipeline.stages.drift import compares
@@ -163,7 +164,7 @@ def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
     )
 
 
-SUITES: dict[Stage, tuple[Expectation, ...]] = {
+SUITES: dict[str, tuple[Expectation, ...]] = {
     Stage.LEFT_CHANGELOG: (
         *_changelog(),
         Expectation(
@@ -282,9 +283,15 @@ SUITES: dict[Stage, tuple[Expectation, ...]] = {
 """What is expected of the tables of each stage. A key that due work explains violates nothing."""
 
 
-def suite_of(spec: PipelineSpec, stage: Stage, depth: Depth | None = None) -> tuple[Expectation, ...]:
+def log_prefix(kind: Kind, stage: str) -> str:
+    """What stands before the names of a stage's expectations of its log, where it has others too."""
+    return "" if len(kind.written_by(stage)) == 1 else "changelog_"
+
+
+def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tuple[Expectation, ...]:
     """The expectations of a stage in this pipeline, at one depth or at any."""
-    sides = {"": spec.left, "changelog_": spec.right}
+    kind = spec.definition
+    sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.inputs}
     return tuple(
         one
         for one in SUITES[stage]

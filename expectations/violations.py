@@ -7,7 +7,7 @@ its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one k
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from expectations.changelogs import changelog_view, ledger_counts
 from expectations.looking import Looked
@@ -16,9 +16,11 @@ from expectations.responses import responses_views
 from expectations.right_table import right_table_view
 from expectations.scan import SAMPLE, Finding, Scan, View, scan
 from expectations.subscription_store import subscription_store_view
-from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, suite_of
+from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, log_prefix, suite_of
+from fk_pipeline.contract import Role
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage
+from fk_pipeline.identity import BatchId, BatchRange, Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec.sql import parse_expression
@@ -29,7 +31,7 @@ from fk_pipeline.verify.report import VerifyReport
 
 
 def violations(
-    pipeline: Pipeline, stage: Stage, batches: BatchRange | None = None, proof: VerifyReport | None = None
+    pipeline: Pipeline, stage: str, batches: BatchRange | None = None, proof: VerifyReport | None = None
 ) -> Scan:
     """Scans the tables of a stage.
 
@@ -53,7 +55,7 @@ def violations(
         looked.release()
     depth = Depth.FULL if batches is None else Depth.BATCH
     findings = {**_ledger_says(looked), **found.findings}
-    if stage is Stage.RESOLVED_JOIN and depth is Depth.FULL and (proof is None or proof.share == 1):
+    if stage == pipeline.spec.definition.result_stage and depth is Depth.FULL and (proof is None or proof.share == 1):
         findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
     wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
     return Scan(found.rows, {name: findings[name] for name in wanted if name in findings})
@@ -61,7 +63,10 @@ def violations(
 
 def _scanned(looked: Looked) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
-    session, sides = looked.warehouse.session, [SIDE_OF[looked.stage]] if looked.stage in SIDE_OF else []
+    session, sides = (
+        looked.warehouse.session,
+        [one.name for one in looked.spec.definition.inputs if one.stage == looked.stage],
+    )
     mask = mask_of(looked.spec, looked.ledger, s.sensitive_names(looked.spec, *sides))
 
     def scanned(careful: bool) -> Scan:
@@ -78,19 +83,27 @@ def _scanned(looked: Looked) -> Scan:
 
 
 def _views(looked: Looked, careful: bool) -> list[View]:
-    if looked.stage is Stage.LEFT_CHANGELOG:
-        return _changelog_views(looked, Side.LEFT, "", careful)
-    if looked.stage is Stage.RIGHT_TABLE:
-        return [right_table_view(looked), *_changelog_views(looked, Side.RIGHT, "changelog_", careful)]
-    if looked.stage is Stage.SUBSCRIPTION_STORE:
-        return [subscription_store_view(looked, careful)]
-    return responses_views(looked) if looked.stage is Stage.RESPONSES else resolved_join_views(looked)
+    """What is looked at of a stage's tables: of its log, if it has one, and of its main table."""
+    of_main = VIEWS.get(looked.stage)
+    side = looked.spec.definition.side_of(looked.stage)
+    logs = [] if side is None else [_changelog_view(looked, side, careful)]
+    return [*(of_main(looked, careful) if of_main else []), *logs]
 
 
-def _changelog_views(looked: Looked, side: Side, prefix: str, careful: bool) -> list[View]:
+VIEWS: dict[str, Callable[[Looked, bool], list[View]]] = {
+    Stage.RIGHT_TABLE: lambda looked, _: [right_table_view(looked)],
+    Stage.SUBSCRIPTION_STORE: lambda looked, careful: [subscription_store_view(looked, careful)],
+    Stage.RESPONSES: lambda looked, _: responses_views(looked),
+    Stage.RESOLVED_JOIN: lambda looked, _: resolved_join_views(looked),
+}
+"""By stage what is looked at of its main table; of one that keeps a log only, the log is all there is."""
+
+
+def _changelog_view(looked: Looked, side: Side, careful: bool) -> View:
     log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
+    prefix = log_prefix(looked.spec.definition, looked.stage)
     counted = ledger_counts(f"{prefix}rows_are_those_counted", looked, "rows")
-    return [changelog_view(log, looked.spec, side, counted, prefix, careful)]
+    return changelog_view(log, looked.spec, side, counted, prefix, careful)
 
 
 def _ledger_says(looked: Looked) -> dict[str, Finding]:
@@ -100,19 +113,21 @@ def _ledger_says(looked: Looked) -> dict[str, Finding]:
     """
     here, ledger = looked.stage, looked.ledger
 
-    def share(part: str, whole: str, of: Stage, batches: Sequence[BatchId]) -> Finding:
+    def share(part: str, whole: str, of: str, batches: Sequence[BatchId]) -> Finding:
         """A count of the stage by a count of another, or of its own."""
         number = sum(ledger.state(here, batch).counts.get(part, 0) for batch in batches)
         total = sum(ledger.state(of, batch).counts.get(whole, 0) for batch in batches)
         return Finding(round(number / total, 6) if total else 0.0)
 
     found: dict[str, Finding] = {}
-    if here in SIDE_OF:
-        prefix = "" if SIDE_OF[here] is Side.LEFT else "changelog_"
+    kind = looked.spec.definition
+    if here in ledger.inputs:
+        prefix = log_prefix(kind, here)
         found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, looked.known)
         found[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, here, looked.known)))
-    if here in (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE):
-        log = Stage.RIGHT_TABLE if here is Stage.RIGHT_TABLE else Stage.LEFT_CHANGELOG
+    main = kind.table(here)
+    if main.role is Role.STATE and main.of is not None:
+        log = kind.input(main.of).stage
         once = [batch for batch in looked.known if ledger.state(here, batch).attempts == 1]
         found[LATE] = share("late", "rows", log, once)
     return found

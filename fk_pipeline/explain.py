@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import Origin, Side, Stage
+from fk_pipeline.identity import QUARANTINED, Origin, Side
+from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
-from fk_pipeline.stages import resolved_join as verdicts
 from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.stages.resolved_join import decided_batches
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.verify.rejoin import expected_join
@@ -41,7 +42,7 @@ _WHY = {
     verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an answer of its own",
     verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an answer of its own",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
-    verdicts.QUARANTINED: "no row: an expression of select fails on the two rows",
+    QUARANTINED: "no row: an expression of select fails on the two rows",
     verdicts.HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
 }
 
@@ -239,7 +240,11 @@ class _Explained:
         joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, careful=True)
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
-        due = {stage.value: [*map(int, found)] for stage in Stage if (found := self.runner.ledger.due(stage))}
+        due = {
+            stage: [*map(int, found)]
+            for stage in self.spec.definition.stage_names
+            if (found := self.runner.ledger.due(stage))
+        }
         return Story(
             key=self.key,
             left=self.left,
@@ -317,12 +322,12 @@ class _Explained:
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
         """What was answered, with the verdicts that there are."""
-        before = verdicts.decided_batches(self.runner.ledger)
+        before = decided_batches(self.runner.ledger)
         asked, told = (
             {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (s.RESPONSES, s.VERDICTS)
         )
         self.runner.ledger.refresh()
-        decided = {batch for batch, _ in before.items() & verdicts.decided_batches(self.runner.ledger).items()}
+        decided = {batch for batch, _ in before.items() & decided_batches(self.runner.ledger).items()}
         both = sorted((told | asked).items())
         return tuple(self._answer(row, told.get(at), at[0] in decided) for at, row in both)
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import BatchRange, Stage, parse_batches
+from fk_pipeline.identity import QUARANTINED, BatchRange, parse_batches
+from fk_pipeline.kinds.foreign_key.kind import RETRACTED
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.resolved_join import QUARANTINED, RETRACTED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.warehouse import empty
@@ -49,10 +49,10 @@ def changes(runner: Runner, batch: int) -> DataFrame:
         return empty(runner.session, columns)
     commits = [
         (version, span, told["run_id"])
-        for version, told in _history(runner, table.name, stage=Stage.RESOLVED_JOIN)
+        for version, told in _history(runner, table.name, stage=runner.spec.definition.result_stage)
         if batch in (span := parse_batches(told["batches"])[0])
     ]
-    written = runner.ledger.state(Stage.RESOLVED_JOIN, batch).versions.get(f"{table.name} written")
+    written = runner.ledger.state(runner.spec.definition.result_stage, batch).versions.get(f"{table.name} written")
     wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
     gone = [version for version in wanted if not _kept(warehouse.path(table.name), version)]
     if gone:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import LATE, BatchRange, Side
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages import resolved_join as resolver
@@ -24,7 +24,7 @@ from fk_pipeline.stages.layout import layout_of
 from fk_pipeline.stages.responses import responses
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.subscription_store import subscription_store
-from fk_pipeline.stages.versions import LATE, OUTCOME
+from fk_pipeline.stages.versions import OUTCOME
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.schemas import Table
 from fk_pipeline.tables.warehouse import empty

@@ -1,4 +1,4 @@
-"""Identities: batches, ranges of them, sides and stages. Small frozen values instead of bare strings and ints."""
+"""Identities: batches, ranges of them, sides. Small frozen values instead of bare strings and ints."""
 
 from __future__ import annotations
 
@@ -154,29 +154,6 @@ class Side(StrEnum):
     RIGHT = "right"
 
 
-class Stage(StrEnum):
-    """The five stages of the foreign-key join, named after their roles in KIP-213."""
-
-    LEFT_CHANGELOG = "left_changelog"
-    RIGHT_TABLE = "right_table"
-    SUBSCRIPTION_STORE = "subscription_store"
-    RESPONSES = "responses"
-    RESOLVED_JOIN = "resolved_join"
-
-
-UPSTREAM: dict[Stage, tuple[Stage, ...]] = {
-    Stage.LEFT_CHANGELOG: (),
-    Stage.RIGHT_TABLE: (),
-    Stage.SUBSCRIPTION_STORE: (Stage.LEFT_CHANGELOG,),
-    Stage.RESPONSES: (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
-    Stage.RESOLVED_JOIN: (Stage.RESPONSES,),
-}
-"""What a stage reads of the same batch: when an upstream stage runs again, the stage becomes due. In running order."""
-
-SIDE_OF = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
-"""The stages that read landing files, and whose."""
-
-
 class Origin(StrEnum):
     """Where a record of the quarantine comes from: a line of a side, or a pair of rows."""
 
@@ -185,25 +162,10 @@ class Origin(StrEnum):
     JOIN = "join"
 
 
-QUARANTINED_BY = {
-    Origin.LEFT: Stage.LEFT_CHANGELOG,
-    Origin.RIGHT: Stage.RIGHT_TABLE,
-    Origin.JOIN: Stage.RESOLVED_JOIN,
-}
-"""The stage that put a record into the quarantine."""
+INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
+"""Counts of a stage with a state: rows of a new key, of one whose content changed, of one that was rewritten with equal
+content, and changes that something newer had overtaken."""
 
-QUARANTINING = ("quarantined", "half-quarantined")
-"""Counts of these stages: records that they put into the quarantine."""
-
-
-def downstream(stages: Iterable[Stage]) -> tuple[Stage, ...]:
-    """The stages and all that read what they write, in running order.
-
-    >>> [str(stage) for stage in downstream([Stage.RIGHT_TABLE])]
-    ['right_table', 'responses', 'resolved_join']
-    """
-    found = set(stages)
-    for stage, upstream in UPSTREAM.items():
-        if found & set(upstream):
-            found.add(stage)
-    return tuple(stage for stage in Stage if stage in found)
+QUARANTINED = "quarantined"
+QUARANTINING = (QUARANTINED, "half-quarantined")
+"""Counts of a stage: records that it put into the quarantine."""

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, discover, look, refuse_missing
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.contract import PROVED, Source
 from fk_pipeline.errors import EnvironmentNotFit, FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
-    SIDE_OF,
-    UPSTREAM,
     BatchId,
     BatchRange,
     Origin,
     Side,
-    Stage,
     contiguous,
     cut,
     parse_batches,
@@ -29,6 +27,7 @@ from fk_pipeline.identity import (
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import merged
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
+from fk_pipeline.tables import LEDGER_TABLES
 from fk_pipeline.tables.lease import lease
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 Progress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
-LEDGER_TABLES = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields")
 
 BATCHES_TOLD = 12
 """So many runs of numbers an error names where it says which batches there are."""
@@ -69,7 +67,7 @@ class Pass:
         of: how many the run makes, as far as is known when the pass begins; never less than `number`.
     """
 
-    stage: Stage
+    stage: str
     batches: BatchRange
     number: int
     of: int
@@ -152,7 +150,7 @@ class Pipeline:
 
         budget = self.spec.settings.max_fan_out
         limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
-        return Ledger(self.spec.home, UPSTREAM, SIDE_OF, READER_VERSION, limits, READERS_KEPT)
+        return Ledger(self.spec.home, self.spec.definition, READER_VERSION, limits, READERS_KEPT)
 
     def ledger(self) -> Ledger:
         """The ledger as it is now; needs no Spark.
@@ -217,11 +215,10 @@ class Pipeline:
             reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
             return found, lags
 
-    def remove_batch(self, batch: int, tell: Callable[[str], None] | None = None) -> dict[Stage, list[BatchId]]:
+    def remove_batch(self, batch: int, tell: Callable[[str], None] | None = None) -> dict[str, list[BatchId]]:
         """Withdraws a batch on purpose, so that the result becomes what it would be without it.
 
-        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back. A batch
-        in which nothing has landed is as it was.
+        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
 
         Args:
             batch: its number.
@@ -308,7 +305,9 @@ class Pipeline:
         known, found = self.ledger().batches, []
         for batch in (batch for batch in batches if batch not in known):
             if known and known[0] < batch < known[-1]:
-                found.append(f"batch {int(batch)} is empty: no landing file has this number; there is nothing to do for it")
+                found.append(
+                    f"batch {int(batch)} is empty: no landing file has this number; there is nothing to do for it"
+                )
             else:
                 runs = list(map(str, contiguous(known, [n + 1 for n in known if n + 1 not in known])))
                 there = ", ".join(runs if len(runs) <= BATCHES_TOLD else [*runs[: BATCHES_TOLD - 1], "...", runs[-1]])
@@ -355,7 +354,6 @@ class Pipeline:
         from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
         from fk_pipeline.stages.damage import make_ledger_readable, telling_damage
-        from fk_pipeline.stages.fingerprints import Source
 
         if source not in list(Source):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
@@ -363,7 +361,7 @@ class Pipeline:
         make_ledger_readable(self.spec, self.zone, Source(source))
         self._discover()
 
-        def report(stage: Stage, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
+        def report(stage: str, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
             if progress is not None:
                 progress(Pass(stage, batches, number, of), result)
 
@@ -404,10 +402,10 @@ class Pipeline:
         check_unclaimed(self.spec, self._ledger, found)
         return found
 
-    def due(self) -> dict[Stage, list[BatchId]]:
+    def due(self) -> dict[str, list[BatchId]]:
         """Per stage the batches that must run, without looking for new files."""
         ledger = self.ledger()
-        return {stage: ledger.due(stage) for stage in Stage}
+        return {stage: ledger.due(stage) for stage in self.spec.definition.stage_names}
 
     def behind(self, found: Discovery | None = None) -> list[Lag]:
         """The tables that are not what the ledger says of them; needs no Spark.
@@ -482,7 +480,7 @@ class Pipeline:
 
         expected = expected_passes(self.spec, self.ledger(), chosen)
 
-        def run_pass(stage: Stage, part: BatchRange) -> None:
+        def run_pass(stage: str, part: BatchRange) -> None:
             number = len(done) + 1
             done.append(self._pass(Pass(stage, part, number, max(number, expected)), progress))
 
@@ -498,7 +496,7 @@ class Pipeline:
             raise stopped
         return done
 
-    def _waive(self, stages: Iterable[Stage], ranges: Sequence[BatchRange] | None, reason: str) -> None:
+    def _waive(self, stages: Iterable[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
         """Records that the failed checks for which stages would not run for batches do not count."""
         if not reason.strip():
             raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
@@ -507,14 +505,15 @@ class Pipeline:
         failed = {one: None for stage in stages for one in ledger.refusing(stage, wanted) if one.may_be_waived}
         ledger.waive(failed, reason)
 
-    def _stages(self, stages: Iterable[str] | None) -> list[Stage]:
+    def _stages(self, stages: Iterable[str] | None) -> list[str]:
+        known = self.spec.definition.stage_names
         if stages is None:
-            return list(Stage)
+            return list(known)
         asked = {name.strip() for name in stages}
-        unknown = sorted(asked - {stage.value for stage in Stage})
+        unknown = sorted(asked.difference(known))
         if unknown:
-            raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(Stage)}")
-        return [stage for stage in Stage if stage.value in asked]
+            raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(known)}")
+        return [stage for stage in known if stage in asked]
 
     def _prepare(self, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> None:
         """What a run does before its first pass: it looks at the landing folders, and mends what was left half done.
@@ -538,7 +537,7 @@ class Pipeline:
         if columns_to_add(self.spec, self.ledger()):
             self.runner.add_columns()
 
-    def _run_due(self, stage: Stage, size: int, run: Callable[[Stage, BatchRange], None]) -> list[FailedCheck]:
+    def _run_due(self, stage: str, size: int, run: Callable[[str, BatchRange], None]) -> list[FailedCheck]:
         """Runs a stage until none of its batches is due but those that failed checks; these checks."""
         refusing: list[FailedCheck] = []
         left = ROUNDS
@@ -634,13 +633,13 @@ class Pipeline:
         from fk_pipeline.privacy import concealing
         from fk_pipeline.stages.damage import refuse_damaged
         from fk_pipeline.tables.settings import settings, suiting
-        from fk_pipeline.verify.rejoin import TABLES, verify
+        from fk_pipeline.verify.rejoin import verify
 
         self.refuse_never_run()
         self.refuse_unfinished()
         refuse_damaged(self.spec, zone=self.zone)
         layout, warehouse = self.runner.layout, self.runner.warehouse
-        stored = [table for table in layout.tables if table.name in TABLES]
+        stored = layout.of(*self.spec.definition.with_role(*PROVED))
         tables = {table.name: warehouse.read(table) for table in stored}
         with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, BatchRange, Side, Stage, passes
+from fk_pipeline.contract import Role, loaded
+from fk_pipeline.identity import BatchId, BatchRange, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
 from fk_pipeline.stages.strategy import choose
 from fk_pipeline.tables.ledger import LandedFile, Ledger
-from fk_pipeline.tables.schemas import SUBSCRIBERS, SUBSCRIPTION_STORE, pk_columns, sensitive_names
 from fk_pipeline.tables.skipping import nameable
 
 
@@ -22,7 +22,7 @@ from fk_pipeline.tables.skipping import nameable
 class StagePlan:
     """One stage: the batches that a run would do, why each, in which passes, and how much that is."""
 
-    stage: Stage
+    stage: str
     why: dict[BatchId, str]
     passes: tuple[BatchRange, ...]
     files: tuple[LandedFile, ...]
@@ -61,41 +61,40 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     """
     adds = columns_to_add(spec, ledger)
     stale = {} if adds else stale_parts(spec, ledger)
-    fix = cure(stale).command(spec) if stale else ""
+    fix = cure(spec.definition, stale).command(spec) if stale else ""
     if can_be_finished(spec, ledger):
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
     elif ledger.open_rebuild is not None:
         fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
-    again: dict[Stage, dict[int, str]] = due_by(behind)
+    again: dict[str, dict[int, str]] = due_by(behind)
     for stage, why_again in to_read_again(spec, ledger, adds).items():
         again[stage] = why_again | again.get(stage, {})
     due = _due(ledger, found, again)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
     plans = []
-    for stage, why in due.items():
-        side = SIDE_OF.get(stage)
+    for definition in spec.definition.stages:
+        name = definition.name
+        why, side = due[name], ledger.inputs.get(name)
         files = tuple(f for batch in why for f in estimate.files(batch, side)) if side else ()
-        table = SUBSCRIPTION_STORE if stage is Stage.RESPONSES else stage.value
-        rows, index = (ledger.logs.rows(f"{spec.home}/{name}") for name in (table, SUBSCRIBERS))
+        rows = ledger.logs.rows(f"{spec.home}/{definition.looks_up_in or name}")
+        indexed = bool(definition.index) and ledger.logs.rows(f"{spec.home}/{definition.index}") > 0
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
-        changes = estimate.of(stage, why)
-        about = estimate.changed(why) if stage is Stage.RESPONSES else changes
-        wanted, named = spec.settings.strategy_of(stage), _nameable(spec, stage, ledger)
-        choice = choose(stage, wanted, about, rows, indexed=index > 0, nameable=named)
-        plans.append(StagePlan(stage, why, ranges, files, changes, choice.strategy, choice.reason))
+        changes = estimate.of(name, why)
+        about = estimate.changed(why) if definition.index else changes
+        wanted, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
+        choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)
+        plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason))
     return Plan(stale, fix, found, tuple(plans))
 
 
-def _nameable(spec: PipelineSpec, stage: Stage, ledger: Ledger) -> int:
-    """How many keys a commit of a stage may name."""
-    is_right = stage is Stage.RIGHT_TABLE
-    keys = [(c.name, c.type) for c in spec.right.key_columns] if is_right else list(pk_columns(spec))
-    sensitive = sensitive_names(spec, Side.RIGHT) if is_right else sensitive_names(spec)
-    return nameable(keys, sensitive, ledger.logs.span(f"{spec.home}/{stage.value}", keys[0][0]))
+def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:
+    """How many keys a commit to the main table of a stage may name; 0 where it names none."""
+    keys, sensitive = loaded(spec.definition.keys)(spec, stage)
+    return nameable(keys, sensitive, ledger.logs.span(f"{spec.home}/{stage}", keys[0][0])) if keys else 0
 
 
-def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[Stage]) -> int:
+def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -> int:
     """How many passes of these stages a run makes over what was discovered, unless a check stops it."""
     due = _due(ledger, Discovery(), {}, tuple(stages))
     size = spec.settings.max_batches_per_pass
@@ -105,38 +104,39 @@ def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[Stage])
 def _due(
     ledger: Ledger,
     found: Discovery,
-    again: Mapping[Stage, Mapping[int, str]],
-    stages: Collection[Stage] = tuple(Stage),
-) -> dict[Stage, dict[BatchId, str]]:
+    again: Mapping[str, Mapping[int, str]],
+    stages: Collection[str] | None = None,
+) -> dict[str, dict[BatchId, str]]:
     """Per stage, in running order, the batches that will be due when it comes to it, and why; for others of none."""
     removed = ledger.removed
     fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.unlisted()]
     news = {(f.batch, f.side): "it has new files" for f in fresh}
     news |= {(f.batch, f.side): "its files changed" for f in found.changed if f.batch not in removed}
     known = set(ledger.batches)
-    due: dict[Stage, dict[BatchId, str]] = {}
-    for stage in Stage:
+    due: dict[str, dict[BatchId, str]] = {}
+    for stage, upstream_of in ledger.upstream.items():
         why: dict[BatchId, str] = {}
-        side = SIDE_OF.get(stage)
+        side = ledger.inputs.get(stage)
         for batch in sorted(known | {f.batch for f in fresh}):
             reason = ledger.why_due(stage, batch) if batch in known else "a new batch"
             if reason is None and side is not None:
                 reason = news.get((batch, side))
             reason = reason or again.get(stage, {}).get(batch)
-            upstream = [up for up in UPSTREAM[stage] if batch in due[up]]
+            upstream = [up for up in upstream_of if batch in due[up]]
             if reason is None and upstream:
                 reason = f"{' and '.join(upstream)} will have run"
             if reason is not None:
                 why[BatchId(batch)] = reason
-        due[stage] = why if stage in stages else {}
+        due[stage] = why if stages is None or stage in stages else {}
     return due
 
 
 class _Estimate:
     """Rows by rule of three: what earlier batches had per byte of a landing file, and per changed row."""
 
-    def __init__(self, ledger: Ledger, found: Discovery, due: dict[Stage, dict[BatchId, str]]) -> None:
-        self.ledger, self.due, removed = ledger, due, ledger.removed
+    def __init__(self, ledger: Ledger, found: Discovery, due: dict[str, dict[BatchId, str]]) -> None:
+        self.ledger, self.due, self.kind, removed = ledger, due, ledger.kind, ledger.removed
+        self._asking = [one.name for one in self.kind.tables if one.name == one.stage and one.role is Role.MESSAGES]
         self.new: dict[tuple[int, Side], dict[str, LandedFile]] = {}
         for file in (*found.discovered, *found.changed):
             if file.batch not in removed:
@@ -147,38 +147,37 @@ class _Estimate:
         known = {f.path: f for f in self.ledger.files_of(batch, side)}
         return list((known | self.new.get((batch, side), {})).values())
 
-    def of(self, stage: Stage, batches: Iterable[BatchId]) -> int | None:
+    def of(self, stage: str, batches: Iterable[BatchId]) -> int | None:
         rows = [self._rows(stage, batch) for batch in batches]
         return None if None in rows else round(sum(r for r in rows if r is not None))
 
     def changed(self, batches: Iterable[BatchId]) -> int | None:
         """Rows that batches bring on both sides."""
-        rows = [self._log_rows(log, batch) for batch in batches for log in SIDE_OF]
+        rows = [self._log_rows(log, batch) for batch in batches for log in self.ledger.inputs]
         return None if None in rows else round(sum(r for r in rows if r is not None))
 
-    def _rows(self, stage: Stage, batch: BatchId) -> float | None:
-        if stage in SIDE_OF:
-            return self._log_rows(stage, batch)
-        if stage is Stage.SUBSCRIPTION_STORE:
-            return self._log_rows(Stage.LEFT_CHANGELOG, batch)
-        if stage is Stage.RESOLVED_JOIN and batch not in self.due[Stage.RESPONSES]:
+    def _rows(self, stage: str, batch: BatchId) -> float | None:
+        table = self.kind.table(stage)
+        if table.of is not None:
+            return self._log_rows(self.kind.input(table.of).stage, batch)
+        if table.role is Role.RESULT and not any(batch in self.due[one] for one in self._asking):
             return self._answers(batch)
-        changed = [self._log_rows(log, batch) for log in SIDE_OF]
+        changed = [self._log_rows(log, batch) for log in self.ledger.inputs]
         if None in (self._answers_per_row, *changed):
             return None
         return sum(rows or 0 for rows in changed) * (self._answers_per_row or 0)
 
-    def _log_rows(self, log: Stage, batch: BatchId) -> float | None:
+    def _log_rows(self, log: str, batch: BatchId) -> float | None:
         if batch not in self.due[log]:
             return self._stored(log, batch)
-        size = sum(f.size for f in self.files(batch, SIDE_OF[log]))
+        size = sum(f.size for f in self.files(batch, self.ledger.inputs[log]))
         per_byte = self._rows_per_byte[log]
         return 0 if not size else None if per_byte is None else size * per_byte
 
     @cached_property
-    def _rows_per_byte(self) -> dict[Stage, float | None]:
+    def _rows_per_byte(self) -> dict[str, float | None]:
         ratios = {}
-        for log, side in SIDE_OF.items():
+        for log, side in self.ledger.inputs.items():
             done = [batch for batch in self.ledger.batches if batch not in self.due[log]]
             size = sum(f.size for batch in done for f in self.ledger.files_of(batch, side))
             ratios[log] = self._ratio(sum(self._stored(log, batch) for batch in done), size)
@@ -188,13 +187,14 @@ class _Estimate:
     def _answers_per_row(self) -> float | None:
         batches = self.ledger.batches
         return self._ratio(
-            sum(map(self._answers, batches)), sum(self._stored(log, batch) for log in SIDE_OF for batch in batches)
+            sum(map(self._answers, batches)),
+            sum(self._stored(log, batch) for log in self.ledger.inputs for batch in batches),
         )
 
     def _answers(self, batch: int) -> int:
-        return sum(self.ledger.state(Stage.RESPONSES, batch).counts.values())
+        return sum(number for stage in self._asking for number in self.ledger.state(stage, batch).counts.values())
 
-    def _stored(self, log: Stage, batch: int) -> int:
+    def _stored(self, log: str, batch: int) -> int:
         return self.ledger.state(log, batch).counts.get("rows", 0)
 
     @staticmethod

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.reader import format_of, line_digest
 from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import QUARANTINED_BY, QUARANTINING, BatchId, BatchRange, Origin, Side
+from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Origin, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.folding import refuse_folded
@@ -73,8 +73,8 @@ def records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) 
 def reopen(ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str) -> list[BatchId]:
     """Makes the batches due that have records in the quarantine, for the stages that put them there; needs no Spark."""
     reopened: set[BatchId] = set()
-    for origin, stage in QUARANTINED_BY.items():
-        if side in (None, origin):
+    for origin, stage in ledger.kind.rejecting.items():
+        if side is None or side == origin:
             wanted = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
             counts = {b: ledger.state(stage, b).counts for b in wanted}
             found = [b for b, those in counts.items() if any(those.get(name) for name in QUARANTINING)]

@@ -18,19 +18,18 @@ from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
+from fk_pipeline.contract import PROVED, Role, Source
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage, downstream, passes
+from fk_pipeline.identity import BatchRange, Side, passes
 from fk_pipeline.privacy import cause_of, message_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.behind import LOGS, lags, refuse
+from fk_pipeline.stages.behind import lags, refuse
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.stages.damage import damage_error, damages, translated
 from fk_pipeline.stages.evolution import forget, reopen
 from fk_pipeline.stages.fingerprints import (
-    DEFAULT_STAGES,
     Cure,
-    Source,
     can_be_finished,
     cure,
     fingerprints,
@@ -44,14 +43,13 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import discard_shadow, swap_in
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
-from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.damage import damage_of
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
-from fk_pipeline.verify.rejoin import TABLES, verify
+from fk_pipeline.verify.rejoin import verify
 
-Progress = Callable[[Stage, BatchRange, int, int, StageRun | None], None]
+Progress = Callable[[str, BatchRange, int, int, StageRun | None], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 
@@ -59,7 +57,7 @@ Progress = Callable[[Stage, BatchRange, int, int, StageRun | None], None]
 class StageRebuild:
     """One rebuilt stage: rows of each of its tables, and seconds."""
 
-    stage: Stage
+    stage: str
     rows: dict[str, int]
     seconds: float
 
@@ -84,9 +82,10 @@ class Rebuild:
         ledger: Ledger,
         zone: LandingZone,
         source: Source,
-        stages: Iterable[Stage] | None,
+        stages: Iterable[str] | None,
     ) -> None:
         self.session, self.spec, self.ledger, self.zone, self.source = session, spec, ledger, zone, source
+        self.kind = spec.definition
         self.asked = None if stages is None else tuple(stages)
 
     def run(self, progress: Progress) -> list[StageRebuild]:
@@ -98,8 +97,8 @@ class Rebuild:
         """
         home = self.spec.home
         with (
-            leases(home, Stage) as check,
-            sole_session(self.session, home, Stage),
+            leases(home, self.kind.stage_names) as check,
+            sole_session(self.session, home, self.kind.stage_names),
         ):  # nothing is done on behalf of one that was lost
             self.ledger.refresh()
             layout = layout_of(self.session, self.spec)
@@ -146,39 +145,43 @@ class Rebuild:
             swap_in(self.session, self.spec, self.ledger, layout, check)
         except Exception:
             check()
-            if self.source is not Source.LANDING or self.asked not in (None, tuple(Stage)):
+            if self.source is not Source.LANDING or self.asked not in (None, self.kind.stage_names):
                 raise
 
-    def _refuse_what_stays_damaged(self, stages: tuple[Stage, ...]) -> None:
+    def _refuse_what_stays_damaged(self, stages: tuple[str, ...]) -> None:
         """A damaged table that is not made anew would be read, or stay as it is."""
-        anew = {name for stage in stages for name in TABLES_OF[stage]}
+        anew = {name for stage in stages for name in self.kind.written_by(stage)}
         if self.source is not Source.LANDING:
-            anew -= {s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG}
-        elif stages == tuple(Stage):
-            anew.add(s.QUARANTINE)
+            anew -= {*self.kind.with_role(Role.LOG)}
+        elif stages == self.kind.stage_names:
+            anew |= {*self.kind.with_role(Role.REJECTED)}
         found = damages(self.spec)
         if any(one.table not in anew for one in found):
             raise damage_error(found, self.spec, self.zone)
 
-    def _stages(self) -> tuple[Stage, ...]:
+    def _stages(self) -> tuple[str, ...]:
         stale = stale_parts(self.spec, self.ledger)
-        needed = cure(stale) if stale else None
+        needed = cure(self.kind, stale) if stale else None
         if tables_without_ledger(self.spec, self.ledger):
-            needed = Cure(Source.LANDING, tuple(Stage))
+            needed = Cure.of_all(self.kind)
         left_open = self.ledger.open_rebuild
-        begun = [Stage(name) for name in left_open["stages"]] if left_open else []
+        begun = list(left_open["stages"]) if left_open else []
         if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
             why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
-            self._refuse(Cure(Source.LANDING, tuple(Stage)), why)
-        chosen = downstream([*(self.asked if self.asked is not None else DEFAULT_STAGES[self.source]), *begun])
+            self._refuse(Cure.of_all(self.kind), why)
+        chosen = self.kind.downstream(
+            [*(self.asked if self.asked is not None else self.kind.rebuilds(self.source)), *begun]
+        )
         if needed is not None:
             if needed.source is Source.LANDING and self.source is not Source.LANDING:
                 self._refuse(needed, f"changelogs cannot tell what {self._names(stale)} would have made of the files")
             if self.asked is not None and not set(needed.stages) <= set(chosen):
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
-            chosen = downstream([*chosen, *needed.stages])
-        if Stage.RESOLVED_JOIN in chosen and self.ledger.fully_folded:  # what was answered long ago is not stored
-            chosen = downstream([*chosen, Stage.RESPONSES])
+            chosen = self.kind.downstream([*chosen, *needed.stages])
+        if self.ledger.fully_folded:  # messages of long ago are not stored: who reads them has them made anew
+            made_of = {up for stage in chosen for up in self.kind.stage(stage).upstream}
+            messages = {self.kind.table(name).stage for name in self.kind.with_role(Role.MESSAGES)}
+            chosen = self.kind.downstream([*chosen, *(made_of & messages)])
         if "left.foreign_key" in stale and self.source is Source.CHANGELOG:
             self._refuse_lost_lines()
         return chosen
@@ -201,16 +204,16 @@ class Rebuild:
         lost = rows.where(F.col(s.SIDE) == Side.LEFT.value).where(F.col(s.REASON).startswith("foreign_key "))
         if not lost.isEmpty():
             self._refuse(
-                Cure(Source.LANDING, tuple(Stage)),
+                Cure.of_all(self.kind),
                 "there are lines in the quarantine on which the old foreign_key failed: the changelog has not got them",
             )
 
-    def _refuse_what_is_gone(self, stages: tuple[Stage, ...]) -> None:
+    def _refuse_what_is_gone(self, stages: tuple[str, ...]) -> None:
         if self.source is not Source.LANDING:
             return
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
-        removed, sides = self.ledger.removed, {SIDE_OF[stage] for stage in stages if stage in SIDE_OF}
+        removed, sides = self.ledger.removed, {one.name for one in self.kind.inputs if one.stage in stages}
         listed = [f for f in self.ledger.files.values() if f.batch not in removed and f.side in sides]
         foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
         if foreign:
@@ -239,15 +242,15 @@ class Rebuild:
                 f"fk-pipeline rebuild {self.spec.file} --from {Source.CHANGELOG} does without",
             )
 
-    def _refuse_what_is_behind(self, stages: tuple[Stage, ...]) -> None:
+    def _refuse_what_is_behind(self, stages: tuple[str, ...]) -> None:
         """State that is read, and only a larger rebuild mends. Of a changelog what there is is taken."""
-        made_anew = [name for stage in stages for name in TABLES_OF[stage]]
-        refuse(self.spec, lags(self.spec, self.ledger), [*made_anew, *LOGS])
+        made_anew = [name for stage in stages for name in self.kind.written_by(stage)]
+        refuse(self.spec, lags(self.spec, self.ledger), [*made_anew, *self.kind.with_role(Role.LOG)])
 
     def _refuse_batches_without_files(self) -> None:
         """The ledger was lost, and with it which files there were: the changelogs say which batches."""
         warehouse, known = Warehouse(self.session, self.spec.home), set(self.ledger.batches)
-        for name in (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG):
+        for name in self.kind.with_role(Role.LOG):
             if damage_of(self.spec.home, name) is None and warehouse.version(name) is not None:
                 log = self.session.read.format("delta").load(warehouse.path(name))
                 gone = sorted({row[0] for row in log.select(s.BATCH).distinct().collect()} - known)
@@ -259,14 +262,15 @@ class Rebuild:
                         fix="restore the ledger or the files",
                     )
 
-    def _build(self, stages: tuple[Stage, ...], layout: Layout, progress: Progress) -> list[StageRebuild]:
+    def _build(self, stages: tuple[str, ...], layout: Layout, progress: Progress) -> list[StageRebuild]:
         shadow = shadow_home(self.spec)
         from_log = self.source is Source.CHANGELOG
-        forgotten = [stage for stage in stages if not (from_log and stage in SIDE_OF)]
+        forgotten = [stage for stage in stages if not (from_log and self.kind.side_of(stage))]
         copy = self.ledger.copy(shadow, forgotten)
         copy.record_fingerprints(fingerprints(self.spec))
         copy.reads_landing = not from_log
-        tables = {name: shadow for stage in stages for name in TABLES_OF[stage]} | {s.QUARANTINE: shadow}
+        tables = {name: shadow for stage in stages for name in self.kind.written_by(stage)}
+        tables |= dict.fromkeys(self.kind.with_role(Role.REJECTED), shadow)
         warehouse = Warehouse(self.session, self.spec.home, tables)
         runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
@@ -274,8 +278,9 @@ class Rebuild:
         done = []
         for stage in stages:
             started = time.monotonic()
-            if from_log and stage in SIDE_OF:
-                self._write_log(warehouse, layout, SIDE_OF[stage])
+            side = self.kind.side_of(stage)
+            if from_log and side is not None:
+                self._write_log(warehouse, layout, side)
             for part in ranges[stage]:
                 number += 1
                 progress(stage, part, number, of, None)
@@ -286,22 +291,22 @@ class Rebuild:
 
     def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
         """What was built is compared with the join of the changelogs before anybody sees it."""
-        tables = {name: warehouse.read(table) for name in TABLES if (table := layout.table(name)) is not None}
-        report = verify(tables, {stage: copy.due(stage) for stage in Stage}, self.spec, copy)
+        tables = {table.name: warehouse.read(table) for table in layout.of(*self.kind.with_role(*PROVED))}
+        report = verify(tables, {stage: copy.due(stage) for stage in self.kind.stage_names}, self.spec, copy)
         if not report.ok:
             raise StateError(
                 f"what was built is not the join of the changelogs: {report.counts()}", where=self.spec.home
             )
 
-    def _passes(self, stage: Stage, from_log: bool) -> list[BatchRange]:
+    def _passes(self, stage: str, from_log: bool) -> list[BatchRange]:
         """Ranges of all batches; of a log that is read again, those that may be in it."""
         known = self.ledger.batches
-        if from_log and stage is Stage.LEFT_CHANGELOG:  # it is written whole
+        if from_log and self._keeps_only_a_log(stage):  # it is written whole
             return []
         asks = [one for one in self.ledger.failed_checks() if one.cure == AGREEMENT and one.stage == stage]
         asked = {one.batch for one in asks}  # nobody has agreed to these by asking for a rebuild
         chosen = [batch for batch in known if batch not in asked]
-        if from_log and stage in SIDE_OF:
+        if from_log and self.kind.side_of(stage):
             chosen = [batch for batch in chosen if self.ledger.state(stage, batch).attempts]
         return passes(chosen, known, self.spec.settings.max_batches_per_pass)
 
@@ -314,12 +319,16 @@ class Rebuild:
             rows = typed(stored.read(table), table)  # its schema may be an older one
             warehouse.append(anew(rows, self.spec, side), table, info)
 
-    @staticmethod
-    def _built(stage: Stage, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:
+    def _keeps_only_a_log(self, stage: str) -> bool:
+        return stage not in self.kind.rebuilds(Source.CHANGELOG)
+
+    def _built(self, stage: str, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:
         found = [
-            table for name in TABLES_OF[stage] if (table := layout.table(name)) and warehouse.version(name) is not None
+            table
+            for name in self.kind.written_by(stage)
+            if (table := layout.table(name)) and warehouse.version(name) is not None
         ]
-        if stage is Stage.RESOLVED_JOIN and warehouse.version(s.QUARANTINE) is not None:
+        if stage == self.kind.result_stage and warehouse.version(s.QUARANTINE) is not None:
             found.append(layout.quarantine)
         return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))
 

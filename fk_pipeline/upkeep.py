@@ -14,16 +14,16 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.contract import Kind
 from fk_pipeline.environment import storage
-from fk_pipeline.identity import SIDE_OF, BatchId, BatchRange, Side, Stage, ranges_sql
+from fk_pipeline.identity import BatchId, BatchRange, Side, ranges_sql
+from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
-from fk_pipeline.stages.resolved_join import REFUSED
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.subscription_store import new_subscribers
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.lease import Check, lease, leases
 from fk_pipeline.tables.schemas import Table
@@ -107,11 +107,11 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     before = {name: _size(runner.warehouse.path(name)) for name in stored}
     folding = _Folding(runner)
     if _to_fold(runner):
-        with _ledger_alone(home):
+        with _ledger_alone(home, runner.ledger.kind):
             runner.ledger.refresh()
             runner.ledger.record_folds(_to_fold(runner))
     if runner.ledger.fully_folded:
-        for stage, side in SIDE_OF.items():
+        for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
             folding.versions_of(stage, side)
         progress("folding: answers")
@@ -119,11 +119,11 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     done = []
     for name in stored:
         progress(name)
-        with _alone(runner, _writers(name)):
+        with _alone(runner, _writers(runner.ledger.kind, name)):
             _pack(runner, name)
         after = _size(runner.warehouse.path(name))
         done.append(TableUpkeep(name, before[name], after, _freed_from(hours), folding.removed[name]))
-    with _ledger_alone(home):
+    with _ledger_alone(home, runner.ledger.kind):
         for name in SCHEMAS:
             if DeltaTable.is_deltatable(f"{home}/{name}", storage.delta_options(home)):
                 progress(name)
@@ -132,9 +132,9 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
 
 
 @contextmanager
-def _ledger_alone(home: str) -> Iterator[None]:
+def _ledger_alone(home: str, kind: Kind) -> Iterator[None]:
     """No discovery and no stage goes on: whoever writes an entry meanwhile would meet a conflict."""
-    with lease(home, "discovery"), leases(home, Stage):
+    with lease(home, "discovery"), leases(home, kind.stage_names):
         yield
 
 
@@ -147,18 +147,16 @@ def _to_fold(runner: Runner) -> list[BatchId]:
     return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in folded]
 
 
-def _writers(name: str) -> list[Stage]:
+def _writers(kind: Kind, name: str) -> list[str]:
     """The stages whose leases keep a table as it is."""
-    if name == s.QUARANTINE:
-        return [Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.RESOLVED_JOIN]
-    writers = [stage for stage, names in TABLES_OF.items() if name in names]
-    if name == s.SUBSCRIBERS:  # `responses` may have opened an older store: the pairs of that are looked up
-        writers.append(Stage.RESPONSES)
-    return writers
+    table = kind.table(name)
+    writers = [*kind.rejecting.values()] if table.stage is None else [table.stage]
+    # Who finds rows by an index may have opened an older state: the pairs of that are looked up.
+    return writers + [stage.name for stage in kind.stages if stage.index == name]
 
 
 @contextmanager
-def _alone(runner: Runner, stages: Sequence[Stage]) -> Iterator[Check]:
+def _alone(runner: Runner, stages: Sequence[str]) -> Iterator[Check]:
     """No run of some stages goes on, and none that died does."""
     home = runner.spec.home
     with leases(home, stages) as held, sole_session(runner.session, home, stages):
@@ -183,7 +181,7 @@ class _Folding:
     @contextmanager
     def _at(self, *tables: Table) -> Iterator[CommitInfo | None]:
         """Nobody else writes some tables; for what they are changed, None where there is nothing to do."""
-        stages = [stage for stage in Stage if any(stage in _writers(table.name) for table in tables)]
+        stages = self.ledger.kind.in_order(one for table in tables for one in _writers(self.ledger.kind, table.name))
         with _alone(self.runner, stages) as held:
             self.ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
             batches = settled(self.ledger, self.ledger.fully_folded)
@@ -195,7 +193,7 @@ class _Folding:
             with settings(self.runner.session, suiting(self.warehouse.rows(tables)), optional=True):
                 yield info
 
-    def versions_of(self, stage: Stage, side: Side) -> None:
+    def versions_of(self, stage: str, side: Side) -> None:
         """Of the versions in the changelog of a side the last per key, and of deleted keys none after some time."""
         log = self.layout.changelog(side)
         with self._at(log) as info:
@@ -205,7 +203,7 @@ class _Folding:
         if self.spec.settings.tombstone_retention is not None:
             self._forget(stage, side, self.spec.settings.tombstone_retention)
 
-    def _forget(self, log_stage: Stage, side: Side, hours: float) -> None:
+    def _forget(self, log_stage: str, side: Side, hours: float) -> None:
         """Deleted keys, in the changelog first: one of which the state alone knows is removed from it the next time."""
         spec, ledger, log = self.spec, self.ledger, self.layout.changelog(side)
         if side is Side.LEFT:

@@ -6,24 +6,26 @@ import re
 
 from dagster import AssetKey
 
-from fk_pipeline.identity import SIDE_OF, Stage
+from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec import PipelineSpec
 
-_RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/{Stage.RESOLVED_JOIN}/?")
+_RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/({'|'.join(kind.result.name for kind in kinds())})/?")
+"""A result of any kind: `<pipeline>/<table>`."""
 
 
-def asset_key(spec: PipelineSpec, stage: Stage) -> AssetKey:
+def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
     """The key of a stage's asset: pipeline, stage."""
-    return AssetKey([spec.name, stage.value])
+    return AssetKey([spec.name, str(stage)])
 
 
-def result_read_by(spec: PipelineSpec, stage: Stage) -> AssetKey | None:
+def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
     """The asset of another pipeline whose result a stage reads as a Delta table: `<warehouse>/<name>/resolved_join`."""
-    side = spec.side(SIDE_OF[stage]) if stage in SIDE_OF else None
+    name = spec.definition.side_of(stage)
+    side = None if name is None else spec.side(name)
     found = _RESULT.fullmatch(side.path) if side is not None and side.format == "delta" else None
     if found is None or found[1] == spec.name:
         return None
-    return AssetKey([found[1], Stage.RESOLVED_JOIN.value])
+    return AssetKey([found[1], found[2]])
 
 
 def partitions_name(spec: PipelineSpec) -> str:

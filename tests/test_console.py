@@ -16,7 +16,8 @@ from rich.console import Console
 
 from fk_pipeline import console
 from fk_pipeline.console import Progress, plain_table, print_table
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pass
 from fk_pipeline.stages.runner import StageRun
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
 from fk_pipeline.explain import Subscription
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.tables import schemas as s

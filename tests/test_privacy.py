@@ -20,10 +20,12 @@ from fk_pipeline.cli.main import app
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import BadRecordError, StageError
 from fk_pipeline.failures import kind_of
-from fk_pipeline.identity import Side, Stage
-from fk_pipeline.pipeline import LEDGER_TABLES, Pipeline
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import fingerprints
+from fk_pipeline.tables import LEDGER_TABLES
 from fk_pipeline.tables.schemas import sensitive_names
 from tests.expectations.test_checks import execute
 from tests.expectations.world import land, mutated

@@ -18,7 +18,8 @@ from expectations.checking import Checked, CheckResult
 from expectations.scan import Finding
 from expectations.suites import SUITES, Depth
 from expectations.validation import Outcome
-from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.tables import schemas
@@ -37,9 +38,9 @@ def blocks() -> dict[str, str]:
 def _numbers() -> str:
     """The numbers of each stage, with the counts that they are the sums of."""
     rows = []
-    for stage, numbers in shown.PLOTTED.items():
-        for name, counts in numbers.items():
-            rows.append([code(stage), code(name), " + ".join(map(code, counts))])
+    for stage in SPEC.definition.stages:
+        for name, counts in stage.counts.items():
+            rows.append([code(stage.name), code(name), " + ".join(map(code, counts))])
     return table(["stage", "number", "counts"], rows)
 
 
@@ -73,7 +74,7 @@ def _of_batches() -> set[str]:
             warnings=("a warning",),
             choice=Choice("full", "why"),
         )
-        keys |= set(shown.of_batch(SPEC, run, BatchId(1), 1, main)) - set(shown.PLOTTED[stage])
+        keys |= set(shown.of_batch(SPEC, run, BatchId(1), 1, main)) - set(SPEC.definition.stage(stage).counts)
     return keys
 
 

@@ -15,7 +15,6 @@ from blocks.markdown import cell, code, one_of, table
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from fk_pipeline.identity import Stage
 from fk_pipeline.spec import model
 
 MORE = {
@@ -161,7 +160,7 @@ def _type(kind: Any, *, lists: bool = False) -> str:
         what = _type(parts[0])
         return f"{what}, or a list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
     if origin is dict:
-        key = {Stage: "stage"}.get(parts[0], "name")
+        key = "stage" if parts[0] is model.StageName else "name"
         return f"mapping: {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
     if origin in (types.UnionType, typing.Union):
         whole = [part for part in parts if part is not types.NoneType]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.contract import Source
+from fk_pipeline.kinds.registry import kinds
+from fk_pipeline.tables import LEDGER_TABLES
+
+STAGES = tuple(dict.fromkeys(name for kind in kinds() for name in kind.stage_names))
+"""The stages of all kinds, in running order."""
 
 TABLES = (
-    "resolved_join", "verdicts", "responses", "subscription_store", "subscribers", "left_changelog", "right_changelog",
-    "right_table", "quarantine", "changes",
-    "files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields",
-)  # fmt: skip
+    *dict.fromkeys(table.name for kind in kinds() for table in reversed(kind.tables)),
+    "changes",
+    *LEDGER_TABLES,
+)
 """What `show` shows: the tables of a pipeline, its changes, and the tables of its ledger."""
-
-SOURCES = ("changelog", "landing")
-"""What `rebuild --from` reads."""
 
 
 def pipeline_files(incomplete: str) -> list[str]:
@@ -34,7 +36,7 @@ def pipeline_files(incomplete: str) -> list[str]:
 def stages(incomplete: str) -> list[str]:
     """The next stage of a comma-separated list: those that are not in it yet."""
     before, comma, begun = incomplete.rpartition(",")
-    return [before + comma + stage for stage in Stage if stage.startswith(begun) and stage not in before.split(",")]
+    return [before + comma + stage for stage in STAGES if stage.startswith(begun) and stage not in before.split(",")]
 
 
 def tables(incomplete: str) -> list[str]:
@@ -44,4 +46,4 @@ def tables(incomplete: str) -> list[str]:
 
 def sources(incomplete: str) -> list[str]:
     """What a rebuild can read."""
-    return [name for name in SOURCES if name.startswith(incomplete)]
+    return [name for name in Source if name.startswith(incomplete)]

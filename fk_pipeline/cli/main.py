@@ -146,7 +146,7 @@ def run(
 
 def _run_as_json(result: Any) -> dict[str, Any]:
     return {
-        "stage": result.stage.value,
+        "stage": result.stage,
         "batches": [int(result.batches.first), int(result.batches.last)],
         "run_id": result.run_id,
         "seconds": round(result.seconds, 3),
@@ -290,7 +290,7 @@ def remove_batch(
 
     empty: list[str] = []
     found = load(pipeline).remove_batch(batch, empty.append)
-    due = {stage.value: list(map(int, batches)) for stage, batches in found.items()}
+    due = {stage: list(map(int, batches)) for stage, batches in found.items()}
     for text in empty:
         say(f"note: {text}")
     if format_ is OutputFormat.JSON:
@@ -329,7 +329,7 @@ def rebuild(
     with Progress() as progress:
         done = load(pipeline).rebuild(source, stages.split(",") if stages else None, progress)
     if format_ is OutputFormat.JSON:
-        print_json([{"stage": d.stage.value, "rows": d.rows, "seconds": d.seconds} for d in done])
+        print_json([{"stage": d.stage, "rows": d.rows, "seconds": d.seconds} for d in done])
     else:
         tables = [[d.stage, name, f"{rows:,}", f"{d.seconds:.1f}"] for d in done for name, rows in d.rows.items()]
         print_table(["stage", "table", "rows", "seconds of the stage"], tables)

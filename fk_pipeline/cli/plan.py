@@ -33,7 +33,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "due": sum(len(stage.why) for stage in stages),
         "stages": [
             {
-                "stage": stage.stage.value,
+                "stage": stage.stage,
                 "batches": [int(batch) for batch in stage.why],
                 "passes": [str(part) for part in stage.passes],
                 "why": {str(int(batch)): why for batch, why in stage.why.items()},

@@ -106,7 +106,7 @@ def _correct(pipeline: Pipeline, file: Path, as_json: bool) -> None:
 
 def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
     """What was done, and what is due by now."""
-    due = {stage.value: list(map(int, batches)) for stage, batches in pipeline.due().items()}
+    due = {stage: list(map(int, batches)) for stage, batches in pipeline.due().items()}
     if as_json:
         print_json(what | {"due": due})
     elif any(due.values()):

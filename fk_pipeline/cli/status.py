@@ -7,7 +7,7 @@ from typing import Any
 
 from fk_pipeline.cli.plan import notices_as_json
 from fk_pipeline.console import print_table
-from fk_pipeline.identity import QUARANTINING, SIDE_OF, Stage
+from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.stages.inexact import inexact
 from fk_pipeline.tables.checks import AGREEMENT, LANDING
@@ -20,24 +20,25 @@ VERDICTS_SHOWN = 12
 
 def status_of(pipeline: Pipeline) -> dict[str, Any]:
     """Per batch and stage its state (done, due, rewritten since, started, failed), and totals."""
-    ledger = pipeline.ledger()
+    ledger, kind = pipeline.ledger(), pipeline.spec.definition
     new = pipeline.look()
     finished = [t for st in ledger.stages.values() if (t := st.finished_at) is not None]
     verdicts: dict[str, int] = {}
     for (stage, _), state in ledger.stages.items():
-        if stage == Stage.RESOLVED_JOIN:
+        if stage == kind.result_stage:
             for name, number in state.counts.items():
                 verdicts[name] = verdicts.get(name, 0) + number
     quarantined = sum(st.counts.get(name, 0) for st in ledger.stages.values() for name in QUARANTINING)
     errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.stages.items()) if st.error}
+    restated = [one for stage in ledger.inputs for one in ledger.restated_folds(stage)]
     return {
         "pipeline": pipeline.spec.name,
         "batches": [
-            {"batch": int(b), "stages": {stage.value: _state(ledger, stage, b) for stage in Stage}}
+            {"batch": int(b), "stages": {stage: _state(ledger, stage, b) for stage in kind.stage_names}}
             for b in ledger.batches
         ],
         "removed": sorted(ledger.removed),
-        "due": sum(len(ledger.due(stage)) for stage in Stage),
+        "due": sum(len(ledger.due(stage)) for stage in kind.stage_names),
         "new_files": len(new.discovered),
         "changed_files": len(new.changed),
         "vanished_files": len(new.vanished),
@@ -51,7 +52,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         ],
         "failed_checks": [
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
-            for one in [*ledger.failed_checks(), *(one for stage in SIDE_OF for one in ledger.restated_folds(stage))]
+            for one in [*ledger.failed_checks(), *restated]
         ],
         **({} if ledger.stages else {"never_run": never_run(pipeline.spec)}),
         "behind": [
@@ -68,7 +69,7 @@ def _mending(cure: str) -> str:
     return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(cure, f"a {cure}")
 
 
-def _state(ledger: Ledger, stage: Stage, batch: int) -> str:
+def _state(ledger: Ledger, stage: str, batch: int) -> str:
     state = ledger.state(stage, batch)
     if not ledger.is_due(stage, batch):
         return "done"
@@ -84,7 +85,7 @@ def print_status(found: dict[str, Any]) -> None:
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
     print(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
     if shown:
-        print_table(["batch", *Stage], [[str(b["batch"]), *b["stages"].values()] for b in shown])
+        print_table(["batch", *shown[0]["stages"]], [[str(b["batch"]), *b["stages"].values()] for b in shown])
     if found["removed"]:
         print(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
     for what in ("new_files", "changed_files"):

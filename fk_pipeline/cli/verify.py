@@ -11,7 +11,6 @@ from typing import Any
 from expectations.checking import Checked, CheckResult, check, refuse, remedy
 from expectations.validation import Validator, preload
 from fk_pipeline.console import Progress, key_of, print_lines, say
-from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pass, Pipeline
 from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.verify.report import VerifyReport
@@ -23,7 +22,8 @@ SHOWN = 3
 def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -> tuple[list[Checked], Path | None]:
     """Checks every stage at full depth; the first page of the Data Docs, if they are wanted."""
     validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
-    checked = [check(pipeline, stage, validator=validator, proof=report, check_id=check_id) for stage in Stage]
+    stages = pipeline.spec.definition.stage_names
+    checked = [check(pipeline, stage, validator=validator, proof=report, check_id=check_id) for stage in stages]
     return checked, validator.index
 
 
@@ -36,7 +36,7 @@ def as_json(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], in
         found["sample"] = list(report.sample)
     if checked:
         found["checks"] = {
-            one.stage.value: {result.name: result.counts() | _fix(result, one, pipeline) for result in one.results}
+            one.stage: {result.name: result.counts() | _fix(result, one, pipeline) for result in one.results}
             for one in checked
         }
     return found | ({"docs": str(index)} if index is not None else {})
@@ -65,7 +65,7 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
                 print(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
                 new = [row for row in result.finding.sample if _key(row) not in shown]
                 print_lines(f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SHOWN])
-                shown |= {_key(row) for row in new[:SHOWN] if one.stage is Stage.RESOLVED_JOIN}
+                shown |= {_key(row) for row in new[:SHOWN] if one.stage == pipeline.spec.definition.result_stage}
             print(f"    Fix: {remedy(result, one.stage, pipeline)}")
     if len([one for one in checked if one.failed]) > 1:
         print("Mend the first one first: those of the stages after it may be its consequences.")

@@ -9,7 +9,6 @@ from typing import Any
 
 from fk_pipeline.console import Progress, print_table, print_verification, say
 from fk_pipeline.demo import files
-from fk_pipeline.identity import Stage
 from fk_pipeline.pipeline import Pipeline, load
 from fk_pipeline.verify.report import VerifyReport
 
@@ -38,7 +37,7 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
     seconds["last batch"] = _run(pipeline, [last], folder)
 
     touched, rows = pipeline.changed_rows(last)
-    verdicts = pipeline.ledger().state(Stage.RESOLVED_JOIN, last).counts
+    verdicts = pipeline.ledger().state(pipeline.spec.definition.result_stage, last).counts
     report = pipeline.verify()
     result: dict[str, Any] = {
         "folder": str(folder),

@@ -24,8 +24,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import Side, Stage
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.registry import kind_named
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
     Column,
@@ -309,6 +311,10 @@ FAN_OUT_WITHIN_BUDGET = "fan_out_within_budget"
 """The check of `right_table` that a batch beyond `max_fan_out` fails."""
 
 
+StageName = Annotated[str, "stage"]
+"""A stage of the kind of join."""
+
+
 class Settings(_Frozen):
     """Tuning. Every default is meant to be left alone."""
 
@@ -360,11 +366,11 @@ class Settings(_Frozen):
     tombstone_retention: float | None = Field(default=None, ge=0)
     """Hours after which maintenance forgets a deleted key, 2160 for example, once its batches are folded; null: never.
     What lands later and is older than the delete brings the key back."""
-    strategy: Strategy | dict[Stage, Strategy] = "auto"
+    strategy: Strategy | dict[StageName, Strategy] = "auto"
     """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
     `auto` chooses by cost. One word for all stages, or one per stage."""
 
-    def strategy_of(self, stage: Stage) -> Strategy:
+    def strategy_of(self, stage: str) -> Strategy:
         """How a stage is to change its table."""
         return self.strategy.get(stage, "auto") if isinstance(self.strategy, dict) else self.strategy
 
@@ -462,6 +468,11 @@ class PipelineSpec(_Frozen):
     settings: Settings = Field(default_factory=Settings)
     """Tuning."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
+
+    @property
+    def definition(self) -> Kind:
+        """What its kind of join consists of: inputs, tables, stages."""
+        return kind_named(self.kind)
 
     @property
     def has_sensitive(self) -> bool:
@@ -586,6 +597,16 @@ class PipelineSpec(_Frozen):
         _, column = self.resolve(read)
         whole = 2 if read[0].lower() in ("left", "right") else 1
         return column.type if len(read) == whole else None
+
+    @model_validator(mode="after")
+    def _stages_are_there(self) -> PipelineSpec:
+        stages, named = self.definition.stage_names, self.settings.strategy
+        for name in named if isinstance(named, dict) else ():
+            if name not in stages:
+                raise _problem(
+                    f"there is no stage {name!r}; stages are {', '.join(stages)}", "settings", "strategy", name
+                )
+        return self
 
     @model_validator(mode="after")
     def _warehouse_can_be_written(self) -> PipelineSpec:

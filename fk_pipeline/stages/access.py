@@ -12,14 +12,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import BadRecordError
-from fk_pipeline.identity import BatchId, Stage
+from fk_pipeline.identity import APPLIED, INSERTED, BatchId
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.stages import materialised
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.strategy import Choice, choose
-from fk_pipeline.stages.versions import APPLIED, INSERTED
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.lease import lease
 from fk_pipeline.tables.ledger import Ledger
@@ -55,7 +54,7 @@ class StageTables:
         layout: Layout,
         spec: PipelineSpec,
         zone: LandingZone,
-        stage: Stage,
+        stage: str,
         known: Sequence[BatchId],
         info: CommitInfo,
     ) -> None:
@@ -156,10 +155,12 @@ class StageTables:
             The number of rows up to which they are looked up by their keys; below 0 when none are.
         """
         rows, known = self.warehouse.rows([table]), None if changes >= UNKNOWN else changes
-        indexed = bool(self.warehouse.rows([self.layout.subscribers]))
+        stage = self.spec.definition.stage(self.stage)
+        index = self.layout.table(stage.index)
+        indexed = index is not None and bool(self.warehouse.rows([index]))
         wanted = self.spec.settings.strategy_of(self.stage)
         nameable = self.warehouse.nameable(table)
-        self.choice = choose(self.stage, wanted, known, rows, indexed=indexed, careful=self.careful, nameable=nameable)
+        self.choice = choose(stage, wanted, known, rows, indexed=indexed, careful=self.careful, nameable=nameable)
         if self.choice.full:
             return -1 if rows else materialised.SMALL
         return sendable(table, table.keys)
@@ -175,7 +176,7 @@ class StageTables:
         self._frames.append(kept)
         return kept
 
-    def _announced(self, stage: Stage) -> int:
+    def _announced(self, stage: str) -> int:
         """At most so many rows of a state table were changed on behalf of the batches, if nobody died at it."""
         states = [self.ledger.state(stage, b) for b in self.known]
         if any(state.attempts != state.successes for state in states):
@@ -281,7 +282,7 @@ class StageTables:
         stays = self._read(table).join(keys, list(table.keys), "left_anti")
         return clustered(stays, table.keys, stored)
 
-    def _truncated(self, log_stage: Stage, log: DataFrame, key: str) -> bool:
+    def _truncated(self, log_stage: str, log: DataFrame, key: str) -> bool:
         """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look."""
         states = [self.ledger.state(log_stage, batch) for batch in self.ledger.batches]
         if any(state.totals.get("truncates") for state in states):

@@ -18,28 +18,25 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.contract import Kind, Role, Source
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage, downstream, parse_batches
+from fk_pipeline.identity import BatchId, Side, parse_batches
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import Cure, Source
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.commits import TABLES_OF, Commit, commits
+from fk_pipeline.stages.fingerprints import Cure
+from fk_pipeline.tables.commits import Commit, commits
 from fk_pipeline.tables.ledger import Ledger
 
-STATES = (s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.SUBSCRIBERS)
+_STATES = (Role.STATE, Role.INDEX)
 """Tables that are no sum of partitions: what an older version lacks cannot be told from what never was."""
 
-KEYED = (*STATES, s.RESOLVED_JOIN)
+_KEYED = (*_STATES, Role.RESULT)
 """Tables with one row per key; rows that were added to them without a look may be there twice."""
-
-LOGS = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG)
-"""Tables that only landing files can make."""
 
 _COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
-class Kind(StrEnum):
+class Wrong(StrEnum):
     """What is wrong with a table."""
 
     OLDER = "older"
@@ -63,8 +60,8 @@ class Lag:
     """
 
     table: str
-    stage: Stage
-    kind: Kind
+    stage: str
+    kind: Wrong
     what: str
     version: int
     batches: tuple[BatchId, ...]
@@ -86,15 +83,17 @@ def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> 
     """
     if ledger.open_rebuild is not None:
         return []
-    places = [*((name, stage) for stage, names in TABLES_OF.items() for name in names), (s.QUARANTINE, None)]
+    kind = spec.definition
+    places = [(name, kind.table(name).stage) for stage in kind.stage_names for name in kind.written_by(stage)]
+    places += [(name, None) for name in kind.with_role(Role.REJECTED)]
     gone = {(file.side, int(file.batch)) for file in (found.vanished if found else ())}
     all_of_them = [lag for name, stage in places for lag in _lags_of(spec, ledger, name, stage)]
     return [cured for lag in all_of_them if (cured := _cured(lag, ledger, gone)).batches or cured.cure]
 
 
-def due_by(found: Iterable[Lag]) -> dict[Stage, dict[int, str]]:
+def due_by(found: Iterable[Lag]) -> dict[str, dict[int, str]]:
     """Per stage the batches that are due by what was found, and why."""
-    due: dict[Stage, dict[int, str]] = {}
+    due: dict[str, dict[int, str]] = {}
     for lag in found:
         for batch in lag.batches if lag.cure is None else ():
             due.setdefault(lag.stage, {}).setdefault(int(batch), lag.what)
@@ -107,7 +106,7 @@ def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
     for lag in found:
         if lag.cure is not None:
             continue
-        if lag.kind is Kind.UNKNOWN:
+        if lag.kind is Wrong.UNKNOWN:
             ledger.assume_started(lag.stage, lag.batches, lag.run_id)
         ledger.reopen(lag.stage, lag.batches, now, lag.what, {lag.table: lag.version})
 
@@ -127,8 +126,8 @@ def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] 
     if not wrong:
         return
     sources = {cure.source for _, cure in wrong}
-    stages = downstream(stage for _, cure in wrong for stage in cure.stages)
-    cure = Cure(Source.LANDING, tuple(Stage)) if Source.LANDING in sources else Cure(Source.CHANGELOG, stages)
+    stages = spec.definition.downstream(stage for _, cure in wrong for stage in cure.stages)
+    cure = Cure.of_all(spec.definition) if Source.LANDING in sources else Cure(Source.CHANGELOG, stages)
     lag = wrong[0][0]
     raise StateError(
         "; ".join(lag.what for lag, _ in wrong),
@@ -138,16 +137,17 @@ def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] 
     )
 
 
-def versions_of(home: str, stage: Stage) -> dict[str, int]:
+def versions_of(kind: Kind, home: str, stage: str) -> dict[str, int]:
     """The versions of the tables that a stage alone writes, of those that are there."""
-    found = {name: _version(f"{home}/{name}") for name in TABLES_OF[stage]}
+    found = {name: _version(f"{home}/{name}") for name in kind.written_by(stage)}
     return {name: version for name, version in found.items() if version is not None}
 
 
-def overtaken(home: str, stage: Stage, run_id: str, before: Mapping[str, int]) -> Commit | None:
+def overtaken(kind: Kind, home: str, stage: str, run_id: str, before: Mapping[str, int]) -> Commit | None:
     """A commit of another run of a stage that was made while this one was at work, and may be in no table it read.
 
     Args:
+        kind: the kind of join.
         home: where the tables lie.
         stage: the stage.
         run_id: of this run.
@@ -156,11 +156,11 @@ def overtaken(home: str, stage: Stage, run_id: str, before: Mapping[str, int]) -
     Returns:
         The commit; it `appends` only where doing this run again would leave its rows beside others of their keys.
     """
-    for table, version in versions_of(home, stage).items():
+    for table, version in versions_of(kind, home, stage).items():
         new = range(before.get(table, -1) + 1, version + 1)
         for commit in commits(f"{home}/{table}", new) if len(new) > 1 else ():
             if commit.stage == stage and commit.run_id != run_id:
-                return replace(commit, appends=commit.appends and table in KEYED)
+                return replace(commit, appends=commit.appends and kind.table(table).role in _KEYED)
     return None
 
 
@@ -175,7 +175,7 @@ def _version(path: str) -> int | None:
     return max((int(name[1]) for name in names if name is not None), default=None)
 
 
-def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: Stage | None) -> Iterator[Lag]:
+def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: str | None) -> Iterator[Lag]:
     log, path = ledger.commits, f"{spec.home}/{table}"
     version, known = _version(path), log.versions.get(table)
     if known is not None and (version is None or version < known):
@@ -183,7 +183,7 @@ def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: Stage | None
         at, after = -1 if version is None else version, log.after(table, version)
         for writer in (stage,) if stage is not None else sorted(log.writers(table, version)):
             since = tuple(ledger.since(writer, after))
-            yield Lag(table, writer, Kind.OLDER, f"{what}, and a run wrote version {known}", at, since)
+            yield Lag(table, writer, Wrong.OLDER, f"{what}, and a run wrote version {known}", at, since)
     elif version is not None and table not in log.untold:
         for commit in commits(path, range(-1 if known is None else known + 1, version + 1)):
             lag = _lag_by(commit, ledger, table, stage)
@@ -191,52 +191,60 @@ def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: Stage | None
                 yield replace(lag, version=version)
 
 
-def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: Stage | None) -> Lag | None:
+def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> Lag | None:
     """What is wrong by a commit that the ledger does not account for."""
     log, where = ledger.commits, f"version {commit.version} of {table}"
     if commit.restored is not None and stage is not None:
         since = tuple(ledger.since(stage, log.after(table, commit.restored)))
-        return Lag(table, stage, Kind.OLDER, f"{where} brought version {commit.restored} back", 0, since)
+        return Lag(table, stage, Wrong.OLDER, f"{where} brought version {commit.restored} back", 0, since)
     if commit.stage == "rebuild" and stage is not None:
         what = f"{where} is of a rebuild of which the ledger does not say that it was finished"
-        return Lag(table, stage, Kind.LATE, what, 0, (), Cure(Source.CHANGELOG, downstream([stage])), commit.run_id)
-    if commit.stage not in list(Stage) or not commit.run_id:
+        return Lag(
+            table,
+            stage,
+            Wrong.LATE,
+            what,
+            0,
+            (),
+            Cure(Source.CHANGELOG, ledger.kind.downstream([stage])),
+            commit.run_id,
+        )
+    if commit.stage not in ledger.kind.stage_names or not commit.run_id:
         return None
-    writer = Stage(commit.stage)
+    writer = commit.stage
     _, started = log.starts.get(commit.run_id, (writer, None))
     if started is None:
         parts = parse_batches(commit.batches)
         batches = tuple(batch for batch in ledger.batches if any(batch in part for part in parts))
         what = f"{where} is of run {commit.run_id}, of which the ledger knows nothing"
         is_known = {end for part in parts for end in (part.first, part.last)} <= {*batches}
-        cure = None if is_known else Cure(Source.LANDING, tuple(Stage))
-        return Lag(table, writer, Kind.UNKNOWN, what, 0, batches, cure, commit.run_id)
+        cure = None if is_known else Cure.of_all(ledger.kind)
+        return Lag(table, writer, Wrong.UNKNOWN, what, 0, batches, cure, commit.run_id)
     if log.newest.get(writer) == commit.run_id:
         return None
     what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
     since = tuple(ledger.since(writer, started - 1))
-    lag = Lag(table, writer, Kind.LATE, what, 0, since, run_id=commit.run_id)
-    twice = commit.appends and table in KEYED
-    return _by_rebuild(lag) if twice or ledger.folded_since(started) else lag
+    lag = Lag(table, writer, Wrong.LATE, what, 0, since, run_id=commit.run_id)
+    twice = commit.appends and ledger.kind.table(table).role in _KEYED
+    return _by_rebuild(lag, ledger.kind) if twice or ledger.folded_since(started) else lag
 
 
 def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
     """With the rebuild, where running the batches again would not be enough."""
     if lag.cure is not None:
         return lag
-    if lag.table in STATES and lag.kind is Kind.OLDER:
-        return _by_rebuild(lag)
-    side = SIDE_OF.get(lag.stage)
+    kind = ledger.kind
+    role, side = kind.table(lag.table).role, kind.side_of(lag.stage)
+    if role in _STATES and lag.kind is Wrong.OLDER:
+        return _by_rebuild(lag, kind)
     lost = {b for b in lag.batches if (side, int(b)) in gone or (side and b in ledger.folded(lag.stage))}
-    if lag.table == s.QUARANTINE:
+    if role is Role.REJECTED:
         return replace(lag, batches=tuple(batch for batch in lag.batches if batch not in lost))
-    if lag.table in LOGS and lost:
-        return _by_rebuild(lag)
-    return _by_rebuild(lag) if side is None and {*lag.batches} & ledger.fully_folded else lag
+    if role is Role.LOG and lost:
+        return _by_rebuild(lag, kind)
+    return _by_rebuild(lag, kind) if side is None and {*lag.batches} & ledger.fully_folded else lag
 
 
-def _by_rebuild(lag: Lag) -> Lag:
-    is_log = lag.table in LOGS
-    return replace(
-        lag, cure=Cure(Source.LANDING, tuple(Stage)) if is_log else Cure(Source.CHANGELOG, downstream([lag.stage]))
-    )
+def _by_rebuild(lag: Lag, kind: Kind) -> Lag:
+    is_log = kind.table(lag.table).role is Role.LOG
+    return replace(lag, cure=Cure.of_all(kind) if is_log else Cure(Source.CHANGELOG, kind.downstream([lag.stage])))

@@ -14,34 +14,18 @@ from deltalake.exceptions import DeltaError
 
 from fk_pipeline.cdc.table_versions import are_kept, names_versions, table_id
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.contract import Kind, Role, Source
 from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
-from fk_pipeline.identity import Side, Stage
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import DEFAULT_STAGES, Cure, Source
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.stages.fingerprints import Cure
 from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.tables.entries import SCHEMAS, Entries, Row, rows_in_files
 from fk_pipeline.tables.lease import lease, leases
 from fk_pipeline.tables.ledger import CLAIM
 
-_ALL = Cure(Source.LANDING, tuple(Stage))
-_STATE_AND_RESULT = Cure(Source.CHANGELOG, DEFAULT_STAGES[Source.CHANGELOG])
-
-REMEDIES: dict[str, Cure] = {
-    s.LEFT_CHANGELOG: Cure(Source.LANDING, (Stage.LEFT_CHANGELOG,)),
-    s.RIGHT_CHANGELOG: Cure(Source.LANDING, (Stage.RIGHT_TABLE,)),
-    s.RIGHT_TABLE: Cure(Source.CHANGELOG, (Stage.RIGHT_TABLE,)),
-    s.SUBSCRIPTION_STORE: Cure(Source.CHANGELOG, (Stage.SUBSCRIPTION_STORE,)),
-    s.SUBSCRIBERS: Cure(Source.CHANGELOG, (Stage.SUBSCRIPTION_STORE,)),
-    s.RESPONSES: Cure(Source.CHANGELOG, (Stage.RESPONSES,)),
-    s.VERDICTS: Cure(Source.CHANGELOG, (Stage.RESOLVED_JOIN,)),
-    s.RESOLVED_JOIN: Cure(Source.CHANGELOG, (Stage.RESOLVED_JOIN,)),
-    s.QUARANTINE: _ALL,
-    **dict.fromkeys(SCHEMAS, _ALL),
-    "checks": _STATE_AND_RESULT,
-    "rebuilds": _STATE_AND_RESULT,
-}
-"""By table the rebuild that makes it anew. Of the ledger, `checks` and `rebuilds` say nothing that a rebuild needs."""
+_NOT_NEEDED = ("checks", "rebuilds")
+"""Tables of the ledger that say nothing which a rebuild needs."""
 
 _FORGOTTEN = {
     "batches": "withdrawn batches come back: only a restore of the table knows them; else withdraw them again",
@@ -52,18 +36,26 @@ _FORGOTTEN = {
 """By table of the ledger what no rebuild finds out again."""
 
 
-def damages(spec: PipelineSpec, tables: Iterable[str] = tuple(REMEDIES)) -> list[Damage]:
+def all_tables(kind: Kind) -> tuple[str, ...]:
+    """The tables of a pipeline and of its ledger."""
+    return (*(table.name for table in kind.tables), *SCHEMAS)
+
+
+def damages(spec: PipelineSpec, tables: Iterable[str] | None = None) -> list[Damage]:
     """What is damaged of the stored tables, as far as their logs and a listing of their files tell.
+
+    Args:
+        spec: the pipeline.
+        tables: those to look at; default: all, the ledger's too.
 
     Raises:
         OSError: the storage does not answer.
     """
-    return [found for name in tables if (found := _damage(spec.home, name)) is not None]
+    wanted = all_tables(spec.definition) if tables is None else tables
+    return [found for name in wanted if (found := _damage(spec.home, name)) is not None]
 
 
-def refuse_damaged(
-    spec: PipelineSpec, tables: Iterable[str] = tuple(REMEDIES), zone: LandingZone | None = None
-) -> None:
+def refuse_damaged(spec: PipelineSpec, tables: Iterable[str] | None = None, zone: LandingZone | None = None) -> None:
     """Raises where a stored table is damaged.
 
     Raises:
@@ -102,7 +94,7 @@ def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = 
     try:
         found = known or damages(spec)
         if not found:
-            named = damage_in(spec.home, REMEDIES, "\n".join(map(str, chain)))
+            named = damage_in(spec.home, all_tables(spec.definition), "\n".join(map(str, chain)))
             found = [] if named is None else [named]
         return damage_error(found, spec, zone) if found else error
     except OSError:  # the storage is what is wrong
@@ -132,11 +124,11 @@ def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Itera
 def damage_error(found: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
     """The error for damaged tables: names the first, and the command that mends all of them."""
     first, tables = found[0], [one.table for one in found]
-    needed = remedy(tables)
+    needed = remedy(spec.definition, tables)
     others = f"; damaged too: {', '.join(tables[1:])}" if len(tables) > 1 else ""
-    gone = gone_files(spec, zone, _read_by(needed)) if needed.source is Source.LANDING else []
+    gone = gone_files(spec, zone, _read_by(spec.definition, needed)) if needed.source is Source.LANDING else []
     if gone:
-        lost = [name for name in tables if REMEDIES[name].source is Source.LANDING]
+        lost = [name for name in tables if remedy(spec.definition, [name]).source is Source.LANDING]
         why = f"{len(gone)} landing file(s) of which it could be made anew are gone, the first: {gone[0]}"
         fix = (
             f"only a restore mends it: of {' and '.join(lost)} from a backup of {spec.home}, together with all tables "
@@ -152,18 +144,26 @@ def _lost_with(tables: Iterable[str]) -> list[str]:
     return [_FORGOTTEN[name] for name in tables if name in _FORGOTTEN]
 
 
-def remedy(tables: Iterable[str]) -> Cure:
+def remedy(kind: Kind, tables: Iterable[str]) -> Cure:
     """The rebuild that makes damaged tables anew."""
-    cures = [REMEDIES[name] for name in tables]
+    cures = [_remedy(kind, name) for name in tables]
     source = Source.LANDING if any(cure.source is Source.LANDING for cure in cures) else Source.CHANGELOG
-    wanted = {stage for cure in cures for stage in cure.stages}
-    return Cure(source, tuple(stage for stage in Stage if stage in wanted))
+    return Cure(source, kind.in_order(stage for cure in cures for stage in cure.stages))
 
 
-def _read_by(cure: Cure) -> list[Side]:
+def _remedy(kind: Kind, name: str) -> Cure:
+    """The rebuild that makes one table anew."""
+    if name in _NOT_NEEDED:
+        return Cure(Source.CHANGELOG, kind.rebuilds(Source.CHANGELOG))
+    table = None if name in SCHEMAS else kind.table(name)
+    if table is None or table.stage is None:
+        return Cure.of_all(kind)
+    return Cure(Source.LANDING if table.role is Role.LOG else Source.CHANGELOG, (table.stage,))
+
+
+def _read_by(kind: Kind, cure: Cure) -> list[Side]:
     """The sides whose landing files a rebuild reads."""
-    readers = {Stage.LEFT_CHANGELOG: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
-    return [side for stage, side in readers.items() if stage in cure.stages]
+    return [one.name for one in kind.inputs if one.stage in cure.stages]
 
 
 def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:
@@ -201,12 +201,12 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
     """
     if not damages(spec, SCHEMAS):
         return
-    with lease(spec.home, "discovery"), leases(spec.home, Stage):
+    with lease(spec.home, "discovery"), leases(spec.home, spec.definition.stage_names):
         found = damages(spec, SCHEMAS)
         tables = [one.table for one in found]
-        needed = remedy(tables)
+        needed = remedy(spec.definition, tables)
         if needed.source is Source.LANDING and (
-            source is not Source.LANDING or gone_files(spec, zone, _read_by(needed))
+            source is not Source.LANDING or gone_files(spec, zone, _read_by(spec.definition, needed))
         ):
             raise damage_error(found, spec, zone)
         lists = _readable(spec.home, "batches")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
 from fk_pipeline.errors import SchemaChangedError
-from fk_pipeline.identity import SIDE_OF, Side, Stage
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.model import PLAIN
@@ -47,8 +47,8 @@ class Watch:
         stage: the changelog stage.
     """
 
-    def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: Stage) -> None:
-        self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, SIDE_OF[stage]
+    def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: str) -> None:
+        self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, ledger.inputs[stage]
         self._first_look = ledger.fields.looked_since(self.side) is None
         self._declared = [c.name for c in spec.side(self.side).columns]
         self._known = set(ledger.fields.known(self.side)) - {*self._declared}
@@ -177,7 +177,7 @@ def compares(spec: PipelineSpec, side: SideSpec) -> bool:
     return spec.schema_changes != "ignore" and bool(getattr(format_of(side), "sends_all", False))
 
 
-def missed(ledger: Ledger, stage: Stage, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
+def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
     """Columns that rows of some batches lack though older batches had them.
 
     Args:
@@ -198,7 +198,7 @@ def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _had_before(
-    ledger: Ledger, stage: Stage, lacking: Mapping[int, Mapping[str, int]]
+    ledger: Ledger, stage: str, lacking: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, str, int, int]]:
     """As `missed`; `lacking` has, by batch and column, how many rows lack it.
 
@@ -207,7 +207,7 @@ def _had_before(
     columns = {name for found in lacking.values() for name in found}
     if not columns:
         return
-    since = _declared_since(ledger, SIDE_OF[stage])
+    since = _declared_since(ledger, ledger.inputs[stage])
     had: dict[str, int] = {}
     for batch in sorted({*map(int, ledger.batches), *lacking}):
         for name, number in lacking.get(batch, {}).items():

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fk_pipeline.identity import SIDE_OF, Side, Stage
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, parse_expression
 from fk_pipeline.tables.fields import NOT_COMPARED
@@ -117,14 +117,14 @@ def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
     return side, column.name
 
 
-def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[Stage, dict[int, str]]:
+def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str, dict[int, str]]:
     """Per changelog stage the batches whose rows say more than was kept of them, and why they are due.
 
     A run that died may have kept something of a batch that it never finished.
     """
-    found: dict[Stage, dict[int, str]] = {}
+    found: dict[str, dict[int, str]] = {}
     for side, edit in edits(stale).items():
-        stage = next(stage for stage in SIDE_OF if SIDE_OF[stage] is side)
+        stage = spec.definition.input(side).stage
         for batch in ledger.batches:
             state = ledger.state(stage, batch)
             if not state.attempts or not ledger.files_of(batch, side):

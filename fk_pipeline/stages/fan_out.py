@@ -13,10 +13,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.identity import APPLIED, INSERTED
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.stages.responses import TOLD
-from fk_pipeline.stages.versions import APPLIED, COUNTED_IN, INSERTED, OUTCOME
+from fk_pipeline.stages.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.tables import schemas as s
 
 SUBSCRIBERS = "_fk_subscribers"

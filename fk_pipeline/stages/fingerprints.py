@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from fk_pipeline.contract import Kind, Role, Source
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import Side, Stage, downstream
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.registry import FIRST
 from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.stages.claim import check_claim
 from fk_pipeline.stages.evolution import Stale, edits, only_adds
 from fk_pipeline.tables.damage import damage_of, is_there
 from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import RIGHT_TABLE, SUBSCRIPTION_STORE
+
+HASHES = "hash version"
+"""The part that every changelog depends on: how a row is hashed."""
 
 STATE_VERSION = 4
 """Raise it when tables of an older version cannot be read any more."""
 
 
-class Source(StrEnum):
-    """What a rebuild reads."""
-
-    CHANGELOG = "changelog"
-    LANDING = "landing"
-
-
-DEFAULT_STAGES = {
-    Source.CHANGELOG: (Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES, Stage.RESOLVED_JOIN),
-    Source.LANDING: tuple(Stage),
-}
-"""What a rebuild makes anew when nobody says what: state and result, and with the landing files the changelogs too."""
-
-
 def fingerprints(spec: PipelineSpec) -> dict[str, str]:
     """What the stored state depends on; the parts are named after the pipeline file."""
     parts = {
-        "join": spec.join,
-        "select": "; ".join(o.sql for o in spec.outputs),
-        "left.foreign_key": "; ".join(spec.left.foreign_key),
-        "hash version": str(HASH_VERSION),
+        "kind": spec.kind,
+        **spec.definition.depends_on(spec),
+        HASHES: str(HASH_VERSION),
         "state version": str(STATE_VERSION),
     }
     for side in Side:
@@ -72,6 +60,7 @@ def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
     """The parts of the pipeline file that are not what the stored tables were made with: (was, is)."""
     wanted, stored = fingerprints(spec), ledger.fingerprints
+    stored = {"kind": FIRST, **stored} if stored else stored
     return {part: (stored[part], wanted[part]) for part in wanted if part in stored and stored[part] != wanted[part]}
 
 
@@ -80,36 +69,34 @@ class Cure:
     """The rebuild that makes the stored tables fit the pipeline file: where from, and from which stages on."""
 
     source: Source
-    stages: tuple[Stage, ...]
+    stages: tuple[str, ...]
+
+    @classmethod
+    def of_all(cls, kind: Kind) -> Cure:
+        """Everything is made anew from the landing files."""
+        return cls(Source.LANDING, kind.stage_names)
 
     def command(self, spec: PipelineSpec) -> str:
         """The command to type."""
-        some = f" --stages {','.join(self.stages)}" if set(self.stages) != set(DEFAULT_STAGES[self.source]) else ""
+        is_default = set(self.stages) == set(spec.definition.rebuilds(self.source))
+        some = "" if is_default else f" --stages {','.join(self.stages)}"
         return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
 
 
-def cure(stale: Stale) -> Cure:
+def cure(kind: Kind, stale: Stale) -> Cure:
     """What a rebuild must at least do when these parts are stale.
 
     The changelogs hold whole rows: a new foreign key, selection or hash can be computed from them, and a schema that
     has other columns, or wider types. What the landing files are read as (key, order, format, another type) cannot,
     and tables of another state version are not read at all.
     """
-    known = dict(_FROM_CHANGELOG)
+    known = {**kind.rebuilt_by, HASHES: tuple(one.stage for one in kind.inputs)}
     for side, edit in edits(stale).items():
         if not edit.retyped:
-            known[f"{side}.schema"] = (Stage.LEFT_CHANGELOG if side is Side.LEFT else Stage.RIGHT_TABLE,)
+            known[f"{side}.schema"] = (kind.input(side).stage,)
     if set(stale) - known.keys():
-        return Cure(Source.LANDING, tuple(Stage))
-    return Cure(Source.CHANGELOG, downstream(stage for part in stale for stage in known[part]))
-
-
-_FROM_CHANGELOG = {
-    "join": (Stage.SUBSCRIPTION_STORE,),
-    "left.foreign_key": (Stage.LEFT_CHANGELOG,),
-    "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
-    "hash version": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
-}
+        return Cure.of_all(kind)
+    return Cure(Source.CHANGELOG, kind.downstream(stage for part in stale for stage in known[part]))
 
 
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
@@ -128,7 +115,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             f"the stored tables were made with another pipeline file: {changes}",
             where=str(spec.file),
             why="mixing both would give a wrong join; nothing was changed",
-            fix=f"undo the edit, or: {cure(stale).command(spec)}",
+            fix=f"undo the edit, or: {cure(spec.definition, stale).command(spec)}",
         )
     if tables_without_ledger(spec, ledger):
         raise StateError(
@@ -136,7 +123,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             where=spec.home,
             why="which batches they hold is not known",
             fix="restore the ledger tables (files, batches, runs, fingerprints, corrections, fields), or: "
-            + Cure(Source.LANDING, tuple(Stage)).command(spec),
+            + Cure.of_all(spec.definition).command(spec),
         )
 
 
@@ -145,7 +132,7 @@ def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
     whole = bool(ledger.fingerprints)
     if ledger.home == spec.home.rstrip("/"):  # the copy of a rebuild has no runs yet
         whole = whole and bool(ledger.files and ledger.lists and ledger.stages)
-    return not whole and any(is_there(spec.home, table) for table in (SUBSCRIPTION_STORE, RIGHT_TABLE))
+    return not whole and any(is_there(spec.home, table) for table in spec.definition.with_role(Role.STATE))
 
 
 def shadow_home(spec: PipelineSpec) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import SIDE_OF, BatchId, Stage
+from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.holes import unpacked
 from fk_pipeline.stages.versions import order_of
@@ -34,14 +34,14 @@ def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:
 
 def is_old(ledger: Ledger, batch: int, now: datetime, hours: float) -> bool:
     """Whether every stage has last run for a batch so many hours ago."""
-    finished = [ledger.state(stage, batch).finished_at for stage in Stage]
+    finished = [ledger.state(stage, batch).finished_at for stage in ledger.kind.stage_names]
     return all(at is not None and now - at >= timedelta(hours=hours) for at in finished)
 
 
 def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
     """Those of some batches for which no stage is due, and that failed no check that counts."""
     failed = {one.batch for one in ledger.failed_checks()}
-    due = {batch for stage in Stage for batch in ledger.due(stage)}
+    due = {batch for stage in ledger.kind.stage_names for batch in ledger.due(stage)}
     return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
 
 
@@ -51,7 +51,7 @@ def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
     Raises:
         StateError: it is one.
     """
-    if any(batch in ledger.folded(stage) for stage in SIDE_OF):
+    if any(batch in ledger.folded(stage) for stage in ledger.inputs):
         raise StateError(
             f"batch {batch} was folded",
             where=f"pipeline {spec.name}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fk_pipeline.cdc.values import base
-from fk_pipeline.identity import SIDE_OF, Side
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.tables.ledger import Ledger
 
@@ -34,7 +34,7 @@ class Inexact:
 def inexact(spec: PipelineSpec, ledger: Ledger) -> list[Inexact]:
     """What may hold altered numbers: read by an older reader, from JSON lines, into types that keep digits."""
     found = []
-    for stage, side in SIDE_OF.items():
+    for stage, side in ledger.inputs.items():
         columns = tuple(c.name for c in spec.side(side).columns if base(c.type) in _EXACT)
         batches = tuple(map(int, ledger.read_by_kept(stage)))
         if batches and columns and spec.side(side).format in _JSON:

@@ -35,9 +35,13 @@ class Layout:
     quarantine: Table
 
     def table(self, name: str) -> Table | None:
-        """A table by name."""
-        found = getattr(self, name, None)
-        return found if isinstance(found, Table) else None
+        """A table by name; None where there is none of that name."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def of(self, *names: str) -> list[Table]:
+        """Some tables by name, in the order of the names."""
+        found = {table.name: table for table in self.tables}
+        return [found[name] for name in names]
 
     @property
     def tables(self) -> list[Table]:

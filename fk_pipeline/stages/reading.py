@@ -15,14 +15,13 @@ from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import LINES, Looked, forget, look_into, needs_look
 from fk_pipeline.errors import LandingError, StageError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import Side, ranges_sql
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, Side, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import Counts, StageTables
 from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, mark_only
 from fk_pipeline.stages.drift import DRIFT, Watch
 from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
-from fk_pipeline.stages.versions import APPLIED, INSERTED, LATE, SILENT
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.fields import NOT_COMPARED
 from fk_pipeline.tables.ledger import LandedFile

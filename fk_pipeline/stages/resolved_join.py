@@ -12,20 +12,24 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import BatchId, Side, Stage
+from fk_pipeline.identity import QUARANTINED, BatchId, Side
+from fk_pipeline.kinds.foreign_key.kind import (
+    HALF_JOINED,
+    HALF_QUARANTINED,
+    JOINED,
+    RETRACTED,
+    REWRITTEN,
+    STALE_LEFT,
+    STALE_RIGHT,
+    UNCHANGED,
+    Stage,
+)
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.spec.sql import text
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 
-JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
-STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
-QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
-REFUSED = (QUARANTINED, HALF_QUARANTINED)
-"""Verdicts on pairs of rows on which an expression fails."""
-
-VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result, before it is known on which pairs an expression fails."""
 

@@ -27,7 +27,7 @@ from fk_pipeline.errors import (
     StageError,
 )
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Side, Stage, ranges_sql
+from fk_pipeline.identity import BatchRange, Side, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.access import Counts
@@ -58,7 +58,7 @@ ATTEMPTS_ON_CONFLICT = 3
 class StageRun:
     """What one run of a stage did: counts per batch, seconds, and the Delta versions that it read and wrote."""
 
-    stage: Stage
+    stage: str
     batches: BatchRange
     run_id: str
     counts: Counts
@@ -134,8 +134,8 @@ class Runner:
         with (
             telling_damage(self.spec, self.zone),
             concealing(self.spec),
-            leases(home, Stage) as held,
-            sole_session(self.session, home, Stage),
+            leases(home, self.spec.definition.stage_names) as held,
+            sole_session(self.session, home, self.spec.definition.stage_names),
         ):
             self.ledger.refresh()
             stale = columns_to_add(self.spec, self.ledger)
@@ -149,7 +149,7 @@ class Runner:
             reopen(self.spec, self.ledger, stale, run_id)
             self.ledger.record_fingerprints(fingerprints(self.spec))
 
-    def run(self, stage: Stage, batches: BatchRange) -> StageRun:
+    def run(self, stage: str, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
 
         Raises:
@@ -174,7 +174,7 @@ class Runner:
             self.finish_rebuild()
             self.add_columns()
 
-    def _run_leased(self, stage: Stage, batches: BatchRange, held: Check, run_id: str) -> StageRun:
+    def _run_leased(self, stage: str, batches: BatchRange, held: Check, run_id: str) -> StageRun:
         started = time.monotonic()
         known = [b for b in self.ledger.batches if b in batches]
         if not known:
@@ -213,7 +213,7 @@ class Runner:
         told = tuple(work.notes), work.choice, tuple(work.warnings)
         return StageRun(stage, batches, run_id, counts, seconds, work.versions, *told)
 
-    def _ended(self, stage: Stage, batches: BatchRange, error: Exception) -> SparkEndedError | None:
+    def _ended(self, stage: str, batches: BatchRange, error: Exception) -> SparkEndedError | None:
         """The error for a stage whose Spark has ended, which is forgotten then; None where it is still there."""
         if not has_ended(self.session, error):
             return None
@@ -237,13 +237,13 @@ class Runner:
 
         A run that lost its lease may commit meanwhile, where Delta sees no conflict: that is one.
         """
-        conflicts, home = 0, self.ledger.home
+        conflicts, home, kind = 0, self.ledger.home, self.ledger.kind
         alone = home != self.warehouse.home  # nobody else knows of a rebuild's tables
         while True:
-            before = {} if alone else versions_of(home, work.stage)
+            before = {} if alone else versions_of(kind, home, work.stage)
             try:
                 counts = work.run()
-                late = None if alone else overtaken(home, work.stage, work.info.run_id, before)
+                late = None if alone else overtaken(kind, home, work.stage, work.info.run_id, before)
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.contract import StageDef
 from fk_pipeline.spec.model import Strategy
 
 AUTO: Strategy = "auto"
@@ -18,16 +18,9 @@ FULL: Strategy = "full"
 SMALL_CHANGE = 20_000
 """Changed rows up to which looking them up is the quicker way in a table of any size."""
 
-FULL_SHARE = {
-    Stage.RIGHT_TABLE: 0.05,
-    Stage.SUBSCRIPTION_STORE: 0.05,
-    Stage.RESPONSES: 0.05,
-    Stage.RESOLVED_JOIN: 0.02,
-}
-"""Changed rows by the rows of the table, above which reading and writing it whole is the quicker way (measured)."""
-
 NAMED_SHARE = 0.12
-"""The same where the stage's commit names the keys of all rows (`tables.skipping.exactly`) and needs no MERGE."""
+"""In place of a stage's `full_share`, where its commit names the keys of all rows (`tables.skipping.exactly`) and needs
+no MERGE."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class Choice:
 
 
 def choose(
-    stage: Stage,
+    stage: StageDef,
     wanted: Strategy,
     changes: int | None,
     rows: int,
@@ -60,26 +53,26 @@ def choose(
         wanted: what the pipeline file says.
         changes: rows that the run changes or asks about, at most; None when that is not known before.
         rows: of the table that they are looked up in; 0 when nothing is stored yet.
-        indexed: the subscription store has an index by foreign key.
+        indexed: the index that the stage needs is there.
         careful: rows on which an expression of the pipeline file fails are looked for.
         nameable: rows that a commit to the table can name by their keys, at most; answers are added to a log.
     """
-    if stage not in FULL_SHARE:
+    if stage.full_share is None:
         return Choice(INCREMENTAL, "batches are added to a log")
     if not rows:
         return Choice(FULL, "nothing is stored yet: what these batches bring is the whole table")
     if careful:
         return Choice(INCREMENTAL, "the rows on which an expression fails are looked for one by one")
-    if stage is Stage.RESPONSES and not indexed:
-        return Choice(FULL, f"a subscription store of {rows:,} rows is joined whole")
-    if stage is Stage.RESPONSES and changes is None:
+    if stage.index and not indexed:
+        return Choice(FULL, f"a {stage.looks_up_in.replace('_', ' ')} of {rows:,} rows is joined whole")
+    if stage.index and changes is None:
         return Choice(FULL, "how much changes is not known before: both tables are joined whole")
     if wanted != AUTO:
         return Choice(wanted, "the pipeline file says so")
     if changes is None:
         return Choice(INCREMENTAL, "how much changes is not known before")
     share = f"{changes:,} of {rows:,} rows"
-    named = stage is not Stage.RESPONSES and changes <= nameable
-    if changes > SMALL_CHANGE and changes > rows * (NAMED_SHARE if named else FULL_SHARE[stage]):
+    named = not stage.looks_up_in and changes <= nameable  # it writes the table in which it looks rows up
+    if changes > SMALL_CHANGE and changes > rows * (NAMED_SHARE if named else stage.full_share):
         return Choice(FULL, f"{share}: reading and writing all is quicker")
     return Choice(INCREMENTAL, f"{share}: looking them up is quicker")

@@ -13,10 +13,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import BatchRange
+from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.versions import APPLIED, BEFORE, INSERTED, OUTCOME, apply_versions
+from fk_pipeline.stages.versions import BEFORE, OUTCOME, apply_versions
 from fk_pipeline.tables import schemas as s
 
 

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.contract import Kind, Source
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import FkPipelineError, StateError
-from fk_pipeline.identity import QUARANTINED_BY, SIDE_OF, BatchRange, Stage
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.damage import translated
-from fk_pipeline.stages.fingerprints import Source, can_be_finished, fingerprints, shadow_home
+from fk_pipeline.stages.fingerprints import can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.commits import TABLES_OF
 from fk_pipeline.tables.damage import damage_of, has_files_only, put_aside
 from fk_pipeline.tables.lease import Check, leases
 from fk_pipeline.tables.ledger import Ledger
@@ -37,7 +37,7 @@ def discard_shadow(spec: PipelineSpec) -> None:
 
 def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
     """Makes the commits that a rebuild died before, if there is one."""
-    with leases(spec.home, Stage) as check, sole_session(session, spec.home, Stage):
+    with leases(spec.home, ledger.kind.stage_names) as check, sole_session(session, spec.home, ledger.kind.stage_names):
         ledger.refresh()
         if ledger.open_rebuild is not None:
             swap_in(session, spec, ledger, layout, check)
@@ -64,13 +64,14 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
         )
 
     check()
-    stages, source = [Stage(name) for name in ready["stages"]], Source(ready["source"])
+    stages, source = list(ready["stages"]), Source(ready["source"])
     first, last = (ledger.batches[i] for i in (0, -1))
     info = CommitInfo(spec.name, "rebuild", BatchRange(first, last), ready["rebuild_id"], check)
     real = Warehouse(session, spec.home)
-    rejecting = origins(stages, source)
-    whole_quarantine = {*rejecting} == {*QUARANTINED_BY}
-    names = [name for stage in stages for name in TABLES_OF[stage]]
+    kind = ledger.kind
+    rejecting = origins(kind, stages, source)
+    whole_quarantine = {*rejecting} == {*kind.rejecting}
+    names = [name for stage in stages for name in kind.written_by(stage)]
     for name in [*names, *([s.QUARANTINE] if whole_quarantine else [])]:
         if takes_no_commit(spec.home, name):
             put_aside(spec.home, name)
@@ -87,21 +88,21 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
             for origin in rejecting:
                 of_origin = rejected.where(F.col(s.SIDE) == origin)
                 real.replace(of_origin, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
-    copy = Ledger(shadow_home(spec), ledger.upstream, ledger.inputs, ledger.reader, kept=ledger.kept)
+    copy = Ledger(shadow_home(spec), kind, ledger.reader, kept=ledger.kept)
     copy.reads_landing = source is Source.LANDING
     ledger.adopt(copy, stages)
     ledger.record_fingerprints(fingerprints(spec))
-    names = [s.QUARANTINE, *(name for stage in stages for name in TABLES_OF[stage])]
+    names = [s.QUARANTINE, *(name for stage in stages for name in kind.written_by(stage))]
     versions = [(name, version) for name in names if (version := real.version(name)) is not None]
     kept = {k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")}
     ledger.record_rebuild("finished", **kept, versions=versions)
     discard_shadow(spec)
 
 
-def origins(stages: Sequence[Stage], source: Source) -> list[str]:
-    """Whose rows of the quarantine a rebuild makes anew."""
-    sides = [SIDE_OF[stage].value for stage in stages if stage in SIDE_OF] if source is Source.LANDING else []
-    return [*sides, "join"] if Stage.RESOLVED_JOIN in stages else sides
+def origins(kind: Kind, stages: Sequence[str], source: Source) -> list[str]:
+    """Whose rows of the quarantine a rebuild makes anew: those of lines only where it reads the landing files."""
+    anew = [origin for origin, stage in kind.rejecting.items() if stage in stages]
+    return [origin for origin in anew if source is Source.LANDING or kind.side_of(kind.rejecting[origin]) is None]
 
 
 def takes_no_commit(home: str, name: str) -> bool:
@@ -127,10 +128,15 @@ def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, in
 
 def _swap_rows(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
     version = real.version(table.name)
-    if table.name != s.RESOLVED_JOIN or version is None or not real.fits(table) or "map<" in table.ddl.lower():
+    if (
+        table.name != spec.definition.result.name
+        or version is None
+        or not real.fits(table)
+        or "map<" in table.ddl.lower()
+    ):
         real.replace_all(rows, table, info)
         return
-    keys = [name for name, _ in s.pk_columns(spec)]
+    keys = [*table.keys]
     old = real.read(table, version)
     if not old.groupBy(*map(quote, keys)).count().where("count > 1").isEmpty():
         real.replace_all(rows, table, info)  # damage that a MERGE cannot mend

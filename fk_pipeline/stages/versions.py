@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import BatchRange
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.tables import schemas as s
 
 OUTCOME = "_fk_outcome"
-INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
 COUNTED_IN = "_fk_counted_in"
 """The batch that an outcome counts for."""
 BEFORE = "_fk_before"

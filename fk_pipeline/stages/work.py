@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.errors import FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
-from fk_pipeline.identity import SIDE_OF, BatchRange, Side, Stage
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, BatchRange, Side
+from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
 from fk_pipeline.spec import Column, PipelineSpec, quote
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
@@ -25,7 +26,7 @@ from fk_pipeline.stages.responses import due_rights, due_subscriptions, response
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
-from fk_pipeline.stages.versions import APPLIED, BEFORE, COUNTED_IN, INSERTED, LATE, OUTCOME
+from fk_pipeline.stages.versions import BEFORE, COUNTED_IN, OUTCOME
 from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.checks import AGREEMENT
 from fk_pipeline.tables.ledger import StageState
@@ -65,16 +66,6 @@ class MakeState(Protocol):
     ) -> DataFrame: ...
 
 
-_SCANNED = {
-    Stage.LEFT_CHANGELOG: (),
-    Stage.RIGHT_TABLE: (s.RIGHT_CHANGELOG, s.RIGHT_TABLE),
-    Stage.SUBSCRIPTION_STORE: (s.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE),
-    Stage.RESPONSES: (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE),
-    Stage.RESOLVED_JOIN: (s.RESPONSES, s.SUBSCRIPTION_STORE, s.RIGHT_TABLE, s.LEFT_CHANGELOG, s.RESOLVED_JOIN),
-}
-"""The tables whose rows a stage looks at."""
-
-
 class StageWork(ChangelogWork):
     """One run of one stage: its reads, its effect and its commits. `run` may be called again from the start.
 
@@ -90,23 +81,24 @@ class StageWork(ChangelogWork):
     @property
     def may_meet_bad_rows(self) -> bool:
         """The stage computes an expression of the pipeline file that is more than a column."""
-        if self.stage is Stage.RESOLVED_JOIN:
+        if self.stage == Stage.RESOLVED_JOIN:
             return not all(output.plain for output in self.spec.outputs)
-        side = SIDE_OF.get(self.stage)
+        side = self.spec.definition.side_of(self.stage)
         return side is not None and not all(parse_expression(sql).plain for sql in self.spec.row_expressions(side))
 
     def run(self) -> Counts:
         """Does the work, whatever was done before; returns the counts per batch."""
-        steps: dict[Stage, Callable[[], Counts]] = {
+        steps: dict[str, Callable[[], Counts]] = {
             Stage.LEFT_CHANGELOG: lambda: self._changelog(Side.LEFT),
             Stage.RIGHT_TABLE: self._right_table,
             Stage.SUBSCRIPTION_STORE: self._subscription_store,
             Stage.RESPONSES: self._responses,
             Stage.RESOLVED_JOIN: self._resolved_join,
         }
+        stage = self.spec.definition.stage(self.stage)
         self.versions = {}
         self.notes, self.warnings = [], []
-        self.choice = choose(self.stage, AUTO, None, 0) if self.stage is Stage.LEFT_CHANGELOG else None
+        self.choice = choose(stage, AUTO, None, 0) if stage.full_share is None else None
         self.first_time = self.ledger.never_started(self.stage, self.known)
         self.never_any = self.ledger.never_did(self.stage, self.known, "rows", "quarantined")
         self.vanished = []
@@ -127,17 +119,17 @@ class StageWork(ChangelogWork):
         if sum(file.size for files in landed.values() for file in files) > SMALL_BYTES:
             return many
         compiled = any(self._are_many(files, side) for side, files in landed.items())
-        tables = [self.layout.table(name) for name in _SCANNED[self.stage]]
+        tables = [self.layout.table(name) for name in self.spec.definition.stage(self.stage).reads]
         if not compiled and self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS:
             return SMALL
         return many if self._touched() > MANY_ROWS else FEW
 
     def _touched(self) -> int:
         """About how many rows of the result the batches concern: those of a few right rows may be all of them."""
-        if self.stage is Stage.RESPONSES:
+        if self.stage == Stage.RESPONSES:
             store, right = (self.warehouse.rows([t]) for t in (self.layout.subscription_store, self.layout.right_table))
             return self._announced(Stage.RIGHT_TABLE) * store // max(1, right)
-        return self._answered()[1] if self.stage is Stage.RESOLVED_JOIN else 0
+        return self._answered()[1] if self.stage == Stage.RESOLVED_JOIN else 0
 
     def _answered(self) -> tuple[list[StageState], int]:
         """What the ledger says now of the answers given on behalf of the batches, and how many these are."""
@@ -164,11 +156,11 @@ class StageWork(ChangelogWork):
         log, store = self.layout.left_changelog, self.layout.subscription_store
         return self._state(subscription_store, log_stage, log, store, keys, counts)
 
-    def _rewritten(self, log_stage: Stage) -> bool:
+    def _rewritten(self, log_stage: str) -> bool:
         return any(batch in self.batches for batch in self.ledger.generations(log_stage))
 
     def _state(
-        self, make: MakeState, log_stage: Stage, log_table: Table, table: Table, keys: Mapping[str, str], counts: Counts
+        self, make: MakeState, log_stage: str, log_table: Table, table: Table, keys: Mapping[str, str], counts: Counts
     ) -> Counts:
         """Commits what changed in a state table.
 
@@ -279,7 +271,7 @@ class StageWork(ChangelogWork):
         fks = [name for name, _ in s.fk_columns(self.spec)]
         self._append(clustered(pairs, fks, changed), index, changed)
 
-    def _known(self, stage: Stage) -> bool:
+    def _known(self, stage: str) -> bool:
         """The counts of a stage are those of what is stored: its last run for every batch was finished."""
         return stage == self.stage or all(self.ledger.state(stage, b).last_event == "succeeded" for b in self.known)
 
@@ -374,8 +366,8 @@ class StageWork(ChangelogWork):
         if self.may_meet_bad_rows:
             if changed is not None:
                 changed.compute()  # an expression that fails must fail before anything is committed
-            refused = kept.frame.where(F.col(s.VERDICT).isin(*resolver.REFUSED)) if self.careful else None
-            number = sum(c.get(verdict, 0) for c in counts.values() for verdict in resolver.REFUSED)
+            refused = kept.frame.where(F.col(s.VERDICT).isin(*REFUSED)) if self.careful else None
+            number = sum(c.get(verdict, 0) for c in counts.values() for verdict in REFUSED)
             self._quarantine(refused, number, "join")
         self._tell(kept, counts)
         if changed is not None:

@@ -7,18 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fk_pipeline.contract import Kind
 from fk_pipeline.environment import storage
-from fk_pipeline.identity import Stage
 from fk_pipeline.tables import schemas as s
-
-TABLES_OF: dict[Stage, tuple[str, ...]] = {
-    Stage.LEFT_CHANGELOG: (s.LEFT_CHANGELOG,),
-    Stage.RIGHT_TABLE: (s.RIGHT_CHANGELOG, s.RIGHT_TABLE),
-    Stage.SUBSCRIPTION_STORE: (s.SUBSCRIBERS, s.SUBSCRIPTION_STORE),
-    Stage.RESPONSES: (s.RESPONSES,),
-    Stage.RESOLVED_JOIN: (s.VERDICTS, s.RESOLVED_JOIN),
-}
-"""The tables that a stage writes, but for the quarantine, which three stages share."""
 
 WRITTEN = " written"
 """Ends the name of a version that a run wrote; without it, the version that it read."""
@@ -27,28 +18,29 @@ WRITTEN = " written"
 class CommitLog:
     """What the ledger knows of versions and of starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
         self.versions: dict[str, int] = {}
         """By table the version up to which all commits are accounted for: nobody has to look at them."""
         self.untold: set[str] = set()
         """Tables that a rebuild made anew without telling their versions, and that no run has written since."""
-        self.starts: dict[str, tuple[Stage, int]] = {}
+        self.starts: dict[str, tuple[str, int]] = {}
         """By run its stage, and the entry of its first start."""
-        self.newest: dict[Stage, str] = {}
+        self.newest: dict[str, str] = {}
         """By stage the run that was started last."""
         self._known: dict[str, int] = {}
-        self._writes: dict[str, list[tuple[int, int, Stage]]] = {}
+        self._writes: dict[str, list[tuple[int, int, str]]] = {}
 
     def fold(self, row: Mapping[str, Any]) -> None:
         """Takes a row of `runs` in; rows come in the order of their entries."""
-        stage, entry, versions = Stage(row["stage"]), row["entry"], dict(row.get("versions") or ())
+        stage, entry, versions = row["stage"], row["entry"], dict(row.get("versions") or ())
         if row["event"] == "started":
             self.starts.setdefault(row["run_id"], (stage, entry))
             self.newest[stage] = row["run_id"]
         elif row["event"] == "reopened":
             self._account(versions, entry)
         elif row["event"] == "succeeded":
-            own = (*TABLES_OF[stage], s.QUARANTINE)
+            own = (*self._kind.written_by(stage), s.QUARANTINE)
             for table in own:
                 found = versions.get(f"{table}{WRITTEN}")
                 if found is not None:
@@ -63,7 +55,7 @@ class CommitLog:
         if row["event"] != "finished":
             return
         versions = dict(row.get("versions") or ())
-        for table in [name for stage in row["stages"] or () for name in TABLES_OF[Stage(stage)]]:
+        for table in [name for stage in row["stages"] or () for name in self._kind.written_by(stage)]:
             if self._known.get(table, 0) < row["entry"]:
                 self.versions.pop(table, None)
                 self.untold.add(table)
@@ -82,7 +74,7 @@ class CommitLog:
         found = self._writes.get(table, ())
         return max((entry for entry, written, _ in found if version is not None and written <= version), default=0)
 
-    def writers(self, table: str, version: int | None) -> set[Stage]:
+    def writers(self, table: str, version: int | None) -> set[str]:
         """The stages that wrote what a version does not have."""
         lost = -1 if version is None else version
         return {stage for _, written, stage in self._writes.get(table, ()) if written > lost}

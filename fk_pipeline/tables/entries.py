@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import telling_refusals
-from fk_pipeline.tables import faults
+from fk_pipeline.tables import LEDGER_TABLES, faults
 from fk_pipeline.tables.damage import Damage, DamagedTableError
 from fk_pipeline.tables.logs import DeltaLogs
 
@@ -159,9 +159,7 @@ COLUMNS: dict[str, Columns] = {
 }
 """The columns of each table after the first two: name, type, meaning. `docs/reference/ledger.md` shows them."""
 
-SCHEMAS = {
-    name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *columns)]) for name, columns in COLUMNS.items()
-}
+SCHEMAS = {name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *COLUMNS[name])]) for name in LEDGER_TABLES}
 """What the tables are written with."""
 
 Row = dict[str, Any]

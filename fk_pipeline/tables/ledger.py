@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from fk_pipeline.contract import Kind
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck, FoldedBatch
 from fk_pipeline.tables.commits import CommitLog
@@ -107,8 +108,7 @@ class Ledger:
 
     Args:
         home: the folder or URI of the pipeline's tables.
-        upstream: for every stage of the join, in running order, the stages whose success makes it due.
-        inputs: for the stages that read landing files, which side they read.
+        kind: the kind of join: which stages make which due, which read landing files, and what they write.
         reader: the version of what reads them.
         kept: older versions whose rows stay until something else landed, or somebody rebuilds.
         limits: by the name of a check with which a stage asks before it commits, up to where it does not ask.
@@ -117,15 +117,15 @@ class Ledger:
     def __init__(
         self,
         home: str,
-        upstream: Mapping[Any, Sequence[str]],
-        inputs: Mapping[Any, Side],
+        kind: Kind,
         reader: str = "",
         limits: Mapping[str, int] | None = None,
         kept: Sequence[str] = (),
     ) -> None:
         self.home = home.rstrip("/")
-        self.upstream = upstream
-        self.inputs = inputs
+        self.kind = kind
+        self.upstream = {stage.name: stage.upstream for stage in kind.stages}
+        self.inputs = {one.stage: one.name for one in kind.inputs}
         self.reader = reader
         self.kept = kept
         self.limits = limits or {}
@@ -160,7 +160,7 @@ class Ledger:
         self.files: dict[tuple[Side, str], LandedFile] = {}
         self.lists: dict[tuple[int, Side], dict[str, Any]] = {}
         self.stages: dict[tuple[str, int], StageState] = {}
-        self.commits = CommitLog()
+        self.commits = CommitLog(self.kind)
         rows = self.entries.rows
         for row in rows("batches"):  # before the files: whoever discovers writes the files of a list first
             self.lists[row["batch"], Side(row["side"])] = row
@@ -195,7 +195,7 @@ class Ledger:
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
-        return Ledger(home, self.upstream, self.inputs, self.reader, kept=self.kept)
+        return Ledger(home, self.kind, self.reader, kept=self.kept)
 
     def adopt(self, other: Ledger, stages: Iterable[str]) -> None:
         """Takes over what a copy has recorded of some stages since it was made. Idempotent.

@@ -200,6 +200,14 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     return frozenset([*keys, *orders, *(name for side in sides for name in spec.side(side).sensitive)])
 
 
+def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    """The columns (name, type) that a row of a table is identified by, and the sensitive ones; none of a log."""
+    if table == RIGHT_TABLE:
+        return _typed(spec.right.key_columns), sensitive_names(spec, Side.RIGHT)
+    keyed = table in (SUBSCRIPTION_STORE, RESOLVED_JOIN)
+    return (pk_columns(spec) if keyed else ()), sensitive_names(spec)
+
+
 def _changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool) -> Table:
     if has_holes:
         extra = (*extra, (HOLES, "STRING"), (OLD_KEY, "STRING"))
@@ -262,7 +270,7 @@ def right_table(spec: PipelineSpec, sequence: str) -> Table:
         RIGHT_TABLE,
         (*_typed(spec.right.key_columns), *_version_columns(sequence), *_typed(spec.right.value_columns)),
         skip_by=(APPLIED_IN, OWNER, *(c.name for c in spec.right.key_columns if _has_statistics(c.type))),
-        keys=tuple(c.name for c in spec.right.key_columns),
+        keys=tuple(name for name, _ in keys_of(spec, RIGHT_TABLE)[0]),
         properties=MERGED,
     )
 

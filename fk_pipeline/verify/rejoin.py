@@ -17,7 +17,8 @@ from pyspark.sql import types as T
 
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import SIDE_OF, Stage
+from fk_pipeline.identity import QUARANTINED
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.privacy import Mask, mask_of
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import fails
@@ -25,9 +26,6 @@ from fk_pipeline.tables import schemas as s
 from fk_pipeline.tables.ledger import Ledger
 from fk_pipeline.tables.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
-
-TABLES = ("left_changelog", "right_changelog", "right_table", "subscription_store", "responses", "resolved_join")
-"""What a verification reads."""
 
 SLICES = 1_000_000
 """A share of the keys is so many of these."""
@@ -151,7 +149,7 @@ def _comparable(value: Column, kind: T.DataType) -> Column:
     return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
 
 
-def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[int]], spec: PipelineSpec) -> DataFrame:
+def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
     """The left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct.
 
     Args:
@@ -159,7 +157,7 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[Stage, Iterable[i
         due: per stage the batches that are due.
         spec: the pipeline.
     """
-    batches = {stage: [int(b) for b in due.get(stage, ())] for stage in Stage}
+    batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
     left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})
     right, answers, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
@@ -201,7 +199,7 @@ def _chosen(key: list[str], share: float) -> str:
 
 def verify(
     tables: Mapping[str, DataFrame],
-    due: Mapping[Stage, Iterable[int]],
+    due: Mapping[str, Iterable[int]],
     spec: PipelineSpec,
     ledger: Ledger,
     share: float = 1.0,
@@ -216,7 +214,8 @@ def verify(
         share: of the left keys, chosen by a hash; 1 for all.
     """
     mask = mask_of(spec, ledger, s.sensitive_names(spec) | spec.sensitive_outputs)
-    lines = sum(state.counts.get("quarantined", 0) for (stage, _), state in ledger.stages.items() if stage in SIDE_OF)
+    states = [state for (stage, _), state in ledger.stages.items() if stage in ledger.inputs]
+    lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
     try:
         return replace(_verify(tables, due, spec, mask, share, careful=False), quarantined_lines=lines)
     except Exception as error:
@@ -228,7 +227,7 @@ def verify(
 
 def _verify(
     tables: Mapping[str, DataFrame],
-    due: Mapping[Stage, Iterable[int]],
+    due: Mapping[str, Iterable[int]],
     spec: PipelineSpec,
     mask: Mask,
     share: float,

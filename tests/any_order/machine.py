@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 
 from expectations.violations import violations
 from fk_pipeline.errors import FkPipelineError
-from fk_pipeline.identity import UPSTREAM, BatchRange, Stage
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import columns_to_add
@@ -256,7 +257,8 @@ class AnyOrder(RuleBasedStateMachine):
         for _ in range(random.randint(4, 8)):
             due = self.pipeline.due()
             work = [(stage, batch) for stage, these in due.items() for batch in these]
-            ready = [(stage, b) for stage, b in work if not any(b in due[up] for up in UPSTREAM[stage])]
+            upstream = self.pipeline.ledger().upstream
+            ready = [(stage, b) for stage, b in work if not any(b in due[up] for up in upstream[stage])]
             if not work:
                 self.may_be_due = False
                 return

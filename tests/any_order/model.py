@@ -17,7 +17,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, Side, Stage
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
+
+SIDE_OF = {Stage(one.stage): one.name for one in FOREIGN_KEY.inputs}
+UPSTREAM = {Stage(one.name): one.upstream for one in FOREIGN_KEY.stages}
+
 
 EVERY_KEY = "*"
 """The key of a truncate."""

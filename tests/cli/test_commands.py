@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, UsageError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.tables.settings import settings, suiting
 
 
@@ -146,7 +146,7 @@ def test_a_run_that_checks_stops_at_the_first_red_check_until_it_is_waived(rows_
     # What is not concerned goes on, and in the end the run says what it left out.
     with pytest.raises(CheckFailedError):
         made.pipeline.run()
-    due = {stage.value: list(map(int, batches)) for stage, batches in made.pipeline.due().items() if batches}
+    due = {stage: list(map(int, batches)) for stage, batches in made.pipeline.due().items() if batches}
     assert due == {stage: [0] for stage in ("subscription_store", "responses", "resolved_join")}
     status = json.loads(invoke("status", made.file, "--format", "json").stdout)
     assert [(one["batch"], one["stage"]) for one in status["failed_checks"]] == [(0, "left_changelog")]

@@ -14,9 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from fk_pipeline.cli.main import app_main
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.damage import REMEDIES
+from fk_pipeline.stages.damage import all_tables
 from fk_pipeline.tables import faults
 from tests.damage import DATA, KINDS, LEDGER, TABLES, fill
 from tests.deaths import Killed
@@ -79,7 +80,7 @@ def is_the_error(said: Said, table: str, file: Path) -> str:
 
 
 def test_the_tables_are_those_of_a_pipeline() -> None:
-    assert set(TABLES) == set(REMEDIES)
+    assert set(TABLES) == set(all_tables(FOREIGN_KEY))
 
 
 def test_every_damage_of_every_table_is_told_alike_without_spark(copy: Path, tmp_path: Path, command: Command) -> None:

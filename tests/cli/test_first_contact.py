@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import fk_pipeline
 from fk_pipeline.cli import completion
 from fk_pipeline.cli.main import app
-from fk_pipeline.pipeline import LEDGER_TABLES, load
-from fk_pipeline.stages.fingerprints import Source
+from fk_pipeline.pipeline import load
 from fk_pipeline.stages.layout import Layout
+from fk_pipeline.tables import LEDGER_TABLES
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 HEAVY = {"dagster", "pyspark", "delta", "pandas", "great_expectations"}
@@ -139,7 +139,6 @@ def test_the_completion_of_each_shell_can_be_shown(shell: str) -> None:
 def test_what_is_completed_is_what_there_is() -> None:
     layout = {field.name for field in fields(Layout)}
     assert set(completion.TABLES) == layout | set(LEDGER_TABLES) | {"changes"}
-    assert tuple(Source) == completion.SOURCES
 
 
 def test_every_argument_that_names_a_pipeline_file_is_completed() -> None:

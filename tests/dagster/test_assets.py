@@ -18,10 +18,10 @@ from dagster import (
 from dagster.components.testing import create_defs_folder_sandbox
 
 from assets.partitions import add_partitions
-from assets.shown import PLOTTED
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import BatchId, Stage
+from fk_pipeline.identity import BatchId
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from resources import FkSparkResource, LandingZoneResource
 
 STAGES = [stage.value for stage in Stage]
@@ -190,8 +190,9 @@ def test_a_batch_shows_every_count_that_is_a_line_and_adds_the_partitions_that_a
     result = job_of(made).execute_in_process(instance=instance, partition_key="b00000000")
     assert result.success
     assert instance.get_dynamic_partitions("tested_batches") == ["b00000000", "b00000001"]
-    for stage, names in PLOTTED.items():
-        assert set(names) <= set(counts_of(result, stage.value, 0)), stage
+    for stage in FOREIGN_KEY.stages:
+        assert stage.counts
+        assert set(stage.counts) <= set(counts_of(result, stage.name, 0)), stage
     assert counts_of(result, "left_changelog", 0)["files"] == 1
     assert counts_of(result, "responses", 0)["responses"] == 2
     shown = counts_of(result, "resolved_join", 0)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fk_pipeline.identity import BatchId, Stage
+from fk_pipeline.identity import BatchId
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.dagster.graphql import wait
 from tests.dagster.servers import CHECKS, PIPELINE, SENSOR, Served
 

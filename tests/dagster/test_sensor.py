@@ -15,7 +15,7 @@ from assets import sensors
 from fk_pipeline.cdc.zone import FoundFile
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import LandingError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from resources import LandingZoneResource

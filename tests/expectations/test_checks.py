@@ -24,7 +24,8 @@ from expectations.checks import batches_of, checks_of
 from expectations.suites import Depth, suite_of
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import CheckFailedError, PipelineFileError
-from fk_pipeline.identity import BatchId, BatchRange, Stage
+from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from resources import FkSparkResource, LandingZoneResource
 from tests.expectations.world import make, mutated

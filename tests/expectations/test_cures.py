@@ -10,7 +10,7 @@ import pytest
 
 from expectations.checking import check
 from fk_pipeline.errors import CheckFailedError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import check_failed

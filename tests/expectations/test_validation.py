@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from expectations.scan import Finding
 from expectations.suites import SUITES, Expectation
 from expectations.validation import Outcome, Validator
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec.model import OwnExpectation, Settings
 
 SUITE = SUITES[Stage.LEFT_CHANGELOG]

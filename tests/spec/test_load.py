@@ -54,6 +54,14 @@ def test_a_pipeline_file_is_read(tmp_path: Path) -> None:
     assert spec.location("s3a://bucket/x") == "s3a://bucket/x"
 
 
+def test_a_strategy_is_of_a_stage_that_there_is(tmp_path: Path) -> None:
+    spec = load(tmp_path, GOOD + "settings:\n  strategy: {responses: full}\n")
+    assert [spec.settings.strategy_of(stage) for stage in ("responses", "resolved_join")] == ["full", "auto"]
+    assert "settings.strategy.response: there is no stage 'response'; stages are left_changelog, " in error_of(
+        tmp_path, GOOD + "settings:\n  strategy: {response: full}\n"
+    )
+
+
 def test_without_a_select_everything_is_selected_and_clashes_get_a_prefix(tmp_path: Path) -> None:
     spec = load(tmp_path, GOOD.split("select:", maxsplit=1)[0])
     assert [o.name for o in spec.outputs] == [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.tables import faults
@@ -58,9 +58,7 @@ def corrected(rows_pipeline: Callable[..., Any]) -> tuple[Any, Path]:
     file = exported(made, {BAD: GOOD, late: late.replace('"y"', "2"), "{dropped": ""})
     landed = (made.folder / "landing" / "left" / "00000000.jsonl").read_bytes()
     assert stored(made.pipeline.correct(file)) == (3, 0, 2)
-    assert {stage.value: batches for stage, batches in made.pipeline.due().items() if batches} == {
-        "left_changelog": [0]
-    }
+    assert {stage: batches for stage, batches in made.pipeline.due().items() if batches} == {"left_changelog": [0]}
     assert made.pipeline.ledger().why_due("left_changelog", 0) == "lines of it were corrected"
     made.pipeline.run()
     assert (made.folder / "landing" / "left" / "00000000.jsonl").read_bytes() == landed
@@ -186,7 +184,7 @@ def test_replay_reads_the_batches_again_that_have_bad_records(rows_pipeline: Cal
     assert made.pipeline.replay("0..1", "right") == [1]
     assert made.pipeline.ledger().why_due("right_table", 1) == "its quarantined records are to be read again"
     assert made.pipeline.replay() == [0, 1]
-    due = {stage.value: batches for stage, batches in made.pipeline.due().items() if batches}
+    due = {stage: batches for stage, batches in made.pipeline.due().items() if batches}
     assert due == {"left_changelog": [0], "right_table": [1], "resolved_join": [1]}
     made.pipeline.run()
     assert not any(made.pipeline.due().values())

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.identity import SIDE_OF, BatchId, Side, Stage
-from fk_pipeline.pipeline import UPSTREAM
+from fk_pipeline.contract import Source
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.evolution import only_adds, reopen, schema_edit, to_read_again
-from fk_pipeline.stages.fingerprints import Source, cure, fingerprints
+from fk_pipeline.stages.fingerprints import Cure, cure, fingerprints, stale_parts
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 LEFT: dict[str, Any] = {"path": "l", "format": "rows", "schema": "id INT, v INT", "key": "id", "foreign_key": "v"}
@@ -50,7 +51,7 @@ def test_a_wider_type_holds_what_was_read(was: str, now: str, is_wider: bool) ->
     assert (edit.widened, edit.retyped) == ((("b",), ()) if is_wider else ((), ("b",)))
     assert (edit.added, edit.removed) == ((), ())
     changed = stale(spec({"schema": f"id INT, v INT, x {was}"}), spec({"schema": f"id INT, v INT, x {now}"}))
-    assert cure(changed).source is (Source.CHANGELOG if is_wider else Source.LANDING)
+    assert cure(FOREIGN_KEY, changed).source is (Source.CHANGELOG if is_wider else Source.LANDING)
 
 
 MORE = {"schema": "id INT, v INT, w INT, t TIMESTAMP"}
@@ -96,7 +97,7 @@ def test_only_an_edit_that_adds_columns_is_taken_over_in_place(
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Six batches of the left side; the last one has not been read."""
-    made = Ledger(str(tmp_path / "p"), UPSTREAM, SIDE_OF)
+    made = Ledger(str(tmp_path / "p"), FOREIGN_KEY)
     files = [LandedFile(f"{n}.jsonl", Side.LEFT, BatchId(n), 1, "", str(n)) for n in range(6)]
     made.record_files([("discovered", file) for file in files])
     return made
@@ -125,7 +126,7 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
     ran(ledger, 3, events=1)
     ledger.record_fields(Side.LEFT, ["y"])
     ran(ledger, 4, events=1, quarantined=1)
-    for known in (ledger, Ledger(str(tmp_path / "p"), UPSTREAM, SIDE_OF)):
+    for known in (ledger, Ledger(str(tmp_path / "p"), FOREIGN_KEY)):
         assert again(known, ", w INT") == [0, 2, 3, 4]
         assert again(known, ", Y INT") == [0, 2, 4]
         assert again(known, ", z INT, x INT") == [0, 2, 3, 4]
@@ -144,10 +145,10 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
 def test_fields_without_names_are_in_the_order_of_the_schema() -> None:
     by_place = {"format": "csv", "csv": {"header": False}, "schema": "id INT, v INT, w INT"}
     changed = stale(spec(by_place), spec(by_place | {"schema": "id INT, w INT, v INT"}))
-    assert cure(changed).source is Source.LANDING
+    assert cure(FOREIGN_KEY, changed).source is Source.LANDING
     named = {"format": "csv", "schema": "id INT, v INT, w INT"}
     changed = stale(spec(named), spec(named | {"schema": "id INT, w INT, v INT"}))
-    assert cure(changed).source is Source.CHANGELOG
+    assert cure(FOREIGN_KEY, changed).source is Source.CHANGELOG
 
 
 def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) -> None:
@@ -160,3 +161,13 @@ def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) 
         reopen(spec(), ledger, changed, "r")
     assert len([row for row in ledger.entries.rows("runs") if row["event"] == "reopened"]) == 1
     assert ledger.start(Stage.LEFT_CHANGELOG, [0], "again") == {0: 1}
+
+
+def test_a_ledger_that_names_no_kind_is_of_the_first_one(ledger: Ledger) -> None:
+    parts = fingerprints(spec())
+    ledger.record_fingerprints({part: value for part, value in parts.items() if part != "kind"})
+    assert stale_parts(spec(), ledger) == {}
+    ledger.record_fingerprints({"kind": "another"})
+    changed = stale_parts(spec(), ledger)
+    assert changed == {"kind": ("another", "foreign_key")}
+    assert cure(FOREIGN_KEY, changed) == Cure(Source.LANDING, FOREIGN_KEY.stage_names)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.errors import CheckFailedError, FanOutError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import work

@@ -44,7 +44,7 @@ class Made:
         """Runs what is due; the counts per stage and batch. `verify` agrees, unless a later run shows that."""
         found: dict[str, dict[int, dict[str, int]]] = {}
         for run in self.pipeline.run():
-            found.setdefault(run.stage.value, {}).update(run.counts)
+            found.setdefault(run.stage, {}).update(run.counts)
         if proved:
             report = self.pipeline.verify()
             assert (report.ok, report.due) == (True, 0)

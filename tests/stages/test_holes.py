@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.debezium import UNAVAILABLE
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 

@@ -9,7 +9,7 @@ import pytest
 
 from expectations.violations import violations
 from fk_pipeline.errors import BadRecordError, StageError, UnsupportedEventError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 
 pytestmark = pytest.mark.spark
 

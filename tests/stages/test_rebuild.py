@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.errors import BadRecordError, StateError, UsageError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import STATE_VERSION

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from expectations.violations import violations
 from fk_pipeline.errors import SchemaChangedError, StateError
-from fk_pipeline.identity import BatchRange, Stage
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.drift import LACKING, NEW_FIELDS, NOT_COMPARED

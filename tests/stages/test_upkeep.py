@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from expectations.violations import violations
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, StateError
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.tables.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.tables import faults
 from tests.deaths import Killed
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fk_pipeline.cdc.landing import READER_VERSION
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.tables.ledger import LandedFile, Ledger
 
 STORE, LOG = Stage.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG
@@ -17,7 +18,7 @@ STORE, LOG = Stage.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """A ledger of batches 1 to 3, nothing of them run."""
-    made = Ledger(str(tmp_path), UPSTREAM, SIDE_OF, READER_VERSION)
+    made = Ledger(str(tmp_path), FOREIGN_KEY, READER_VERSION)
     files = [LandedFile(f"{n}.jsonl", Side.LEFT, BatchId(n), 1, "then", str(n)) for n in (1, 2, 3)]
     made.record_files([("discovered", file) for file in files])
     return made

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.stages.folding import foldable, settled
 from fk_pipeline.tables.checks import AGREEMENT, LANDING
 from fk_pipeline.tables.corrections import Correction
@@ -22,7 +23,7 @@ def home(tmp_path: Path) -> str:
 
 
 def open_ledger(home: str, reader: str = "1", limit: float | None = 10) -> Ledger:
-    return Ledger(home, UPSTREAM, SIDE_OF, reader, {} if limit is None else {"asks": limit})
+    return Ledger(home, FOREIGN_KEY, reader, {} if limit is None else {"asks": limit})
 
 
 def land(ledger: Ledger, batch: int, digest: str = "d", side: Side = Side.LEFT) -> None:

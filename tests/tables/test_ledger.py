@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fk_pipeline.identity import SIDE_OF, UPSTREAM, BatchId, Side, Stage
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.tables.corrections import Correction, digest
 from fk_pipeline.tables.entries import SCHEMAS
 from fk_pipeline.tables.ledger import LandedFile, Ledger
@@ -21,7 +22,7 @@ def home(tmp_path: Path) -> str:
 
 
 def open_ledger(home: str, reader: str = "1") -> Ledger:
-    return Ledger(home, UPSTREAM, SIDE_OF, reader)
+    return Ledger(home, FOREIGN_KEY, reader)
 
 
 def land(ledger: Ledger, batch: int, digest: str = "d", side: Side = Side.LEFT, name: str = "f") -> None:
@@ -152,12 +153,12 @@ def test_rows_of_an_older_reader_that_is_kept_stay_until_the_batch_runs_again(ho
     ledger = open_ledger(home)
     land(ledger, 0)
     run_all(ledger, 0)
-    newer = Ledger(home, UPSTREAM, SIDE_OF, "2", kept=["1"])
+    newer = Ledger(home, FOREIGN_KEY, "2", kept=["1"])
     assert due(newer) == {}
     assert newer.read_by_kept(LEFT) == [0]
     assert run(newer, LEFT, 0) == {0: 1}
     assert newer.read_by_kept(LEFT) == []
-    assert due(Ledger(home, UPSTREAM, SIDE_OF, "3", kept=["1"]))["left_changelog"] == [0]
+    assert due(Ledger(home, FOREIGN_KEY, "3", kept=["1"]))["left_changelog"] == [0]
 
 
 def test_a_side_without_files_has_nothing_to_read(home: str) -> None:

@@ -18,7 +18,7 @@ from fk_pipeline.environment.jars import DELTA_JARS, fetch, jar_folder, wrong_ja
 from fk_pipeline.environment.s3_jars import S3_JARS
 from fk_pipeline.environment.storage import delta_options, filesystem, opened
 from fk_pipeline.errors import EnvironmentNotFit
-from fk_pipeline.identity import Stage
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.tables.entries import Entries
 from fk_pipeline.tables.logs import DeltaLogs
 from tests.tables.s3_story import NAMES

@@ -1,0 +1,1 @@
+"""The kinds of joins: one folder each. Only `registry` names them."""

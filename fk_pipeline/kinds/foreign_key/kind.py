@@ -1,0 +1,116 @@
+"""The foreign-key join as data: five stages, named after their roles in KIP-213, and nine tables. No Spark."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, SILENT, Side
+
+
+class Stage(StrEnum):
+    """The five stages, in running order."""
+
+    LEFT_CHANGELOG = "left_changelog"
+    RIGHT_TABLE = "right_table"
+    SUBSCRIPTION_STORE = "subscription_store"
+    RESPONSES = "responses"
+    RESOLVED_JOIN = "resolved_join"
+
+
+JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
+STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
+HALF_QUARANTINED = "half-quarantined"
+REFUSED = (QUARANTINED, HALF_QUARANTINED)
+"""Verdicts on pairs of rows on which an expression fails."""
+
+VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
+"""What the resolver makes of a response."""
+
+_STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
+"""Measured (`docs/benchmark.md`)."""
+
+
+def _depends_on(spec: Any) -> dict[str, str]:
+    return {
+        "join": spec.join,
+        "select": "; ".join(output.sql for output in spec.outputs),
+        "left.foreign_key": "; ".join(spec.left.foreign_key),
+    }
+
+
+FOREIGN_KEY = Kind(
+    name="foreign_key",
+    inputs=(
+        Input(Side.LEFT, stage=Stage.LEFT_CHANGELOG, log="left_changelog"),
+        Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog"),
+    ),
+    tables=(
+        TableDef("left_changelog", Role.LOG, Stage.LEFT_CHANGELOG, Side.LEFT),
+        TableDef("right_changelog", Role.LOG, Stage.RIGHT_TABLE, Side.RIGHT),
+        TableDef("right_table", Role.STATE, Stage.RIGHT_TABLE, Side.RIGHT),
+        TableDef("subscription_store", Role.STATE, Stage.SUBSCRIPTION_STORE, Side.LEFT),
+        TableDef("subscribers", Role.INDEX, Stage.SUBSCRIPTION_STORE),
+        TableDef("responses", Role.MESSAGES, Stage.RESPONSES),
+        TableDef("verdicts", Role.MESSAGES, Stage.RESOLVED_JOIN),
+        TableDef("resolved_join", Role.RESULT, Stage.RESOLVED_JOIN),
+        TableDef("quarantine", Role.REJECTED),
+    ),
+    stages=(
+        StageDef(
+            Stage.LEFT_CHANGELOG,
+            counts={"changes": ("rows",), "quarantined": (QUARANTINED,)},
+        ),
+        StageDef(
+            Stage.RIGHT_TABLE,
+            reads=("right_changelog", "right_table"),
+            counts={
+                "changes": ("rows",),
+                "applied": (INSERTED, APPLIED),
+                "silent": (SILENT,),
+                "late": (LATE,),
+                "quarantined": (QUARANTINED,),
+            },
+            full_share=_STATE_SHARE,
+        ),
+        StageDef(
+            Stage.SUBSCRIPTION_STORE,
+            upstream=(Stage.LEFT_CHANGELOG,),
+            reads=("left_changelog", "subscription_store"),
+            counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
+            full_share=_STATE_SHARE,
+        ),
+        StageDef(
+            Stage.RESPONSES,
+            upstream=(Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
+            reads=("subscription_store", "right_table"),
+            counts={"responses": ("left-driven", "right-driven")},
+            looks_up_in="subscription_store",
+            index="subscribers",
+            full_share=_STATE_SHARE,
+        ),
+        StageDef(
+            Stage.RESOLVED_JOIN,
+            upstream=(Stage.RESPONSES,),
+            reads=("responses", "subscription_store", "right_table", "left_changelog", "resolved_join"),
+            counts={
+                "joined": (JOINED,),
+                "half-joined": (HALF_JOINED,),
+                "retracted": (RETRACTED,),
+                "unchanged": (UNCHANGED,),
+                "stale dropped": (STALE_LEFT, STALE_RIGHT, REWRITTEN),
+                "quarantined": REFUSED,
+            },
+            full_share=_RESULT_SHARE,
+        ),
+    ),
+    depends_on=_depends_on,
+    rebuilt_by={
+        "join": (Stage.SUBSCRIPTION_STORE,),
+        "left.foreign_key": (Stage.LEFT_CHANGELOG,),
+        "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
+    },
+    keys="fk_pipeline.tables.schemas:keys_of",
+    lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
+)
