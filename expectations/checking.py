@@ -192,7 +192,8 @@ def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) 
     side = spec.definition.side_of(stage)
     if side is None:
         where = [] if batches is None else [Within(s.BATCH, batches)]
-        rows = runner.warehouse.read(runner.layout.of(spec.definition.result.name)[0], where=where)
+        [result] = runner.layout.of(spec.definition.result.name)
+        rows = runner.warehouse.read(result, where=where)
         return rows.select(*[quote(output.name) for output in spec.outputs])
     columns = [c.quoted for c in spec.side(side).columns]
     table = runner.layout.changelog(side)

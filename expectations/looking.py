@@ -81,8 +81,7 @@ class Looked(StageTables):
 
     def table(self, name: str) -> Table:
         """A table by name."""
-        found = self.layout.table(name)
-        assert found is not None, name
+        [found] = self.layout.of(name)
         return found
 
     def whole(self, name: str) -> DataFrame:

@@ -12,8 +12,8 @@ from expectations.looking import Looked
 from expectations.responses import answer_key, excused_keys, pair_of, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from expectations.subscription_store import key_of
-from fk_pipeline.identity import ranges_sql
-from fk_pipeline.kinds.foreign_key.kind import HALF_QUARANTINED, REFUSED, VERDICTS, Stage
+from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
+from fk_pipeline.kinds.foreign_key.kind import REFUSED, VERDICTS, Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised

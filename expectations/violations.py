@@ -63,10 +63,8 @@ def violations(
 
 def _scanned(looked: Looked) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
-    session, sides = (
-        looked.warehouse.session,
-        [one.name for one in looked.spec.definition.inputs if one.stage == looked.stage],
-    )
+    session, side = looked.warehouse.session, looked.spec.definition.side_of(looked.stage)
+    sides = [] if side is None else [side]
     mask = mask_of(looked.spec, looked.ledger, s.sensitive_names(looked.spec, *sides))
 
     def scanned(careful: bool) -> Scan:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from fk_pipeline.identity import Side
 
@@ -32,10 +32,6 @@ class Role(StrEnum):
     """What users read, one row per key of the result."""
     REJECTED = "rejected"
     """Records that could not be used. Several stages write it."""
-
-
-PROVED = (Role.LOG, Role.STATE, Role.MESSAGES, Role.RESULT)
-"""The tables that a verification reads."""
 
 
 class Source(StrEnum):
@@ -95,6 +91,9 @@ class StageDef:
     full_share: float | None = None
 
 
+Named = TypeVar("Named", TableDef, StageDef)
+
+
 @dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of join.
@@ -144,10 +143,7 @@ class Kind:
         Raises:
             KeyError: there is none of that name.
         """
-        found = next((stage for stage in self.stages if stage.name == name), None)
-        if found is None:
-            raise KeyError(f"kind {self.name} has no stage {name!r}")
-        return found
+        return _named(self.stages, name, f"kind {self.name} has no stage")
 
     def table(self, name: str) -> TableDef:
         """A table by name.
@@ -155,10 +151,7 @@ class Kind:
         Raises:
             KeyError: there is none of that name.
         """
-        found = next((table for table in self.tables if table.name == name), None)
-        if found is None:
-            raise KeyError(f"kind {self.name} has no table {name!r}")
-        return found
+        return _named(self.tables, name, f"kind {self.name} has no table")
 
     def input(self, side: Side) -> Input:
         """An input by its name in the pipeline file."""
@@ -171,6 +164,12 @@ class Kind:
     def with_role(self, *roles: Role) -> tuple[str, ...]:
         """The tables for some purposes, in the order in which a reader opens them."""
         return tuple(table.name for table in self.tables if table.role in roles)
+
+    @cached_property
+    def proved(self) -> tuple[str, ...]:
+        """The tables that a verification reads: the result, and all whose rows a stage looks at."""
+        read = {name for stage in self.stages for name in stage.reads} | {self.result.name}
+        return tuple(table.name for table in self.tables if table.name in read)
 
     def written_by(self, stage: str) -> tuple[str, ...]:
         """The tables that one stage alone writes, in the order of its commits: an index before its state."""
@@ -200,6 +199,18 @@ class Kind:
     def rejecting(self) -> dict[str, str]:
         """By the origin of a rejected record (an input, or `join` for a pair of rows) the stage that rejected it."""
         return {**{one.name.value: one.stage for one in self.inputs}, "join": self.result_stage}
+
+
+def _named(found: Iterable[Named], name: str, otherwise: str) -> Named:
+    """The one of some stages or tables that has a name.
+
+    Raises:
+        KeyError: none has it; `otherwise` is what the error says before the name.
+    """
+    one = next((one for one in found if one.name == name), None)
+    if one is None:
+        raise KeyError(f"{otherwise} {name!r}")
+    return one
 
 
 def loaded(reference: str) -> Any:

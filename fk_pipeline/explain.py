@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import QUARANTINED, Origin, Side
+from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -43,7 +43,7 @@ _WHY = {
     verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an answer of its own",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
     QUARANTINED: "no row: an expression of select fails on the two rows",
-    verdicts.HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
+    HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
 }
 
 
@@ -426,7 +426,7 @@ class _Explained:
         about = left.hash, there.hash if there else None
         said = {answer.verdict for answer in self.answers if (answer.left_hash, answer.right_hash) == about}
         if said & {*verdicts.REFUSED}:
-            kept = ", so a left join keeps the left row without it" if verdicts.HALF_QUARANTINED in said else ""
+            kept = ", so a left join keeps the left row without it" if HALF_QUARANTINED in said else ""
             other = f"right row {name}" if there else "no right row"
             return f"an expression of select fails on {row} and {other}{kept}."
         if there is not None:

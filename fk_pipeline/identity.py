@@ -166,6 +166,6 @@ INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
 """Counts of a stage with a state: rows of a new key, of one whose content changed, of one that was rewritten with equal
 content, and changes that something newer had overtaken."""
 
-QUARANTINED = "quarantined"
-QUARANTINING = (QUARANTINED, "half-quarantined")
+QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
+QUARANTINING = (QUARANTINED, HALF_QUARANTINED)
 """Counts of a stage: records that it put into the quarantine."""

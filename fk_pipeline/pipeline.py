@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, discover, look, refuse_missing
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.contract import PROVED, Source
+from fk_pipeline.contract import Source
 from fk_pipeline.errors import EnvironmentNotFit, FanOutError, StateError, UsageError
 from fk_pipeline.identity import (
     BatchId,
@@ -639,7 +639,7 @@ class Pipeline:
         self.refuse_unfinished()
         refuse_damaged(self.spec, zone=self.zone)
         layout, warehouse = self.runner.layout, self.runner.warehouse
-        stored = layout.of(*self.spec.definition.with_role(*PROVED))
+        stored = layout.of(*self.spec.definition.proved)
         tables = {table.name: warehouse.read(table) for table in stored}
         with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)

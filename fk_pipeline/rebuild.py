@@ -18,7 +18,7 @@ from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.contract import PROVED, Role, Source
+from fk_pipeline.contract import Role, Source
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchRange, Side, passes
@@ -169,9 +169,8 @@ class Rebuild:
         if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
             why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
             self._refuse(Cure.of_all(self.kind), why)
-        chosen = self.kind.downstream(
-            [*(self.asked if self.asked is not None else self.kind.rebuilds(self.source)), *begun]
-        )
+        asked = self.kind.rebuilds(self.source) if self.asked is None else self.asked
+        chosen = self.kind.downstream([*asked, *begun])
         if needed is not None:
             if needed.source is Source.LANDING and self.source is not Source.LANDING:
                 self._refuse(needed, f"changelogs cannot tell what {self._names(stale)} would have made of the files")
@@ -291,7 +290,7 @@ class Rebuild:
 
     def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
         """What was built is compared with the join of the changelogs before anybody sees it."""
-        tables = {table.name: warehouse.read(table) for table in layout.of(*self.kind.with_role(*PROVED))}
+        tables = {table.name: warehouse.read(table) for table in layout.of(*self.kind.proved)}
         report = verify(tables, {stage: copy.due(stage) for stage in self.kind.stage_names}, self.spec, copy)
         if not report.ok:
             raise StateError(
@@ -323,11 +322,8 @@ class Rebuild:
         return stage not in self.kind.rebuilds(Source.CHANGELOG)
 
     def _built(self, stage: str, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:
-        found = [
-            table
-            for name in self.kind.written_by(stage)
-            if (table := layout.table(name)) and warehouse.version(name) is not None
-        ]
+        written = layout.of(*self.kind.written_by(stage))
+        found = [table for table in written if warehouse.version(table.name) is not None]
         if stage == self.kind.result_stage and warehouse.version(s.QUARANTINE) is not None:
             found.append(layout.quarantine)
         return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))

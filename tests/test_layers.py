@@ -113,6 +113,10 @@ def test_the_engine_knows_neither_dagster_nor_great_expectations(file: Path) -> 
     [
         ("import fk_pipeline", ("pyspark", "dagster", "great_expectations", "pydantic")),
         ("import fk_pipeline; fk_pipeline.load", ("pyspark", "dagster", "great_expectations")),
+        (
+            "from fk_pipeline.kinds.registry import kinds; list(kinds())",
+            ("pyspark", "dagster", "great_expectations", "pydantic", "deltalake"),
+        ),
         ("import fk_pipeline.cli.main", ("pyspark", "dagster", "great_expectations", "deltalake")),
     ],
 )

@@ -199,16 +199,8 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
         return Lag(table, stage, Wrong.OLDER, f"{where} brought version {commit.restored} back", 0, since)
     if commit.stage == "rebuild" and stage is not None:
         what = f"{where} is of a rebuild of which the ledger does not say that it was finished"
-        return Lag(
-            table,
-            stage,
-            Wrong.LATE,
-            what,
-            0,
-            (),
-            Cure(Source.CHANGELOG, ledger.kind.downstream([stage])),
-            commit.run_id,
-        )
+        by_rebuild = Cure(Source.CHANGELOG, ledger.kind.downstream([stage]))
+        return Lag(table, stage, Wrong.LATE, what, 0, (), by_rebuild, commit.run_id)
     if commit.stage not in ledger.kind.stage_names or not commit.run_id:
         return None
     writer = commit.stage

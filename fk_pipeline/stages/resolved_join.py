@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import QUARANTINED, BatchId, Side
+from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
 from fk_pipeline.kinds.foreign_key.kind import (
     HALF_JOINED,
-    HALF_QUARANTINED,
     JOINED,
     RETRACTED,
     REWRITTEN,

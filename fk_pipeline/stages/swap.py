@@ -75,10 +75,8 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     for name in [*names, *([s.QUARANTINE] if whole_quarantine else [])]:
         if takes_no_commit(spec.home, name):
             put_aside(spec.home, name)
-    for name in names:
-        table = layout.table(name)
-        assert table is not None
-        if name in rows or real.version(name) is not None:
+    for table in layout.of(*names):
+        if table.name in rows or real.version(table.name) is not None:
             _swap(built.read(table), table, real, spec, info)
     if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
         rejected = built.read(layout.quarantine)

@@ -119,8 +119,8 @@ class StageWork(ChangelogWork):
         if sum(file.size for files in landed.values() for file in files) > SMALL_BYTES:
             return many
         compiled = any(self._are_many(files, side) for side, files in landed.items())
-        tables = [self.layout.table(name) for name in self.spec.definition.stage(self.stage).reads]
-        if not compiled and self.warehouse.rows(t for t in tables if t is not None) <= SMALL_ROWS:
+        tables = self.layout.of(*self.spec.definition.stage(self.stage).reads)
+        if not compiled and self.warehouse.rows(tables) <= SMALL_ROWS:
             return SMALL
         return many if self._touched() > MANY_ROWS else FEW
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.contract import PROVED
 from fk_pipeline.tables.settings import settings, suiting
 from fk_pipeline.verify.rejoin import verify
 from tests.mutations import Copy, Delete, Mutation, Update
@@ -80,7 +79,7 @@ def mutable(rows_pipeline: Any) -> Any:
 def test_a_planted_error_is_found_and_counted_as_what_it_is(mutable: Any, kind: str) -> None:
     pipeline = mutable.pipeline
     mutation, counts = MUTATIONS[kind]
-    tables = {name: pipeline.table(name) for name in pipeline.spec.definition.with_role(*PROVED)}
+    tables = {name: pipeline.table(name) for name in pipeline.spec.definition.proved}
     tables["resolved_join"] = mutation.of(tables["resolved_join"])
     with settings(pipeline.session, suiting(0)):
         report = verify(tables, pipeline.due(), pipeline.spec, pipeline.ledger())

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, QUARANTINING, SILENT, Side
 
 
 class Stage(StrEnum):
@@ -21,8 +21,7 @@ class Stage(StrEnum):
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
-HALF_QUARANTINED = "half-quarantined"
-REFUSED = (QUARANTINED, HALF_QUARANTINED)
+REFUSED = QUARANTINING
 """Verdicts on pairs of rows on which an expression fails."""
 
 VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
