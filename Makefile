@@ -23,7 +23,7 @@ TESTS ?=
 WORKERS ?= 2
 # The files of tests in as many processes, each with a session of its own.
 AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile
-ON_CONNECT := tests/stages tests/tables tests/verify
+ON_CONNECT := tests/stages tests/store tests/verify
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Without the advertisement of another program that the theme prints.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -49,7 +49,7 @@ test: $(STAMP) ## every test that is not slow, and those of the stages once more
 	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
 	@$(MAKE) test-connect
 
-test-connect: $(STAMP) ## the tests of stages, tables and verify as a client of a Connect server of ours
+test-connect: $(STAMP) ## the tests of stages, store and verify as a client of a Connect server of ours
 	FK_TEST_SPARK=connect $(AT_ONCE) -m "spark and not slow and not once" $(or $(TESTS),$(ON_CONNECT))
 
 test-fast: $(STAMP) ## the tests without Spark

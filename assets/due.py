@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.ledger import Ledger
 
 LONGEST_PAUSE = timedelta(hours=1)
 """Between two tries of the same batches."""

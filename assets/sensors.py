@@ -24,7 +24,7 @@ from fk_pipeline.errors import LeaseTakenError, StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.ledger import Ledger
 from resources import LandingZoneResource
 
 ACTIVE = [

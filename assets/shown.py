@@ -11,8 +11,8 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.runner import StageRun
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.schemas import Table
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.schemas import Table
 from resources.names import asset_key
 
 OF_BATCH = {

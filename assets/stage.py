@@ -21,8 +21,8 @@ from expectations.validation import preload
 from fk_pipeline.identity import BatchId, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.waiting import hearing
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, pool_of, result_read_by
 

@@ -15,7 +15,7 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.changelog import anew
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
 """SQL: the row stands for every key."""

@@ -25,8 +25,8 @@ from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.model import OwnExpectation
 from fk_pipeline.stages.runner import check_failed
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.skipping import Within
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.skipping import Within
 from fk_pipeline.verify.rejoin import current_rows
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.access import StageTables, sendable
 from fk_pipeline.stages.materialised import SMALL, UNKNOWN, Materialised
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, SMALL_ROWS, suiting
-from fk_pipeline.tables.skipping import Condition, Within
-from fk_pipeline.tables.warehouse import CommitInfo, empty
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, SMALL_ROWS, suiting
+from fk_pipeline.store.skipping import Condition, Within
+from fk_pipeline.store.warehouse import CommitInfo, empty
 
 ABSENT = -1
 """The version of a table that is not there."""

@@ -18,7 +18,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.access import sendable
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.resolved_join import UNTOLD
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 

@@ -17,7 +17,7 @@ from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.rejoin import pending_keys
 
 

@@ -9,7 +9,7 @@ from expectations.states import LOGGED, beside_changelog, excused_by, state_view
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.hashing import row_hash
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 
 def right_table_view(looked: Looked) -> View:

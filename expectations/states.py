@@ -16,7 +16,7 @@ from expectations.looking import Looked
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
 from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.spec import quote
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 LOGGED, LOG_GENERATION = "_fk_logged", "_fk_log_generation"
 """Columns of the rows: the owner's changelog row is there (true, else null), and its generation. Generation and facts

@@ -12,7 +12,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.changelog import anew
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 INDEXED = "_fk_indexed"
 

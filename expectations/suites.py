@@ -15,7 +15,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import Settings
 from fk_pipeline.stages.drift import compares
-from fk_pipeline.tables import checks
+from fk_pipeline.store import checks
 
 Severity = Literal["critical", "warning"]
 

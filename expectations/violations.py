@@ -25,8 +25,8 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages.drift import missed
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.settings import GUARDED, settings
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
 
 

@@ -25,7 +25,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.resolved_join import decided_batches
 from fk_pipeline.stages.runner import Runner
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.rejoin import expected_join
 
 Row = dict[str, Any]

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import typed
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}

@@ -17,8 +17,8 @@ from fk_pipeline.identity import QUARANTINED, BatchRange, parse_batches
 from fk_pipeline.kinds.foreign_key.kind import RETRACTED
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.runner import Runner
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.warehouse import empty
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.warehouse import empty
 
 CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"

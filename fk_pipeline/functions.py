@@ -25,9 +25,9 @@ from fk_pipeline.stages.responses import responses
 from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.subscription_store import subscription_store
 from fk_pipeline.stages.versions import OUTCOME
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.warehouse import empty
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.warehouse import empty
 
 
 class StageFunctions:

@@ -26,9 +26,9 @@ from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.versions import order_of
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import LandedFile
-from fk_pipeline.tables.settings import SMALL_BYTES
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import LandedFile
+from fk_pipeline.store.settings import SMALL_BYTES
 
 _EFFECT = "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"

@@ -27,8 +27,8 @@ from fk_pipeline.identity import (
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import merged
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
-from fk_pipeline.tables import LEDGER_TABLES
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.store import LEDGER_TABLES
+from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.stages.behind import Lag
     from fk_pipeline.stages.runner import Runner, StageRun
-    from fk_pipeline.tables.checks import FailedCheck
-    from fk_pipeline.tables.ledger import Ledger
+    from fk_pipeline.store.checks import FailedCheck
+    from fk_pipeline.store.ledger import Ledger
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
 
@@ -146,7 +146,7 @@ class Pipeline:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        from fk_pipeline.tables.ledger import Ledger
+        from fk_pipeline.store.ledger import Ledger
 
         budget = self.spec.settings.max_fan_out
         limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
@@ -569,8 +569,8 @@ class Pipeline:
             UsageError: no such table.
             StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
         """
-        from fk_pipeline.tables.schemas import VERDICTS
-        from fk_pipeline.tables.warehouse import empty
+        from fk_pipeline.store.schemas import VERDICTS
+        from fk_pipeline.store.warehouse import empty
 
         runner = self.runner
         if name in LEDGER_TABLES:
@@ -592,7 +592,7 @@ class Pipeline:
         Raises:
             StateError: no stage was ever started, in this warehouse and under this name.
         """
-        from fk_pipeline.tables.neighbours import refuse_never_run
+        from fk_pipeline.store.neighbours import refuse_never_run
 
         refuse_never_run(self.spec, self.ledger())
 
@@ -632,7 +632,7 @@ class Pipeline:
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.stages.damage import refuse_damaged
-        from fk_pipeline.tables.settings import settings, suiting
+        from fk_pipeline.store.settings import settings, suiting
         from fk_pipeline.verify.rejoin import verify
 
         self.refuse_never_run()
@@ -648,7 +648,7 @@ class Pipeline:
     def _looking(self) -> Iterator[Runner]:
         """The runner, for a look at finished tables that evaluates expressions of the pipeline file."""
         from fk_pipeline.privacy import concealing
-        from fk_pipeline.tables.settings import GUARDED, settings, suiting
+        from fk_pipeline.store.settings import GUARDED, settings, suiting
 
         self.refuse_never_run()
         self.refuse_unfinished()
@@ -715,7 +715,7 @@ class Pipeline:
 
     def changed_rows(self, batch: int) -> tuple[int, int]:
         """How many result rows carry `batch` as their last change, and how many there are."""
-        from fk_pipeline.tables.schemas import BATCH
+        from fk_pipeline.store.schemas import BATCH
 
         result = self.table("resolved_join")
         return result.where(f"{BATCH} = {int(batch)}").count(), result.count()

@@ -14,8 +14,8 @@ from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
 from fk_pipeline.stages.strategy import choose
-from fk_pipeline.tables.ledger import LandedFile, Ledger
-from fk_pipeline.tables.skipping import nameable
+from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.skipping import nameable
 
 
 @dataclass(frozen=True)

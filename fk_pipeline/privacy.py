@@ -17,7 +17,7 @@ from fk_pipeline.errors import ConcealedError, FkPipelineError
 from fk_pipeline.failures import kind_of, root_message
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import text
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.ledger import Ledger
 
 DIGITS = 8
 """Of the hash of a value, in hex: what a token shows of it."""

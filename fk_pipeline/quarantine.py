@@ -21,9 +21,9 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.folding import refuse_folded
 from fk_pipeline.stages.runner import Runner
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.corrections import Correction, digest
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.corrections import Correction, digest
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 ENDINGS = (".csv", ".jsonl")
 """Of files that people edit."""

@@ -41,12 +41,12 @@ from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import discard_shadow, swap_in
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.checks import AGREEMENT
-from fk_pipeline.tables.damage import damage_of
-from fk_pipeline.tables.lease import Check, leases
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, typed
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.checks import AGREEMENT
+from fk_pipeline.store.damage import damage_of
+from fk_pipeline.store.lease import Check, leases
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import verify
 
 Progress = Callable[[str, BatchRange, int, int, StageRun | None], None]

@@ -23,12 +23,12 @@ from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, s
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.subscription_store import new_subscribers
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.entries import SCHEMAS
-from fk_pipeline.tables.lease import Check, lease, leases
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import settings, suiting
-from fk_pipeline.tables.warehouse import CommitInfo, clustered
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.entries import SCHEMAS
+from fk_pipeline.store.lease import Check, lease, leases
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import settings, suiting
+from fk_pipeline.store.warehouse import CommitInfo, clustered
 
 PACKED = {
     "spark.databricks.delta.optimize.minFileSize": str(16 << 20),

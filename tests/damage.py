@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from fk_pipeline.identity import Side
 from fk_pipeline.stages import work
-from fk_pipeline.tables.corrections import Correction, digest
+from fk_pipeline.store.corrections import Correction, digest
 
 DATA = (
     "left_changelog", "right_changelog", "right_table", "subscription_store", "subscribers", "responses", "verdicts",

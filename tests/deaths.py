@@ -1,4 +1,4 @@
-"""How a run dies in a test: like a `kill -9`, at a point that `fk_pipeline.tables.faults` names."""
+"""How a run dies in a test: like a `kill -9`, at a point that `fk_pipeline.store.faults` names."""
 
 from __future__ import annotations
 

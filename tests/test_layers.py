@@ -21,7 +21,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.spec": 3,
     "fk_pipeline.kinds.foreign_key.lineage": 6,
     "fk_pipeline.protocol": 4,
-    "fk_pipeline.tables": 5,
+    "fk_pipeline.store": 5,
     "fk_pipeline.cdc": 6,
     "fk_pipeline.privacy": 6,
     "fk_pipeline.stages": 7,
@@ -51,7 +51,7 @@ LAYERS: dict[str, int] = {
 }
 """Every module belongs to the longest prefix; an import may go to the same layer's own package or to a lower layer."""
 
-ENGINE = ("spec", "cdc", "protocol", "stages", "tables", "verify")
+ENGINE = ("spec", "cdc", "protocol", "stages", "store", "verify")
 
 
 def module_of(file: Path) -> str:

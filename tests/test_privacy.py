@@ -25,8 +25,8 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import fingerprints
-from fk_pipeline.tables import LEDGER_TABLES
-from fk_pipeline.tables.schemas import sensitive_names
+from fk_pipeline.store import LEDGER_TABLES
+from fk_pipeline.store.schemas import sensitive_names
 from tests.expectations.test_checks import execute
 from tests.expectations.world import land, mutated
 from tests.mutations import Update

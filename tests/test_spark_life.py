@@ -19,7 +19,7 @@ PROGRAM = """
 import os, sys, signal
 import fk_pipeline as fk
 from fk_pipeline.errors import SparkEndedError
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from pyspark import SparkContext
 
 def kill():

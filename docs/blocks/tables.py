@@ -1,4 +1,4 @@
-"""Columns of every table, of the pipeline and of its ledger: from `fk_pipeline.tables`."""
+"""Columns of every table, of the pipeline and of its ledger: from `fk_pipeline.store`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blocks.sample import SPEC
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.model import FORMATS
-from fk_pipeline.tables import entries, schemas
+from fk_pipeline.store import entries, schemas
 
 SOURCE = {"l": "left.key", "lv": "left.schema", "r": "right.key", "rv": "right.schema", "out": "select"}
 """The columns of the sample that stand for those of a source, or of the result."""
@@ -49,7 +49,7 @@ def _of_table(one: schemas.Table) -> str:
             continue
         meaning = schemas.meaning(name, one.name)
         if meaning is None:
-            raise LookupError(f"{one.name}.{name} has no meaning in fk_pipeline/tables/schemas.py")
+            raise LookupError(f"{one.name}.{name} has no meaning in fk_pipeline/store/schemas.py")
         note = "; only of formats with [holes](debezium.md#values-that-were-not-sent)"
         shown, typed = COMPONENTS.get(name, (name, code(kind)))
         rows.append([code(shown), typed, meaning + (note if name in (schemas.HOLES, schemas.OLD_KEY) else "")])

@@ -15,7 +15,7 @@ from fk_pipeline.cdc.zone import FILE, FoundFile, LandingZone
 from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 READER_VERSION = "3"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""

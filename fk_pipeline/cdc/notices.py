@@ -10,7 +10,7 @@ from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZo
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
-from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.store.ledger import LandedFile
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
 VANISHED, NAMED, ARRIVED = "vanished", "named", "arrived"

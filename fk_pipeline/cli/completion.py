@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fk_pipeline.contract import Source
 from fk_pipeline.kinds.registry import kinds
-from fk_pipeline.tables import LEDGER_TABLES
+from fk_pipeline.store import LEDGER_TABLES
 
 STAGES = tuple(dict.fromkeys(name for kind in kinds() for name in kind.stage_names))
 """The stages of all kinds, in running order."""

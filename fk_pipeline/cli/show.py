@@ -12,7 +12,7 @@ from fk_pipeline.export import json_rows
 from fk_pipeline.feed import VERSION
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import message_of
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 BATCH_COLUMNS = (s.BATCH, s.APPLIED_IN, "batch")
 """What says to which batch a row belongs, in the tables that have it."""

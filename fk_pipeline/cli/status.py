@@ -10,9 +10,9 @@ from fk_pipeline.console import print_table
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.stages.inexact import inexact
-from fk_pipeline.tables.checks import AGREEMENT, LANDING
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.neighbours import never_run
+from fk_pipeline.store.checks import AGREEMENT, LANDING
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.neighbours import never_run
 
 VERDICTS_SHOWN = 12
 """Batches that the table for people shows; the JSON has all."""

@@ -11,6 +11,6 @@ def fails(*expressions: str) -> str:
     """SQL (BOOLEAN, never null): one of the expressions (each with or without `AS name`) fails on the row.
 
     `TRY_TO_BINARY` gives null where its input cannot be computed, and the text of a struct is never null. It holds only
-    under `tables.settings.GUARDED`: Spark must not compute the expression once for this place and another.
+    under `store.settings.GUARDED`: Spark must not compute the expression once for this place and another.
     """
     return f"(TRY_TO_BINARY(CAST(STRUCT({', '.join(expressions)}) AS STRING), 'utf-8') IS NULL)"

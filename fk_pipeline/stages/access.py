@@ -19,13 +19,13 @@ from fk_pipeline.stages import materialised
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
 from fk_pipeline.stages.strategy import Choice, choose
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.lease import lease
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import WHOLE, settings
-from fk_pipeline.tables.skipping import LISTED, Condition, Within, among
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse, clustered, empty
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.lease import lease
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import WHOLE, settings
+from fk_pipeline.store.skipping import LISTED, Condition, Within, among
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse, clustered, empty
 
 Counts = dict[int, dict[str, int]]
 """Per batch, numbers by name."""

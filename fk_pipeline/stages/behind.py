@@ -24,8 +24,8 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId, Side, parse_batches
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import Cure
-from fk_pipeline.tables.commits import Commit, commits
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.commits import Commit, commits
+from fk_pipeline.store.ledger import Ledger
 
 _STATES = (Role.STATE, Role.INDEX)
 """Tables that are no sum of partitions: what an older version lacks cannot be told from what never was."""

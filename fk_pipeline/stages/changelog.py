@@ -19,7 +19,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.holes import AT, PLACE
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 
 def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool = False) -> DataFrame:

@@ -16,7 +16,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
-from fk_pipeline.tables.ledger import PIPELINE_FILE, Ledger, claimed, claimed_from_tables
+from fk_pipeline.store.ledger import PIPELINE_FILE, Ledger, claimed, claimed_from_tables
 
 
 def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:

@@ -19,10 +19,10 @@ from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import Cure
-from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
-from fk_pipeline.tables.entries import SCHEMAS, Entries, Row, rows_in_files
-from fk_pipeline.tables.lease import lease, leases
-from fk_pipeline.tables.ledger import CLAIM
+from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
+from fk_pipeline.store.entries import SCHEMAS, Entries, Row, rows_in_files
+from fk_pipeline.store.lease import lease, leases
+from fk_pipeline.store.ledger import CLAIM
 
 _NOT_NEEDED = ("checks", "rebuilds")
 """Tables of the ledger that say nothing which a rebuild needs."""

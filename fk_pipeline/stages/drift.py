@@ -20,8 +20,8 @@ from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.model import PLAIN
 from fk_pipeline.spec.sql import parse_columns, parse_expression, text
 from fk_pipeline.stages.access import Counts
-from fk_pipeline.tables.fields import MOST_FIELDS, NOT_COMPARED
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.fields import MOST_FIELDS, NOT_COMPARED
+from fk_pipeline.store.ledger import Ledger
 
 DRIFT = "drift"
 """Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both

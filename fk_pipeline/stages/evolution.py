@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, parse_expression
-from fk_pipeline.tables.fields import NOT_COMPARED
-from fk_pipeline.tables.ledger import Ledger, StageState
+from fk_pipeline.store.fields import NOT_COMPARED
+from fk_pipeline.store.ledger import Ledger, StageState
 
 Stale = Mapping[str, tuple[str, str]]
 """By part of the pipeline file what the stored tables were made with, and what it says now."""

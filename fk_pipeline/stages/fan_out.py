@@ -18,7 +18,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.stages.responses import TOLD
 from fk_pipeline.stages.versions import COUNTED_IN, OUTCOME
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 SUBSCRIBERS = "_fk_subscribers"
 

@@ -12,8 +12,8 @@ from fk_pipeline.protocol.hashing import HASH_VERSION
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.stages.claim import check_claim
 from fk_pipeline.stages.evolution import Stale, edits, only_adds
-from fk_pipeline.tables.damage import damage_of, is_there
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.damage import damage_of, is_there
+from fk_pipeline.store.ledger import Ledger
 
 HASHES = "hash version"
 """The part that every changelog depends on: how a row is hashed."""

@@ -19,8 +19,8 @@ from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.stages.holes import unpacked
 from fk_pipeline.stages.versions import order_of
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
 
 
 def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:

@@ -20,7 +20,7 @@ from fk_pipeline.cdc.records import EVENT, TRUNCATE
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 AT = "_fk_at"
 """Column: the place of a version among all: its sequence, then its batch and its place in the landing files."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fk_pipeline.cdc.values import base
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.ledger import Ledger
 
 _JSON = ("debezium", "maxwell", "rows")
 _EXACT = ("DECIMAL", "STRING", "ARRAY", "MAP", "STRUCT")

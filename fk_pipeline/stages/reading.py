@@ -22,11 +22,11 @@ from fk_pipeline.stages.changelog import anew, changelog, evaluate, mark_last, m
 from fk_pipeline.stages.drift import DRIFT, Watch
 from fk_pipeline.stages.holes import AT, changed, filled, filled_within, packed, stored_at, unpacked
 from fk_pipeline.stages.materialised import UNKNOWN, Materialised
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.fields import NOT_COMPARED
-from fk_pipeline.tables.ledger import LandedFile
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import FEW_BYTES, SMALL_BYTES
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.fields import NOT_COMPARED
+from fk_pipeline.store.ledger import LandedFile
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import FEW_BYTES, SMALL_BYTES
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
 """What records of a batch are counted by."""

@@ -26,8 +26,8 @@ from fk_pipeline.kinds.foreign_key.kind import (
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.spec.sql import text
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
 
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result, before it is known on which pairs an expression fails."""

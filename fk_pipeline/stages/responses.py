@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 LEFT, RIGHT = "left", "right"
 

@@ -41,11 +41,11 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.stages.work import StageWork
-from fk_pipeline.tables.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
-from fk_pipeline.tables.lease import Check, lease, leases
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import BATCH
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
+from fk_pipeline.store.lease import Check, lease, leases
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.schemas import BATCH
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 SUSPECTS = 3
 """So many files, the largest ones, are named when Spark ends over a batch."""

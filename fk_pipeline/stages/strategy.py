@@ -19,7 +19,7 @@ SMALL_CHANGE = 20_000
 """Changed rows up to which looking them up is the quicker way in a table of any size."""
 
 NAMED_SHARE = 0.12
-"""In place of a stage's `full_share`, where its commit names the keys of all rows (`tables.skipping.exactly`) and needs
+"""In place of a stage's `full_share`, where its commit names the keys of all rows (`store.skipping.exactly`) and needs
 no MERGE."""
 
 

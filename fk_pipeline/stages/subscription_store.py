@@ -17,7 +17,7 @@ from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.versions import BEFORE, OUTCOME, apply_versions
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 
 def subscription_store(

@@ -20,12 +20,12 @@ from fk_pipeline.stages.damage import translated
 from fk_pipeline.stages.fingerprints import can_be_finished, fingerprints, shadow_home
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.damage import damage_of, has_files_only, put_aside
-from fk_pipeline.tables.lease import Check, leases
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.damage import damage_of, has_files_only, put_aside
+from fk_pipeline.store.lease import Check, leases
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 
 def discard_shadow(spec: PipelineSpec) -> None:

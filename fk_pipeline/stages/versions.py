@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 OUTCOME = "_fk_outcome"
 COUNTED_IN = "_fk_counted_in"

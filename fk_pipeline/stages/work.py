@@ -27,11 +27,11 @@ from fk_pipeline.stages.right_table import right_table
 from fk_pipeline.stages.strategy import AUTO, choose
 from fk_pipeline.stages.subscription_store import new_subscribers, subscription_store
 from fk_pipeline.stages.versions import BEFORE, COUNTED_IN, OUTCOME
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.checks import AGREEMENT
-from fk_pipeline.tables.ledger import StageState
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import (
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.checks import AGREEMENT
+from fk_pipeline.store.ledger import StageState
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import (
     ALWAYS,
     FEW,
     GUARDED,
@@ -44,8 +44,8 @@ from fk_pipeline.tables.settings import (
     SPLIT,
     settings,
 )
-from fk_pipeline.tables.skipping import Within
-from fk_pipeline.tables.warehouse import clustered
+from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.warehouse import clustered
 
 INDEXED_ROWS = 500_000
 """Rows of the subscription store from which on an index finds the subscribers of a right key."""

@@ -19,7 +19,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 from fk_pipeline.trace.cases import Case, Event, serialise
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.privacy import Mask, mask_of
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import fails
-from fk_pipeline.tables import schemas as s
-from fk_pipeline.tables.ledger import Ledger
-from fk_pipeline.tables.settings import GUARDED, settings
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
 
 SLICES = 1_000_000

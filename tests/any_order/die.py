@@ -10,7 +10,7 @@ import signal
 import sys
 
 from fk_pipeline.pipeline import load
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 
 
 def main(file: str, wanted: int) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fk_pipeline.pipeline import load
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 
 
 def executors(application: str) -> list[int]:

@@ -31,7 +31,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import columns_to_add
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Place, story
 from tests.deaths import Killed
 

@@ -21,7 +21,7 @@ from fk_pipeline.cdc.unreadable import look_into
 from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.tables.ledger import LandedFile
+from fk_pipeline.store.ledger import LandedFile
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, UsageError
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.tables.settings import settings, suiting
+from fk_pipeline.store.settings import settings, suiting
 
 
 def command(*args: Any) -> subprocess.CompletedProcess[str]:

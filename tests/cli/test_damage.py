@@ -18,7 +18,7 @@ from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.damage import all_tables
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.damage import DATA, KINDS, LEDGER, TABLES, fill
 from tests.deaths import Killed
 

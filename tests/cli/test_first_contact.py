@@ -19,7 +19,7 @@ from fk_pipeline.cli import completion
 from fk_pipeline.cli.main import app
 from fk_pipeline.pipeline import load
 from fk_pipeline.stages.layout import Layout
-from fk_pipeline.tables import LEDGER_TABLES
+from fk_pipeline.store import LEDGER_TABLES
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 HEAVY = {"dagster", "pyspark", "delta", "pandas", "great_expectations"}

@@ -365,7 +365,7 @@ def test_a_lost_dagster_home_changes_nothing(world: World) -> None:
 def test_another_discovery_is_not_waited_for_longer_than_a_tick_lasts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fk_pipeline.tables.lease import lease
+    from fk_pipeline.store.lease import lease
 
     monkeypatch.setattr(sensors, "LEASE_SECONDS", 0.1)
     with lease(world.pipeline.spec.home, "discovery"):

@@ -14,7 +14,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import check_failed
-from fk_pipeline.tables.settings import settings, suiting
+from fk_pipeline.store.settings import settings, suiting
 from tests.expectations.test_mutations import CASES, with_hashes
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -17,9 +17,9 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import work
-from fk_pipeline.tables import faults
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.warehouse import Warehouse
+from fk_pipeline.store import faults
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.warehouse import Warehouse
 from tests.deaths import Killed
 from tests.expectations.test_mutations import red, scan
 from tests.expectations.world import land, left, make, mutated, right

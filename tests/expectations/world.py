@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Condition, Within
-from fk_pipeline.tables.warehouse import Warehouse
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.skipping import Condition, Within
+from fk_pipeline.store.warehouse import Warehouse
 from tests.mutations import Mutation
 
 PIPELINE_FILE = """

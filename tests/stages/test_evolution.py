@@ -13,7 +13,7 @@ from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.evolution import only_adds, reopen, schema_edit, to_read_again
 from fk_pipeline.stages.fingerprints import Cure, cure, fingerprints, stale_parts
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 LEFT: dict[str, Any] = {"path": "l", "format": "rows", "schema": "id INT, v INT", "key": "id", "foreign_key": "v"}
 RIGHT: dict[str, Any] = {"path": "r", "format": "rows", "schema": "k INT, n DECIMAL(9,2)", "key": "k"}

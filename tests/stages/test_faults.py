@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from fk_pipeline.errors import LeaseLostError, StageError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages import access, materialised, work
-from fk_pipeline.tables import skipping, warehouse
-from fk_pipeline.tables.settings import HOLDING
+from fk_pipeline.store import skipping, warehouse
+from fk_pipeline.store.settings import HOLDING
 
 pytestmark = pytest.mark.spark
 

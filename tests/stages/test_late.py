@@ -14,8 +14,8 @@ from fk_pipeline.cli.main import app
 from fk_pipeline.errors import StateError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.tables import faults
-from fk_pipeline.tables.warehouse import CommitInfo
+from fk_pipeline.store import faults
+from fk_pipeline.store.warehouse import CommitInfo
 from tests.deaths import Killed
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]

@@ -15,7 +15,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import STATE_VERSION
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark

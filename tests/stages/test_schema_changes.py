@@ -17,7 +17,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.drift import LACKING, NEW_FIELDS, NOT_COMPARED
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from expectations.violations import violations
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, StateError
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.tables.warehouse import Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 from tests.deaths import Killed
 
 UP_TO_ANSWERS = ["left_changelog", "subscription_store", "right_table", "responses"]

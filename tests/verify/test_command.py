@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.tables.settings import settings, suiting
+from fk_pipeline.store.settings import settings, suiting
 
 SELECT = (
     "[id, v, name, 'CAST(v AS DECIMAL(10,2)) AS price', \"TIMESTAMP'2026-01-01' AS at\", 'DATE(left.note) AS day', "

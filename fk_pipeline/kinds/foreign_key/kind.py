@@ -110,6 +110,6 @@ FOREIGN_KEY = Kind(
         "left.foreign_key": (Stage.LEFT_CHANGELOG,),
         "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
     },
-    keys="fk_pipeline.tables.schemas:keys_of",
+    keys="fk_pipeline.store.schemas:keys_of",
     lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
 )

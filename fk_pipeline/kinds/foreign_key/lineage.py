@@ -5,7 +5,7 @@ from __future__ import annotations
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 
 def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:

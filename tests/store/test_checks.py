@@ -10,7 +10,7 @@ import pytest
 from fk_pipeline.cdc.landing import READER_VERSION
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 STORE, LOG = Stage.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG
 

@@ -9,7 +9,7 @@ from threading import Lock
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.tables.skipping import LISTED
+from fk_pipeline.store.skipping import LISTED
 
 SMALL_ROWS = 200_000
 """Rows of all tables that a stage reads and writes, up to which `SMALL` is the quicker way (ADR 0005)."""

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.tables import local
-from fk_pipeline.tables import warehouse as tables_warehouse
-from fk_pipeline.tables.damage import DamagedTableError
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import settings
-from fk_pipeline.tables.skipping import Within
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store import local
+from fk_pipeline.store import warehouse as tables_warehouse
+from fk_pipeline.store.damage import DamagedTableError
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import settings
+from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 pytestmark = [pytest.mark.spark]
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.tables.logs import PlainFiles
-from fk_pipeline.tables.skipping import Within
+from fk_pipeline.store.logs import PlainFiles
+from fk_pipeline.store.skipping import Within
 
 LOCAL_ROWS = 200_000
 """Rows of the files of which those of some batches are read here."""

@@ -13,8 +13,8 @@ from fk_pipeline.errors import ConcealedError, StateError
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.damage import telling_damage
-from fk_pipeline.tables.damage import Damage, DamagedTableError, damage_in, damage_of, has_files_only, put_aside
-from fk_pipeline.tables.entries import Entries, rows_in_files
+from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, has_files_only, put_aside
+from fk_pipeline.store.entries import Entries, rows_in_files
 
 
 @pytest.fixture

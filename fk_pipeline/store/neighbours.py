@@ -5,7 +5,7 @@ from __future__ import annotations
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.errors import StateError
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.tables.ledger import Ledger
+from fk_pipeline.store.ledger import Ledger
 
 
 def neighbours(spec: PipelineSpec) -> list[str]:

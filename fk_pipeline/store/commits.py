@@ -9,7 +9,7 @@ from typing import Any
 
 from fk_pipeline.contract import Kind
 from fk_pipeline.environment import storage
-from fk_pipeline.tables import schemas as s
+from fk_pipeline.store import schemas as s
 
 WRITTEN = " written"
 """Ends the name of a version that a run wrote; without it, the version that it read."""

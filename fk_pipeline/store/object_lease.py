@@ -20,7 +20,7 @@ from typing import Any
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.environment.storage import Refusal, ask_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
-from fk_pipeline.tables.waiting import Holder, telling_waits
+from fk_pipeline.store.waiting import Holder, telling_waits
 
 POLL_SECONDS = 1.0
 """How often a waiting run looks."""
@@ -146,7 +146,7 @@ class _Held:
 def object_lease(
     home: str, what: str, wait_seconds: float, expires_after: float, run_id: str
 ) -> Iterator[Callable[[], None]]:
-    """What `fk_pipeline.tables.lease.lease` does, for a home in S3.
+    """What `fk_pipeline.store.lease.lease` does, for a home in S3.
 
     Raises:
         LeaseTakenError: another process holds it for longer than `wait_seconds`.

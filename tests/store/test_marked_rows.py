@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.tables import marked
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store import marked
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 pytestmark = pytest.mark.spark
 

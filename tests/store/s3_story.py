@@ -17,7 +17,7 @@ from typing import Any
 import fk_pipeline as fk
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.tables import faults
+from fk_pipeline.store import faults
 
 PIPELINE = """\
 name: tested

@@ -28,12 +28,12 @@ from typing import Any
 
 from fk_pipeline.contract import Kind
 from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.tables.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck, FoldedBatch
-from fk_pipeline.tables.commits import CommitLog
-from fk_pipeline.tables.corrections import Correction, CorrectionLog
-from fk_pipeline.tables.entries import Entries
-from fk_pipeline.tables.fields import FieldLog
-from fk_pipeline.tables.logs import DeltaLogs
+from fk_pipeline.store.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck, FoldedBatch
+from fk_pipeline.store.commits import CommitLog
+from fk_pipeline.store.corrections import Correction, CorrectionLog
+from fk_pipeline.store.entries import Entries
+from fk_pipeline.store.fields import FieldLog
+from fk_pipeline.store.logs import DeltaLogs
 
 LACKING = "another batch has values that it lacks"
 

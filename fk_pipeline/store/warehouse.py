@@ -25,13 +25,13 @@ from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.tables import faults
-from fk_pipeline.tables.local import look_up, read_here
-from fk_pipeline.tables.logs import DeltaLogs, PlainFiles
-from fk_pipeline.tables.marked import AT, IN, places, unmarked
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.settings import ROWS_PER_PAGE, WRITING, settings
-from fk_pipeline.tables.skipping import Condition, Within, among, exactly, nameable
+from fk_pipeline.store import faults
+from fk_pipeline.store.local import look_up, read_here
+from fk_pipeline.store.logs import DeltaLogs, PlainFiles
+from fk_pipeline.store.marked import AT, IN, places, unmarked
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import ROWS_PER_PAGE, WRITING, settings
+from fk_pipeline.store.skipping import Condition, Within, among, exactly, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""

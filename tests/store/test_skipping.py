@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.tables import skipping
-from fk_pipeline.tables.skipping import INTERVALS, LISTED, Among, Within, among, exactly, nameable
+from fk_pipeline.store import skipping
+from fk_pipeline.store.skipping import INTERVALS, LISTED, Among, Within, among, exactly, nameable
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=700)
 TEXTS = st.lists(st.text(max_size=12), max_size=400)

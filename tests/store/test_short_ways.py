@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from fk_pipeline.stages import work
-from fk_pipeline.tables.logs import DeltaLogs
-from fk_pipeline.tables.settings import GUARDED, SMALL, settings
+from fk_pipeline.store.logs import DeltaLogs
+from fk_pipeline.store.settings import GUARDED, SMALL, settings
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.stages.materialised import Materialised
-from fk_pipeline.tables.schemas import Table
-from fk_pipeline.tables.skipping import Within
-from fk_pipeline.tables.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
-from fk_pipeline.tables.damage import Damage, DamagedTableError, other_size
-from fk_pipeline.tables.skipping import Condition
+from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
+from fk_pipeline.store.skipping import Condition
 
 Mark = tuple[int, int] | str
 """Inode and time of a commit; in S3 its ETag."""

@@ -9,9 +9,9 @@ import pytest
 
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
-from fk_pipeline.tables.corrections import Correction, digest
-from fk_pipeline.tables.entries import SCHEMAS
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store.corrections import Correction, digest
+from fk_pipeline.store.entries import SCHEMAS
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 LEFT, STORE, RESPONSES = Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES
 

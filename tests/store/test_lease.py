@@ -19,16 +19,16 @@ import pytest
 from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
-from fk_pipeline.tables import waiting
-from fk_pipeline.tables.lease import lease
-from fk_pipeline.tables.object_lease import Content, LeaseObject
+from fk_pipeline.store import waiting
+from fk_pipeline.store.lease import lease
+from fk_pipeline.store.object_lease import Content, LeaseObject
 
 HOLD = """
 import sys
 from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.environment.storage import StorageError, filesystem
 from fk_pipeline.errors import LeaseLostError
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.store.lease import lease
 with lease(sys.argv[1], "stage", expires_after=float(sys.argv[2])) as check:
     print("held", flush=True)
     sys.stdin.readline()
@@ -148,7 +148,7 @@ def test_a_lease_whose_file_was_removed_is_lost(home: str) -> None:
 
 IN_TURNS = """
 import sys, time
-from fk_pipeline.tables.lease import lease
+from fk_pipeline.store.lease import lease
 for _ in range(3):
     with lease(sys.argv[1], "stage", expires_after=30.0):
         with open(sys.argv[2], "a") as log:

@@ -16,9 +16,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import telling_refusals
-from fk_pipeline.tables import LEDGER_TABLES, faults
-from fk_pipeline.tables.damage import Damage, DamagedTableError
-from fk_pipeline.tables.logs import DeltaLogs
+from fk_pipeline.store import LEDGER_TABLES, faults
+from fk_pipeline.store.damage import Damage, DamagedTableError
+from fk_pipeline.store.logs import DeltaLogs
 
 Columns = tuple[tuple[str, pa.DataType, str], ...]
 """Name, type and meaning of each column."""

@@ -10,9 +10,9 @@ import pytest
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.stages.folding import foldable, settled
-from fk_pipeline.tables.checks import AGREEMENT, LANDING
-from fk_pipeline.tables.corrections import Correction
-from fk_pipeline.tables.ledger import LandedFile, Ledger
+from fk_pipeline.store.checks import AGREEMENT, LANDING
+from fk_pipeline.store.corrections import Correction
+from fk_pipeline.store.ledger import LandedFile, Ledger
 
 LEFT, RIGHT, STORE = Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE, Stage.SUBSCRIPTION_STORE
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fk_pipeline.tables.logs import UNKNOWN, DeltaLogs
+from fk_pipeline.store.logs import UNKNOWN, DeltaLogs
 
 
 def write(path: Path, *values: int, **options: object) -> None:

@@ -21,7 +21,7 @@ from filelock import SoftFileLease, Timeout
 from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
-from fk_pipeline.tables.waiting import Holder, telling_waits
+from fk_pipeline.store.waiting import Holder, telling_waits
 
 EXPIRES_AFTER_SECONDS = 60.0
 """Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
@@ -54,7 +54,7 @@ def lease(
         LeaseTakenError: another process holds it for longer than `wait_seconds`.
     """
     if is_s3(home):
-        from fk_pipeline.tables.object_lease import object_lease
+        from fk_pipeline.store.object_lease import object_lease
 
         with object_lease(home, what, wait_seconds, expires_after, run_id) as held_there:
             yield held_there
