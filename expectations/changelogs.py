@@ -8,12 +8,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from expectations.suites import HOLES
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.store import schemas as s
 
@@ -22,7 +23,7 @@ TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
 
 
 def changelog_view(
-    log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "", careful: bool = False
+    log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "", evaluator: Evaluator = STOPPING
 ) -> View:
     """The rows of a changelog, each against itself, and their number per batch.
 
@@ -32,13 +33,13 @@ def changelog_view(
         side: whose changelog it is.
         counted: how many rows each batch ought to have.
         prefix: what the names of the rules begin with.
-        careful: an expression of the pipeline file may fail on a row.
+        evaluator: an expression of the pipeline file may fail on a row.
     """
     side_spec = spec.side(side)
     keys = [c.quoted for c in side_spec.key_columns]
     fks = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
     stored = F.struct(*map(quote, [s.HASH, *fks])).alias("_fk_stored")
-    rows = with_copies(anew(log.select("*", stored), spec, side, careful), [s.BATCH, TRUNCATES, *keys])
+    rows = with_copies(anew(log.select("*", stored), spec, side, evaluator), [s.BATCH, TRUNCATES, *keys])
     nulls = " OR ".join(f"{key} IS NULL" for key in keys)
     some = " OR ".join(f"{key} IS NOT NULL" for key in keys)
     order = [f"{s.SEQUENCE}.{quote(name)} IS NOT NULL" for name in log.select(f"{s.SEQUENCE}.*").columns]
@@ -97,7 +98,7 @@ def has_values(side: SideSpec) -> str:
     return " OR ".join(f"{c.quoted} IS NOT NULL" for c in side.value_columns) or "FALSE"
 
 
-def ledger_counts(name: str, looked: Looked, *counts: str) -> Counted:
+def ledger_counts(name: str, looked: CheckReader, *counts: str) -> Counted:
     """How many rows the batches of a log have by what the ledger counted when they were written.
 
     Args:

@@ -12,24 +12,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Role
+from fk_pipeline.effects import Rows
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.access import StageTables, sendable
-from fk_pipeline.stages.materialised import SMALL, UNKNOWN, Materialised
+from fk_pipeline.stages.history import RunHistory
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, SMALL_ROWS, suiting
-from fk_pipeline.store.skipping import Condition, Within
-from fk_pipeline.store.warehouse import CommitInfo, empty
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.planner import sendable
+from fk_pipeline.store.reader import ABSENT, TableReader
+from fk_pipeline.store.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, suiting
+from fk_pipeline.store.sizes import UNKNOWN
+from fk_pipeline.store.skipping import Within
 
-ABSENT = -1
-"""The version of a table that is not there."""
 
-
-class Looked(StageTables):
+class CheckReader(TableReader):
     """The tables that the checks of a stage read, and what is due.
 
     Args:
@@ -40,11 +39,10 @@ class Looked(StageTables):
 
     def __init__(self, pipeline: Pipeline, stage: str, batches: BatchRange | None = None) -> None:
         runner, ledger = pipeline.runner, pipeline.ledger()
-        known = [b for b in ledger.batches if batches is None or b in batches]
-        everything = BatchRange(known[0], known[-1]) if known else BatchRange.of(0)
-        info = CommitInfo(pipeline.spec.name, stage, batches or everything, run_id="")  # it commits nothing
-        super().__init__(runner.warehouse, ledger, runner.layout, pipeline.spec, runner.zone, stage, known, info)
-        self.within = batches
+        super().__init__(runner.warehouse, runner.layout.tables, batches)
+        self.spec, self.ledger, self.stage = pipeline.spec, ledger, stage
+        self.known = [b for b in ledger.batches if batches is None or b in batches]
+        self.history = RunHistory(ledger, stage, self.known)
         # What a stage commits while they are opened, upstream first, is not older than what it read.
         self._names = [table.name for table in pipeline.spec.definition.tables if table.role is not Role.REJECTED]
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
@@ -66,23 +64,13 @@ class Looked(StageTables):
             # Before and after: a run that ends in between is due before, what it makes due is due after.
             before = unfinished(self.ledger, self.stage)
             for name in self._names:
-                self._pin(self.table(name))
+                self.pin(name)
                 self.versions.setdefault(name, ABSENT)
             self.ledger.refresh()
             after = unfinished(self.ledger, self.stage)
             if len(self.ledger.rebuilds) == swaps:
                 return {one: sorted({*before[one], *after[one]}) for one in before}
             self.versions = {}
-
-    def _read(self, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
-        if self.versions.get(table.name) == ABSENT:
-            return empty(self.warehouse.session, table.columns)
-        return super()._read(table, where)
-
-    def table(self, name: str) -> Table:
-        """A table by name."""
-        [found] = self.layout.of(name)
-        return found
 
     def whole(self, name: str) -> DataFrame:
         """All rows of a table."""
@@ -91,16 +79,16 @@ class Looked(StageTables):
 
     def of_batches(self, name: str, column: str) -> DataFrame:
         """The rows of a table that a batch column lays at the batches; all rows where all batches are looked at."""
-        return self._once(name, None if self.within is None else Within(column, self.within))
+        return self._once(name, *self.within(column))
 
     def _once(self, name: str, where: Within | None = None) -> DataFrame:
         """The rows of a table, the same frame every time."""
         place = name, self.versions.get(name), where
         if place not in self._read_before:
-            self._read_before[place] = self._read(self.table(name), [where] if where else [])
+            self._read_before[place] = self.read(name, [where] if where else [])
         return self._read_before[place]
 
-    def as_of(self, versions: Mapping[str, int]) -> Looked:
+    def as_of(self, versions: Mapping[str, int]) -> CheckReader:
         """The same, with some tables at other versions."""
         other = copy(self)
         other.versions = {**self.versions, **versions}
@@ -120,9 +108,9 @@ class Looked(StageTables):
             frame: the rows.
             at_most: an upper bound of their number; None: let the frame itself tell.
         """
-        if at_most is not None and at_most > SMALL:
-            return Materialised(frame, at_most, computed=True)
-        return self._materialise(frame, at_most)
+        if at_most is not None and at_most > self.few:
+            return self.planned(frame, at_most)
+        return self.cached(frame, at_most)
 
     def brought_by(
         self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int | None = None
@@ -136,37 +124,33 @@ class Looked(StageTables):
         """
         here = self._here(places, columns)
         if here is not None:
-            session, kinds = self.warehouse.session, dict(self.table(next(iter(places))).columns)
-            typed = [(name, kinds[column]) for name, column in columns.items()]  # from no rows Connect infers no types
-            frame = session.createDataFrame(here) if len(here) else empty(session, typed)
-            return Materialised(frame, computed=True, local=here)
+            frame = self.frame_of(here, self.table_of(next(iter(places))), list(columns.values()))
+            return Materialised(frame, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
         rows = reduce(DataFrame.union, frames).distinct()
-        return Materialised(rows, at_most, computed=True) if self.small else self.at_hand(rows, at_most)
+        if self.small:
+            return self.planned(rows, UNKNOWN if at_most is None else at_most)
+        return self.at_hand(rows, at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
         """What `brought_by` brings, without Spark; None where that needs Spark."""
         found = []
         for name, mark in places.items():
-            within = Within(mark, self.batches)
-            rows = self.warehouse.read_here(self.table(name), self.versions[name], columns.values(), within)
+            within = Within(mark, self.span)
+            rows = self.warehouse.read_here(self.table_of(name), self.versions[name], columns.values(), within)
             if rows is None:
                 return None
             found.append(rows.rename_columns(list(columns)))
         here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
-        return here if len(here) <= SMALL else None
+        return here if len(here) <= self.few else None
 
-    def some_not_among(self, keys: pa.Table | None, others: Materialised) -> bool:
+    def some_not_among(self, keys: pa.Table | None, others: Rows) -> bool:
         """Some keys are not among others (a null never is); or that is not known: they are not in the driver."""
         if keys is None or others.local is None:
             return True
         known = others.local.select(keys.column_names).cast(keys.schema)
         return len(keys.join(known, keys.column_names, join_type="left anti")) > 0
-
-    def rows_of(self, name: str, keys: Materialised, columns: Mapping[str, str]) -> DataFrame:
-        """At least the rows of a table with some keys; `columns` says, per column, its name in `keys`."""
-        return self._rows_of(self.table(name), keys, columns)
 
     def touched(
         self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
@@ -184,48 +168,64 @@ class Looked(StageTables):
         Returns:
             The rows of the state table, and `logged`; what is looked up is computed once.
         """
-        table = self.table(name)
-        if self.small or at_most > sendable(table, keys):  # the table is read once
+        table = self.table_of(name)
+        if self.small or at_most > sendable(table, keys, self.sizes):  # the table is read once
             same = " AND ".join(f"k.{quote(key)} = t.{quote(key)}" for key in keys)
             rows = self.warehouse.session.sql(
-                f"SELECT t.* FROM {{rows}} AS t WHERE {self.batches.predicate(f't.{s.OWNER}')} "
+                f"SELECT t.* FROM {{rows}} AS t WHERE {self.span.predicate(f't.{s.OWNER}')} "
                 f"OR EXISTS (SELECT 1 FROM {{keys}} AS k WHERE {same})",
                 rows=self.whole(name),
                 keys=logged,
             )
             return rows.selectExpr(*columns), logged
         brought, mark, same = self.brought_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
-        found = self.rows_of(name, brought, same).selectExpr(*columns)
+        found = self.with_keys(name, brought, same).selectExpr(*columns)
         looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
         if self.some_not_among(self._here({name: mark}, same), brought):
-            owned = self._read(table, [Within(mark, self.batches)]).join(brought.frame, list(keys), "left_anti")
+            owned = self.read(name, [Within(mark, self.span)]).join(brought.frame, list(keys), "left_anti")
             looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
         log, *rows = self.at_once(*looks)
         return reduce(DataFrame.unionByName, [one.frame for one in rows]), log.frame
 
     @cached_property
+    def pks(self) -> dict[str, str]:
+        """The columns of the left key in the state tables, by themselves."""
+        return {name: name for name, _ in s.pk_columns(self.spec)}
+
+    @cached_property
+    def right_keys(self) -> dict[str, str]:
+        """By key column of the right side, its name in the state tables."""
+        return {one.name: s.fk(one.name) for one in self.spec.right.key_columns}
+
+    @cached_property
     def stored(self) -> int:
         """Rows of all tables together."""
-        return self.warehouse.rows(self.table(name) for name in self._names)
+        return self.rows(*self._names)
 
     @property
     def small(self) -> bool:
         """All tables together are small: they are joined as they are."""
-        return self.stored <= SMALL_ROWS
+        return self.stored <= self.sizes.small_rows
 
-    def subscribers_of(self, rights: Materialised, columns: Sequence[str]) -> Materialised:
+    def subscribers_of(self, rights: Rows, columns: Sequence[str]) -> Materialised:
         """Columns of at least the rows of the subscription store that refer to some right rows."""
         fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
-        indexed = self.versions[s.SUBSCRIBERS] != ABSENT and self.warehouse.rows([self.layout.subscribers])
+        indexed = self.versions[s.SUBSCRIBERS] != ABSENT and self.rows(s.SUBSCRIBERS)
         if self.index_fits and indexed:
-            rows, at_most = self._subscribers_of(rights, fks)
+            rows, at_most = self.through_index(s.SUBSCRIBERS, s.SUBSCRIPTION_STORE, rights, fks, columns)
         else:
-            rows = self.rows_of(s.SUBSCRIPTION_STORE, rights, fks)
+            rows = self.with_keys(s.SUBSCRIPTION_STORE, rights, fks)
         return self.at_hand(rows.select(*map(quote, columns)), at_most)
+
+    @property
+    def span(self) -> BatchRange:
+        """The batches that are looked at, or all that there are."""
+        everything = BatchRange(self.known[0], self.known[-1]) if self.known else BatchRange.of(0)
+        return self.batches or everything
 
     def announced(self, stage: str) -> int:
         """At most so many rows of a state table were changed on behalf of the batches."""
-        return self._announced(stage)
+        return self.history.announced(stage)
 
     @property
     def folded(self) -> frozenset[int]:
@@ -259,7 +259,7 @@ class Looked(StageTables):
     @cached_property
     def _touched(self) -> int:
         """At most so many rows of a log are looked at, that of this stage or one that it reads."""
-        if self.within is None:
+        if self.batches is None:
             return UNKNOWN
         logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.all_upstream(self.stage)}]
         answers = self.answered() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
@@ -267,22 +267,24 @@ class Looked(StageTables):
 
     def settings(self) -> dict[str, str]:
         """Spark settings that suit the size of the work."""
-        wanted = suiting(self.stored, few_of_them=self._touched <= SMALL_ROWS)
+        wanted = suiting(self.stored, self.sizes, few_of_them=self._touched <= self.sizes.small_rows)
         if self.small:
             return wanted | ONE_TASK
-        return wanted | ONE_PARTITION if self._touched <= SMALL else wanted
+        return wanted | ONE_PARTITION if self._touched <= self.few else wanted
 
     def settings_of_counts(self) -> dict[str, str]:
         """Spark settings that suit, besides, a scan of what was looked up so far."""
-        if self._touched > SMALL or self._whole or any(kept.local is None for kept in self._frames):
+        if self._touched > self.few or self._whole or any(kept.local is None for kept in self._kept):
             return {}
         reads = [(name, version, within) for name, version, within in self._read_before if version != ABSENT]
         return INTERPRETED if all(self._in_small_files(*read) for read in reads) else {}
 
     def _in_small_files(self, name: str, version: int | None, within: Within | None) -> bool:
         """Rows of a table that are read lie in files with few others."""
-        rows = None if within is None or version is None else self.warehouse.rows_at(self.table(name), version, within)
-        return rows is not None and rows <= SMALL_ROWS
+        rows = (
+            None if within is None or version is None else self.warehouse.rows_at(self.table_of(name), version, within)
+        )
+        return rows is not None and rows <= self.sizes.small_rows
 
 
 def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:

@@ -8,22 +8,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import ledger_counts
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.responses import answer_key, excused_keys, pair_of, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, VERDICTS, Stage
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.access import sendable
-from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.resolved_join import UNTOLD
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.planner import sendable
 
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 
 
-def resolved_join_views(looked: Looked) -> list[View]:
+def resolved_join_views(looked: CheckReader) -> list[View]:
     """The result beside the current rows of both sides, and the verdicts beside the responses."""
     spec = looked.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
@@ -31,7 +31,7 @@ def resolved_join_views(looked: Looked) -> list[View]:
     return [result, _verdicts(looked)]
 
 
-def _result_rows(looked: Looked) -> DataFrame:
+def _result_rows(looked: CheckReader) -> DataFrame:
     """The result beside the current versions of both sides.
 
     Returns:
@@ -43,7 +43,7 @@ def _result_rows(looked: Looked) -> DataFrame:
     """
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    if looked.within is None:
+    if looked.batches is None:
         result, store = looked.whole(s.RESOLVED_JOIN), looked.whole(s.SUBSCRIPTION_STORE)
         rights = rights_of(looked.whole(s.RIGHT_TABLE), spec)
     else:
@@ -75,7 +75,7 @@ def _result_rows(looked: Looked) -> DataFrame:
     return rows.withColumn("_fk_right", F.when(~half, F.col("_fk_right")))
 
 
-def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
+def _of_the_batches(looked: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
     pks, fks = looked.pks, list(looked.right_keys.values())
     places, names = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
@@ -88,13 +88,13 @@ def _of_the_batches(looked: Looked) -> tuple[DataFrame, DataFrame, DataFrame]:
         return result, store, rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
 
     def of_keys(name: str, *columns: str) -> Materialised:
-        rows = looked.rows_of(name, keys, pks)
-        if keys.at_most > sendable(looked.table(name), pks):  # there are more than those of the keys
+        rows = looked.with_keys(name, keys, pks)
+        if keys.at_most > sendable(looked.table_of(name), pks, looked.sizes):  # there are more than those of the keys
             rows = rows.join(keys.frame, list(pks), "left_semi")
         return looked.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        rows = looked.rows_of(s.RIGHT_TABLE, pairs, looked.right_keys)
+        rows = looked.with_keys(s.RIGHT_TABLE, pairs, looked.right_keys)
         return looked.at_hand(rights_of(rows, looked.spec), pairs.at_most)
 
     looks = [
@@ -131,7 +131,7 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
 
 
-def _verdicts(looked: Looked) -> View:
+def _verdicts(looked: CheckReader) -> View:
     """One row per batch, left key, cause and pair of versions: how many responses and stored verdicts are about it.
 
     A response without a stored one was written (`UNTOLD`). So a batch must have as many responses as the stage decided

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import ledger_counts
-from expectations.looking import ABSENT, Looked
+from expectations.looking import ABSENT, CheckReader
 from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import ranges_sql
@@ -31,7 +31,7 @@ def answer_key(spec: PipelineSpec) -> str:
     return key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
 
 
-def excused_keys(looked: Looked) -> Callable[[DataFrame], DataFrame] | None:
+def excused_keys(looked: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
     """Adds `_fk_pending` to rows with a left key: work that is due may still change what belongs to it."""
     if not any(looked.due.values()):
         return None
@@ -55,11 +55,11 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
     return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
 
 
-def responses_views(looked: Looked) -> list[View]:
+def responses_views(looked: CheckReader) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
     stored = looked.of_batches(s.RESPONSES, s.BATCH)
     counted = ledger_counts("rows_are_those_counted", looked)
-    if looked.within is None:
+    if looked.batches is None:
         return [_single(stored, looked.spec, counted), _pairs(looked)]
     groups = _snapshots(looked)
     covered = {batch for batches in groups.values() for batch in batches}
@@ -78,7 +78,7 @@ def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
     return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
-def _pairs(looked: Looked) -> View:
+def _pairs(looked: CheckReader) -> View:
     """One row per left key ever seen: its current row and the current right row that it refers to."""
     spec = looked.spec
     pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
@@ -112,7 +112,7 @@ def _pairs(looked: Looked) -> View:
     return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused_keys(looked))
 
 
-def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
+def _snapshots(looked: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
     """The batches by the versions of store and right table from which their responses were made.
 
     Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none. The
@@ -128,7 +128,7 @@ def _snapshots(looked: Looked) -> dict[tuple[tuple[str, int], ...], list[int]]:
     return groups
 
 
-def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], counted: Counted) -> View:
+def _snapshot(looked: CheckReader, stored: DataFrame, batches: list[int], counted: Counted) -> View:
     spec = looked.spec
     columns = [quote(name) for name in (s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE)]
     said = f"STRUCT({s.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
@@ -163,7 +163,7 @@ def _snapshot(looked: Looked, stored: DataFrame, batches: list[int], counted: Co
     return View(rows, answer_key(spec), s.BATCH, rules, counted=(replace(counted, number=f"SUM({COPIES})"),))
 
 
-def _expected(looked: Looked, batches: list[int]) -> DataFrame:
+def _expected(looked: CheckReader, batches: list[int]) -> DataFrame:
     """The answers that batches owe by the tables as `looked` has them.
 
     KIP-213's two sources of responses: the subscriptions announced on behalf of a batch, and the subscribers of the
@@ -197,7 +197,7 @@ def _expected(looked: Looked, batches: list[int]) -> DataFrame:
     )
 
 
-def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame]:
+def _concerned(looked: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
     if looked.small:
         return looked.whole(s.SUBSCRIPTION_STORE), rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
@@ -212,7 +212,7 @@ def _concerned(looked: Looked, batches: list[int]) -> tuple[DataFrame, DataFrame
     hearing, referred = looked.at_once(
         lambda: looked.subscribers_of(news, columns),
         lambda: looked.at_hand(
-            looked.rows_of(s.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
+            looked.with_keys(s.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
         ),
     )
     subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(looked.pks))

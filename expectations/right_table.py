@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from expectations.changelogs import has_values
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
@@ -12,7 +12,7 @@ from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.store import schemas as s
 
 
-def right_table_view(looked: Looked) -> View:
+def right_table_view(looked: CheckReader) -> View:
     """The right table beside its changelog."""
     spec = looked.spec
     log = looked.of_batches(s.RIGHT_CHANGELOG, s.BATCH)
@@ -29,7 +29,7 @@ def right_table_view(looked: Looked) -> View:
     ]
     rows = beside_changelog(looked, s.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
-        *version_rules("one_row_per_right_key", looked.within, looked.ledger.folded(Stage.RIGHT_TABLE)),
+        *version_rules("one_row_per_right_key", looked.batches, looked.ledger.folded(Stage.RIGHT_TABLE)),
         Rule(
             "hash_is_that_of_the_row",
             f"{ROW} IS NOT NULL AND {s.HASH} IS NOT NULL AND NOT ({s.HASH} <=> _fk_content)",

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import TRUNCATES
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
 from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.spec import quote
@@ -27,7 +27,7 @@ _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER}
 
 
 def beside_changelog(
-    looked: Looked,
+    looked: CheckReader,
     name: str,
     log_stage: str,
     log: DataFrame,
@@ -52,7 +52,7 @@ def beside_changelog(
         `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
         `_fk_truncates` (the owner's batch holds a truncate).
     """
-    within, truncated = looked.within, looked.truncated(log_stage)
+    within, truncated = looked.batches, looked.truncated(log_stage)
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
     whole = log.where(f"{first} IS NOT NULL").selectExpr(
@@ -66,7 +66,7 @@ def beside_changelog(
     if within is None or truncated:
         state = looked.whole(name).selectExpr(*wanted)
     else:
-        log_name = looked.layout.changelog(looked.ledger.inputs[log_stage]).name
+        log_name = looked.spec.definition.input(looked.ledger.inputs[log_stage]).log
         state, whole = looked.touched(name, wanted, log_name, whole, keys, looked.brought(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one
@@ -134,7 +134,7 @@ def state_view(
 
 
 def excused_by(
-    looked: Looked, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
+    looked: CheckReader, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
 ) -> Callable[[DataFrame], DataFrame] | None:
     """Adds `_fk_pending` to rows with keys that due batches bring, own or truncate.
 

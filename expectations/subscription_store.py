@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.store import schemas as s
 
@@ -22,7 +23,7 @@ def key_of(spec: PipelineSpec, *more: str) -> str:
     return f"STRUCT({', '.join([*[f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
-def subscription_store_view(looked: Looked, careful: bool = False) -> View:
+def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING) -> View:
     """The subscription store beside the left changelog, and beside its index where there is one."""
     spec = looked.spec
     keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
@@ -31,13 +32,13 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
     previous = [s.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, s.INSTRUCTION]
-    log = anew(log, spec, Side.LEFT, careful)
+    log = anew(log, spec, Side.LEFT, evaluator)
     rows = beside_changelog(looked, s.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
     rules = [
-        *version_rules("one_row_per_left_key", looked.within, looked.ledger.folded(Stage.LEFT_CHANGELOG)),
+        *version_rules("one_row_per_left_key", looked.batches, looked.ledger.folded(Stage.LEFT_CHANGELOG)),
         Rule(
             "hash_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) OR ({ROW} AND {s.OWNER} IS NULL AND {s.HASH} IS NOT NULL)",
@@ -58,7 +59,7 @@ def subscription_store_view(looked: Looked, careful: bool = False) -> View:
         ),
     ]
     # By the keys of a batch the index cannot be looked up: it lies in the order of the foreign keys.
-    if looked.within is None and looked.warehouse.rows([looked.table(s.SUBSCRIBERS)]):
+    if looked.batches is None and looked.rows(s.SUBSCRIBERS):
         index = looked.whole(s.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
         rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
         rules.append(

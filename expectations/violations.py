@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from expectations.changelogs import changelog_view, ledger_counts
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.resolved_join import resolved_join_views
 from expectations.responses import responses_views
 from expectations.right_table import right_table_view
@@ -23,6 +23,7 @@ from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
+from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages.drift import missed
 from fk_pipeline.store import schemas as s
@@ -47,7 +48,7 @@ def violations(
     Raises:
         StateError: the stored tables do not fit the pipeline file.
     """
-    looked = Looked(pipeline, stage, batches)
+    looked = CheckReader(pipeline, stage, batches)
     try:
         with settings(pipeline.session, looked.settings(), optional=True):
             found = _scanned(looked)
@@ -61,50 +62,50 @@ def violations(
     return Scan(found.rows, {name: findings[name] for name in wanted if name in findings})
 
 
-def _scanned(looked: Looked) -> Scan:
+def _scanned(looked: CheckReader) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
     session, side = looked.warehouse.session, looked.spec.definition.side_of(looked.stage)
     sides = [] if side is None else [side]
     mask = mask_of(looked.spec, looked.ledger, s.sensitive_names(looked.spec, *sides))
 
-    def scanned(careful: bool) -> Scan:
-        views = _views(looked, careful)
+    def scanned(evaluator: Evaluator) -> Scan:
+        views = _views(looked, evaluator)
         return scan(views, settings(session, looked.settings_of_counts(), optional=True), mask)
 
     try:
-        return scanned(careful=False)
+        return scanned(STOPPING)
     except Exception as error:
         if not is_from_spark(error) or all(parse_expression(sql).plain for sql in looked.spec.left.foreign_key):
             raise
     with settings(session, GUARDED):
-        return scanned(careful=True)
+        return scanned(ISOLATING)
 
 
-def _views(looked: Looked, careful: bool) -> list[View]:
+def _views(looked: CheckReader, evaluator: Evaluator) -> list[View]:
     """What is looked at of a stage's tables: of its log, if it has one, and of its main table."""
     of_main = VIEWS.get(looked.stage)
     side = looked.spec.definition.side_of(looked.stage)
-    logs = [] if side is None else [_changelog_view(looked, side, careful)]
-    return [*(of_main(looked, careful) if of_main else []), *logs]
+    logs = [] if side is None else [_changelog_view(looked, side, evaluator)]
+    return [*(of_main(looked, evaluator) if of_main else []), *logs]
 
 
-VIEWS: dict[str, Callable[[Looked, bool], list[View]]] = {
+VIEWS: dict[str, Callable[[CheckReader, Evaluator], list[View]]] = {
     Stage.RIGHT_TABLE: lambda looked, _: [right_table_view(looked)],
-    Stage.SUBSCRIPTION_STORE: lambda looked, careful: [subscription_store_view(looked, careful)],
+    Stage.SUBSCRIPTION_STORE: lambda looked, evaluator: [subscription_store_view(looked, evaluator)],
     Stage.RESPONSES: lambda looked, _: responses_views(looked),
     Stage.RESOLVED_JOIN: lambda looked, _: resolved_join_views(looked),
 }
 """By stage what is looked at of its main table; of one that keeps a log only, the log is all there is."""
 
 
-def _changelog_view(looked: Looked, side: Side, careful: bool) -> View:
-    log = looked.of_batches(looked.layout.changelog(side).name, s.BATCH)
+def _changelog_view(looked: CheckReader, side: Side, evaluator: Evaluator) -> View:
+    log = looked.of_batches(looked.spec.definition.input(side).log, s.BATCH)
     prefix = log_prefix(looked.spec.definition, looked.stage)
     counted = ledger_counts(f"{prefix}rows_are_those_counted", looked, "rows")
-    return changelog_view(log, looked.spec, side, counted, prefix, careful)
+    return changelog_view(log, looked.spec, side, counted, prefix, evaluator)
 
 
-def _ledger_says(looked: Looked) -> dict[str, Finding]:
+def _ledger_says(looked: CheckReader) -> dict[str, Finding]:
     """What the ledger counted of what landed: the share in the quarantine, and that which came too late.
 
     A batch that runs again counts as late what it brought before, so only those that ran once tell what came too late.

@@ -3,6 +3,9 @@
 The engine runs, plans, rebuilds, repairs and shows any kind by what stands here, and names none. A kind is one object
 of `Kind`; `fk_pipeline.kinds.registry` finds it by its name. What a kind does, beside what it is, is named by a
 reference (`module:function`) that is loaded when it is needed, so that a plan or a completion starts quickly.
+
+A stage is a function from a `Reader` to a list of effects (`fk_pipeline.effects`): it says what must hold, and the
+engine chooses how that is written.
 """
 
 from __future__ import annotations
@@ -80,6 +83,11 @@ class StageDef:
         index: the index that it needs for that.
         full_share: changed rows by the rows of that table, above which it reads and writes whole tables; None: it has
             no such choice.
+        run: reference to the function of a `Reader` that returns the effects of the stage; empty where a stage does no
+            more than to bring what landed into a log, which the engine does for every stage that reads landing files.
+        concerns: reference to a function of a `Reader` that returns about how many rows of the result the batches
+            concern; empty: these of its own tables only.
+        evaluates: of a pipeline (`PipelineSpec`), the expressions of its file that `run` computes, as SQL.
     """
 
     name: str
@@ -89,6 +97,9 @@ class StageDef:
     looks_up_in: str = ""
     index: str = ""
     full_share: float | None = None
+    run: str = ""
+    concerns: str = ""
+    evaluates: Callable[[Any], Iterable[str]] = lambda _: ()
 
 
 Named = TypeVar("Named", TableDef, StageDef)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -119,7 +119,12 @@ class CheckFailedError(FkPipelineError):
 
 
 class FanOutError(CheckFailedError):
-    """A batch would touch more rows of the result than `max_fan_out`, and nobody agreed to that."""
+    """A batch would touch more rows of the result than `max_fan_out`, and nobody agreed to that.
+
+    `values` are by batch the rows that it would touch; the ledger has them as failed checks.
+    """
+
+    values: Mapping[int, int] = {}
 
 
 class ExpectationNotRunError(FkPipelineError):

@@ -8,7 +8,6 @@ both changelogs computed now. `docs/reference/command.md`, explain.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -19,13 +18,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
-from fk_pipeline.spec import quote
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
-from fk_pipeline.stages.materialised import Materialised
 from fk_pipeline.stages.resolved_join import decided_batches
-from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.reader import TableReader
 from fk_pipeline.verify.rejoin import expected_join
 
 Row = dict[str, Any]
@@ -186,64 +185,60 @@ class Story:
         return {**asdict(self), "as_expected": self.as_expected}
 
 
-def explain(runner: Runner, said: str) -> Story:
+def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> Story:
     """The story of a left key.
 
     Args:
-        runner: of the pipeline.
+        read: reads the tables of the pipeline.
+        spec: the pipeline.
+        ledger: its ledger.
         said: the key, as `parse_key` takes it.
 
     Raises:
         UsageError: it is no key of the left side.
     """
-    with ExitStack() as kept:
-        return _Explained(runner, parse_key(said, runner.spec.left), kept).story()
+    key = parse_key(said, spec.left)
+    try:
+        return _Explained(read, spec, ledger, key).story()
+    finally:
+        read.release()
 
 
 class _Explained:
     """What the tables say of a key. What the changelogs have of it is read once, and kept."""
 
-    def __init__(self, runner: Runner, key: Mapping[str, str], kept: ExitStack) -> None:
-        self.runner, self.spec = runner, runner.spec
-        self.key = key_row(runner.session, key, self.spec.left)
+    def __init__(self, read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> None:
+        self.read, self.spec, self.ledger = read, spec, ledger
+        self.key = key_row(read.warehouse.session, key, self.spec.left)
         self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, s.pk)
         self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in Side}
         self.logs: dict[Side, DataFrame] = {}
         for side, rows in ((Side.LEFT, self._left_log), (Side.RIGHT, self._right_log)):
-            log = Materialised(rows(), None)
-            kept.callback(log.release)
-            self.logs[side] = log.frame
+            self.logs[side] = read.cached(rows(), None).frame
 
     def _left_log(self) -> DataFrame:
         """The rows of the left changelog that concern the key: its versions, and all truncates."""
-        return self._table(s.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
+        return self.read.read(s.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
 
     def _right_log(self) -> DataFrame:
         """Those of the right changelog: of the keys that the left versions refer to."""
-        log, keys = self._table(s.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
+        log, keys = self.read.read(s.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
         fks = [quote(name) for name, _ in s.fk_columns(self.spec)]
         wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
         return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
 
-    def _table(self, name: str) -> DataFrame:
-        table = self.runner.layout.table(name)
-        assert table is not None
-        return self.runner.warehouse.read(table)
-
     def _of_key(self, table: str) -> list[Row]:
         """The rows of a state table with the key."""
-        return json_rows(self._table(table).where(self.in_state))
+        return json_rows(self.read.read(table).where(self.in_state))
 
     def story(self) -> Story:
         names = [o.name for o in self.spec.outputs]
         stored = next(iter(self._of_key(s.RESOLVED_JOIN)), None)
-        joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, careful=True)
+        joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, isolating=True)
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
         due = {
-            stage: [*map(int, found)]
-            for stage in self.spec.definition.stage_names
-            if (found := self.runner.ledger.due(stage))
+            stage: [*map(int, found)] for stage in self.spec.definition.stage_names if (found := self.ledger.due(stage))
         }
         return Story(
             key=self.key,
@@ -257,7 +252,7 @@ class _Explained:
             written_at=stored[s.CHANGED_AT] if stored else None,
             expected=expected,
             due=due,
-            folded_to=max(self.runner.ledger.fully_folded, default=None),
+            folded_to=max(self.ledger.fully_folded, default=None),
             conclusion=self._conclusion(result, expected, bool(due)),
         )
 
@@ -322,12 +317,12 @@ class _Explained:
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
         """What was answered, with the verdicts that there are."""
-        before = decided_batches(self.runner.ledger)
+        before = decided_batches(self.ledger)
         asked, told = (
             {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (s.RESPONSES, s.VERDICTS)
         )
-        self.runner.ledger.refresh()
-        decided = {batch for batch, _ in before.items() & decided_batches(self.runner.ledger).items()}
+        self.ledger.refresh()
+        decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
         both = sorted((told | asked).items())
         return tuple(self._answer(row, told.get(at), at[0] in decided) for at, row in both)
 
@@ -373,7 +368,7 @@ class _Explained:
             Origin.JOIN: self.in_state,
         }
         found = (
-            self._table(s.QUARANTINE)
+            self.read.read(s.QUARANTINE)
             .select("*", *[pair[name].alias(s.pk(name)) for name in self.keys[Side.LEFT]])
             .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
             .orderBy(F.col(s.BATCH).desc(), F.col(s.FILE).desc(), F.col(s.LINE).desc())

@@ -19,16 +19,16 @@ from fk_pipeline.cdc.unreadable import forget
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, Side
-from fk_pipeline.spec import quote
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
 from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
-from fk_pipeline.stages.materialised import UNKNOWN, Materialised
-from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.versions import order_of
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.ledger import LandedFile
-from fk_pipeline.store.settings import SMALL_BYTES
+from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.sizes import UNKNOWN
 
 _EFFECT = "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
@@ -58,54 +58,61 @@ class Impact:
         return asdict(self)
 
 
-def of_key(runner: Runner, said: str) -> Impact:
+def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
     """What a change of one right row would touch, whatever becomes of it.
+
+    Args:
+        read: reads the tables of the pipeline.
+        spec: the pipeline.
+        said: the key, as `parse_key` takes it.
 
     Raises:
         UsageError: it is no key of the right side.
     """
-    side = runner.spec.right
+    side = spec.right
     key = parse_key(said, side, "--right-key")
-    name = shown(key_row(runner.session, key, side))
-    there = runner.warehouse.read(runner.layout.right_table).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
+    name = shown(key_row(read.warehouse.session, key, side))
+    there = read.read(s.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
-    fan_out = _referring(runner).where(is_key(key, side, s.fk)).count()
+    fan_out = _referring(read, spec).where(is_key(key, side, s.fk)).count()
     return Impact(fan_out, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
-def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
+def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
     """What the changes in a file would touch if it landed as the next batch of the right side.
 
     Args:
-        runner: of the pipeline.
+        read: reads the tables of the pipeline.
+        spec: the pipeline.
+        ledger: its ledger.
         file: written as the right side's format is.
         limit: how many right keys are told.
 
     Raises:
         UsageError: there is no such file, or it is not of that format.
     """
-    spec, side = runner.spec, runner.spec.right
+    side = spec.right
     if side.format == "delta" or not is_of_format(str(file), side):
         raise UsageError(f"{file}: the right side's format is {side.format}", fix="write the changes as it does")
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
-    batch = min(max(runner.ledger.batches, default=-1) + 1, MAX_BATCH)
+    batch = min(max(ledger.batches, default=-1) + 1, MAX_BATCH)
     size = file.stat().st_size
     path = str(file.absolute())
     landed = LandedFile(told(path), Side.RIGHT, BatchId(batch), size, "", "")
     keys = [c.name for c in side.key_columns]
     with ExitStack() as kept:
-        folder = f"{runner.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
+        folder = f"{read.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
         links = linked(strange([path]), folder)
         if links:
             kept.callback(forget, folder)
-        read = read_records(runner.session, {batch: [landed]}, spec, Side.RIGHT, {}, {}, links)
-        marked = mark_last(evaluate(read.parsed, spec, Side.RIGHT, careful=True), spec, Side.RIGHT)
-        records = Materialised(marked, None if size <= SMALL_BYTES else UNKNOWN)
-        kept.callback(records.release)
+        lines = read_records(read.warehouse.session, {batch: [landed]}, spec, Side.RIGHT, {}, {}, links)
+        marked = mark_last(evaluate(lines.parsed, spec, Side.RIGHT, ISOLATING), spec, Side.RIGHT)
+        kept.callback(read.release)
+        records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
-        log, state = changelog(records.frame, spec, Side.RIGHT, {}), runner.warehouse.read(runner.layout.right_table)
-        subscribers = _subscribers(runner).toDF(*keys, SUBSCRIBERS)
+        log, state = changelog(records.frame, spec, Side.RIGHT, {}), read.read(s.RIGHT_TABLE)
+        subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBERS)
         touched = (
             _effects(log, state, keys)
             .join(subscribers, keys, "left")
@@ -127,14 +134,14 @@ def of_changes(runner: Runner, file: Path, limit: int) -> Impact:
     )
 
 
-def _referring(runner: Runner) -> DataFrame:
-    return referring(runner.warehouse.read(runner.layout.subscription_store), runner.spec)
+def _referring(read: TableReader, spec: PipelineSpec) -> DataFrame:
+    return referring(read.read(s.SUBSCRIPTION_STORE), spec)
 
 
-def _subscribers(runner: Runner) -> DataFrame:
+def _subscribers(read: TableReader, spec: PipelineSpec) -> DataFrame:
     """Per foreign key the number of left rows that refer to it."""
-    fks = [quote(name) for name, _ in s.fk_columns(runner.spec)]
-    return _referring(runner).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBERS))
+    fks = [quote(name) for name, _ in s.fk_columns(spec)]
+    return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBERS))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:

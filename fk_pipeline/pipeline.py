@@ -29,6 +29,7 @@ from fk_pipeline.spec.load import merged
 from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.lease import lease
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fk_pipeline.stages.runner import Runner, StageRun
     from fk_pipeline.store.checks import FailedCheck
     from fk_pipeline.store.ledger import Ledger
+    from fk_pipeline.store.reader import TableReader
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
 
@@ -95,12 +97,23 @@ def changes(pipeline: Pipeline, batch: int) -> DataFrame:
 
 
 class Pipeline:
-    """One join. Spark starts only when a method needs it."""
+    """One join. Spark starts only when a method needs it.
+
+    Args:
+        spec: the pipeline file, as `load_spec` reads it.
+        session: a Spark session; default: one that is started when it is needed.
+        zone: lists landing folders; default: local ones and object stores.
+        sizes: at which the engine takes another physical way; default: those that were measured.
+    """
 
     def __init__(
-        self, spec: PipelineSpec, session: SparkSession | None = None, zone: LandingZone | None = None
+        self,
+        spec: PipelineSpec,
+        session: SparkSession | None = None,
+        zone: LandingZone | None = None,
+        sizes: Sizes = MEASURED,
     ) -> None:
-        self.spec = spec
+        self.spec, self.sizes = spec, sizes
         self.zone = zone or FsspecLandingZone()
         self._session, self._is_given = session, session is not None
         self._runner: Runner | None = None
@@ -141,7 +154,7 @@ class Pipeline:
 
         if self._runner is None or is_gone(self._runner.session):
             self.check_fingerprints()
-            self._runner = Runner(self.session, self.spec, self._ledger, self.zone)
+            self._runner = Runner(self.session, self.spec, self._ledger, self.zone, sizes=self.sizes)
         return self._runner
 
     @cached_property
@@ -366,7 +379,8 @@ class Pipeline:
                 progress(Pass(stage, batches, number, of), result)
 
         with telling_damage(self.spec, self.zone), concealing(self.spec):
-            return Rebuild(self.session, self.spec, self.ledger(), self.zone, Source(source), chosen).run(report)
+            ledger, given = self.ledger(), (self.zone, Source(source), chosen, self.sizes)
+            return Rebuild(self.session, self.spec, ledger, *given).run(report)
 
     def _restore(self, batch: BatchId) -> None:
         """Brings a withdrawn batch back.
@@ -638,24 +652,23 @@ class Pipeline:
         self.refuse_never_run()
         self.refuse_unfinished()
         refuse_damaged(self.spec, zone=self.zone)
-        layout, warehouse = self.runner.layout, self.runner.warehouse
-        stored = layout.of(*self.spec.definition.proved)
-        tables = {table.name: warehouse.read(table) for table in stored}
-        with concealing(self.spec), settings(self.session, suiting(warehouse.rows(stored)), optional=True):
+        read, proved = self.runner.reader(), self.spec.definition.proved
+        tables = {name: read.read(name) for name in proved}
+        with concealing(self.spec), settings(self.session, suiting(read.rows(*proved), self.sizes), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
 
     @contextmanager
-    def _looking(self) -> Iterator[Runner]:
-        """The runner, for a look at finished tables that evaluates expressions of the pipeline file."""
+    def _looking(self) -> Iterator[TableReader]:
+        """A reader, for a look at finished tables that evaluates expressions of the pipeline file."""
         from fk_pipeline.privacy import concealing
         from fk_pipeline.store.settings import GUARDED, settings, suiting
 
         self.refuse_never_run()
         self.refuse_unfinished()
         runner = self.runner
-        suits = suiting(runner.warehouse.rows(runner.layout.tables))
+        suits = suiting(runner.warehouse.rows(runner.layout.tables), self.sizes)
         with concealing(self.spec), settings(self.session, suits, optional=True), settings(self.session, GUARDED):
-            yield runner
+            yield runner.reader()
 
     def explain(self, key: str) -> Story:
         """The story of one left key: see `fk_pipeline.explain`.
@@ -665,8 +678,8 @@ class Pipeline:
         """
         from fk_pipeline.explain import explain
 
-        with self._looking() as runner:
-            return explain(runner, key)
+        with self._looking() as read:
+            return explain(read, self.spec, self._ledger, key)
 
     def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
         """What a change of the right side would touch: see `fk_pipeline.impact`. Changes nothing.
@@ -682,10 +695,10 @@ class Pipeline:
             raise UsageError(
                 "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
             )
-        with self._looking() as runner:
+        with self._looking() as read:
             if right_key is not None:
-                return of_key(runner, right_key)
-            return of_changes(runner, Path(str(changes)), limit)
+                return of_key(read, self.spec, right_key)
+            return of_changes(read, self.spec, self._ledger, Path(str(changes)), limit)
 
     def changes(self, batch: int) -> DataFrame:
         """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

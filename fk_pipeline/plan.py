@@ -13,8 +13,9 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
-from fk_pipeline.stages.strategy import choose
 from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.planner import choose
+from fk_pipeline.store.sizes import MEASURED
 from fk_pipeline.store.skipping import nameable
 
 
@@ -91,7 +92,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:
     """How many keys a commit to the main table of a stage may name; 0 where it names none."""
     keys, sensitive = loaded(spec.definition.keys)(spec, stage)
-    return nameable(keys, sensitive, ledger.logs.span(f"{spec.home}/{stage}", keys[0][0])) if keys else 0
+    return nameable(keys, sensitive, MEASURED, ledger.logs.span(f"{spec.home}/{stage}", keys[0][0])) if keys else 0
 
 
 def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -> int:

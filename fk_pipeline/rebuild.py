@@ -46,6 +46,7 @@ from fk_pipeline.store.checks import AGREEMENT
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.lease import Check, leases
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import verify
 
@@ -83,8 +84,10 @@ class Rebuild:
         zone: LandingZone,
         source: Source,
         stages: Iterable[str] | None,
+        sizes: Sizes,
     ) -> None:
         self.session, self.spec, self.ledger, self.zone, self.source = session, spec, ledger, zone, source
+        self.sizes = sizes
         self.kind = spec.definition
         self.asked = None if stages is None else tuple(stages)
 
@@ -270,7 +273,7 @@ class Rebuild:
         copy.reads_landing = not from_log
         tables = {name: shadow for stage in stages for name in self.kind.written_by(stage)}
         tables |= dict.fromkeys(self.kind.with_role(Role.REJECTED), shadow)
-        warehouse = Warehouse(self.session, self.spec.home, tables)
+        warehouse = Warehouse(self.session, self.spec.home, tables, self.sizes)
         runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
         number, of = 0, sum(map(len, ranges.values()))

@@ -253,7 +253,7 @@ class _Folding:
             with self._at(index) as info:
                 if info is not None:
                     pairs = new_subscribers(self.warehouse.read(store), spec)
-                    ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows)
+                    ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows, self.warehouse.sizes)
                     self.warehouse.rewrite(ordered, None, index, info, delete_when=None)
 
     def _remove(self, lost: DataFrame, info: CommitInfo, table: Table) -> None:

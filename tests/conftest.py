@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.sessions import SESSIONS
 
 LEFT_SCHEMA = "id INT, fk STRING, v STRING, note STRING"
@@ -47,8 +48,8 @@ def python_on_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
 def rows_pipeline(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Callable[..., RowsPipeline]:
     """Makes a pipeline over plain rows in a folder of its own."""
 
-    def make(join: str = "left", **changes: str) -> RowsPipeline:
-        return RowsPipeline(tmp_path_factory.mktemp("pipeline"), spark, join, **changes)
+    def make(join: str = "left", sizes: Sizes = MEASURED, **changes: str) -> RowsPipeline:
+        return RowsPipeline(tmp_path_factory.mktemp("pipeline"), spark, join, sizes, **changes)
 
     return make
 
@@ -89,7 +90,7 @@ class RowsPipeline:
     A left row is `(id, fk, v)`, a right row `(k, name)`; a row with one component is a delete.
     """
 
-    def __init__(self, folder: Path, spark: SparkSession, join: str, **changes: str) -> None:
+    def __init__(self, folder: Path, spark: SparkSession, join: str, sizes: Sizes = MEASURED, **changes: str) -> None:
         self.folder = folder
         parts = {
             "select": "[id, v, name]",
@@ -112,7 +113,7 @@ class RowsPipeline:
         for side in ("left", "right"):
             (folder / "landing" / side).mkdir(parents=True, exist_ok=True)
         self.file = file
-        self.pipeline = Pipeline(load_spec(file), spark)
+        self.pipeline = Pipeline(load_spec(file), spark, sizes=sizes)
 
     def land(self, batch: int, left: Sequence[Any] = (), right: Sequence[Any] = ()) -> None:
         """Writes a batch, or writes it anew."""

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deltalake import DeltaTable
 
 from fk_pipeline.identity import Side
-from fk_pipeline.stages import work
 from fk_pipeline.store.corrections import Correction, digest
+from fk_pipeline.store.sizes import Sizes
 
 DATA = (
     "left_changelog", "right_changelog", "right_table", "subscription_store", "subscribers", "responses", "verdicts",
@@ -21,27 +20,27 @@ DATA = (
 LEDGER = ("files", "batches", "runs", "fingerprints", "rebuilds", "checks", "corrections", "folds", "fields")
 TABLES = (*DATA, *LEDGER)
 
+INDEXED = Sizes(indexed_rows=1)
+
 LEFT = [(i, "ab"[i % 2], f"v{i}") for i in range(1, 9)]
 BAD = ('{"op": "u", "id": "x", "fk": "a", "v": "w"}', '{"op": "u", "id": "y", "fk": "b", "v": "w"}', "{stays bad")
 
 
 def fill(made: Any) -> None:
-    """Runs batches until every table has at least two commits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "INDEXED_ROWS", 1)
-        made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
-        made.pipeline.run()
-        ledger = made.pipeline.ledger()
-        ledger.record_checks([_check("left_changelog")])
-        _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
-        _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
-        made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
-                  [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
-        made.pipeline.run()
-        made.pipeline.rebuild("changelog", ["resolved_join"])
-        ledger.record_checks([_check("resolved_join")])
-        ledger.record_folds([0])
-        ledger.record_folds([1])
+    """Runs batches of a pipeline with an index (`INDEXED`) until every table has at least two commits."""
+    made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
+    made.pipeline.run()
+    ledger = made.pipeline.ledger()
+    ledger.record_checks([_check("left_changelog")])
+    _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
+    _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
+    made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
+              [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
+    made.pipeline.run()
+    made.pipeline.rebuild("changelog", ["resolved_join"])
+    ledger.record_checks([_check("resolved_join")])
+    ledger.record_folds([0])
+    ledger.record_folds([1])
 
 
 def _check(stage: str) -> dict[str, Any]:

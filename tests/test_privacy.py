@@ -127,7 +127,7 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            "fk_pipeline.stages.reading.mark_last", lambda records, *_: records.selectExpr("CAST(row.mail AS INT)")
+            "fk_pipeline.stages.landing.mark_last", lambda records, *_: records.selectExpr("CAST(row.mail AS INT)")
         )
         with pytest.raises(StageError, match="CAST_INVALID_INPUT") as failed:
             pipeline.run("1", ["left_changelog"])

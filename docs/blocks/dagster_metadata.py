@@ -21,8 +21,8 @@ from expectations.validation import Outcome
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.stages.runner import StageRun
-from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.store import schemas
+from fk_pipeline.store.planner import Choice
 
 
 def blocks() -> dict[str, str]:

@@ -16,20 +16,19 @@ from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
 from fk_pipeline.protocol.hashing import with_row_hash
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.failing import fails
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.stages.holes import AT, PLACE
 from fk_pipeline.store import schemas as s
 
 
-def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool = False) -> DataFrame:
+def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
     """Records (`fk_pipeline.cdc.records`) with the pipeline's own expressions evaluated on the events.
 
     Args:
         records: one row per line.
         spec: the pipeline.
         side: whose lines they are.
-        careful: events on which an expression fails become bad records (`spec.failing`); otherwise Spark stops there.
+        evaluator: isolating, events on which an expression fails become bad records; otherwise Spark stops there.
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
@@ -43,23 +42,17 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
     written = f"{is_event} AND NOT _fk_record.deleted"
     when, gone = side_spec.delete_when, "FALSE"
     if when is not None:
-        on = f"{written} AND NOT {fails(when)}" if careful else written
-        frame, gone = frame.selectExpr("*", f"IF({on}, COALESCE(({when}), FALSE), FALSE) AS _fk_gone"), "_fk_gone"
+        said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
+        frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
     foreign_key = spec.left.foreign_key if side is Side.LEFT else ()
     expressions = [(f"_fk_ref_{i}", sql, has_row, "foreign_key") for i, sql in enumerate(foreign_key)]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
-    failed = "NULL"
-    if careful and (expressions or when is not None):
-        first = [("", when, written, "delete_when")] if when is not None else []
-        cases = [
-            f"WHEN {on} AND {fails(sql)} THEN {text(f'{what} {sql} fails on this row')}"
-            for _, sql, on, what in [*first, *expressions]
-        ]
-        failed = f"CASE {' '.join(cases)} END"
-    frame = frame.selectExpr("*", f"CAST({failed} AS STRING) AS _fk_failed").selectExpr(
+    first = [] if when is None else [(written, when, "delete_when")]
+    failed = evaluator.reason([*first, *[(on, sql, what) for _, sql, on, what in expressions]])
+    frame = frame.selectExpr("*", f"{failed} AS _fk_failed").selectExpr(
         "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
     )
     row = ", ".join(c.quoted for c in side_spec.columns)
@@ -70,7 +63,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, careful: bool =
     if side_spec.sequence_by is not None:
         wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
         out["sequence"] = "STRUCT(_fk_value AS value)"
-    if careful or side_spec.sequence_by is not None:
+    if evaluator.isolating or side_spec.sequence_by is not None:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is looked at again: that of the others need not be sorted and kept.
@@ -157,19 +150,19 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     return _with_hash(rows, spec, side)
 
 
-def anew(log: DataFrame, spec: PipelineSpec, side: Side, careful: bool = False) -> DataFrame:
+def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
     """The rows of a stored changelog with foreign key and hash as the pipeline file has them now.
 
     Args:
         log: the changelog of a side, whole rows.
         spec: the pipeline.
         side: whose changelog it is.
-        careful: the foreign key of a row on which its expression fails is null; otherwise Spark stops there.
+        evaluator: isolating, the foreign key of a row on which its expression fails is null; otherwise Spark stops
+            there.
     """
     if side is Side.LEFT:
         evaluated = [
-            f"IF({s.DELETED}{f' OR {fails(sql)}' if careful else ''}, NULL, ({sql})) AS _fk_ref_{i}"
-            for i, sql in enumerate(spec.left.foreign_key)
+            f"{evaluator.value(sql, f'NOT {s.DELETED}')} AS _fk_ref_{i}" for i, sql in enumerate(spec.left.foreign_key)
         ]
         log = log.selectExpr("*", *evaluated).withColumns(
             {name: F.expr(sql) for name, sql in _whole_foreign_key(spec).items()}

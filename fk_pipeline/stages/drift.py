@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
+from fk_pipeline.effects import Counts
 from fk_pipeline.errors import SchemaChangedError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.model import PLAIN
 from fk_pipeline.spec.sql import parse_columns, parse_expression, text
-from fk_pipeline.stages.access import Counts
 from fk_pipeline.store.fields import MOST_FIELDS, NOT_COMPARED
 from fk_pipeline.store.ledger import Ledger
 

@@ -24,8 +24,7 @@ from fk_pipeline.kinds.foreign_key.kind import (
     Stage,
 )
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.failing import fails
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
@@ -190,17 +189,17 @@ def _right_row(spec: PipelineSpec) -> Column:
     return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
 
 
-def changes(rows: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataFrame:
+def changes(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
     """The rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     Args:
         rows: decided responses with `left` and `right`, those that `writing` leaves.
         spec: the pipeline.
-        careful: a row on which a selected expression fails (`spec.failing`) leaves the result, or in a left join is
+        evaluator: isolating, a row on which a selected expression fails leaves the result, or in a left join is
             computed without its right row if the expression reads that; otherwise Spark stops.
 
     Returns:
-        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result; when careful also
+        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result; when isolating also
         `_fk_failed` (why it cannot be computed as it is; null when it can) and `_fk_pair` (the two rows that fail, as
         JSON). A row without its right row has no right hash either: it is decided again whenever it is answered.
     """
@@ -213,7 +212,7 @@ def changes(rows: DataFrame, spec: PipelineSpec, careful: bool = False) -> DataF
         "left",
         "right",
     )
-    return (_select_carefully if careful else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+    return (_select_isolating if evaluator.isolating else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
 
 
 def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
@@ -235,7 +234,7 @@ def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFr
 
     Args:
         decided: what `decide` returns.
-        changed: what `changes` returns when careful.
+        changed: what `changes` returns when isolating.
         spec: the pipeline.
 
     Returns:
@@ -271,7 +270,7 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
     return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
 
 
-def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
     """`select_outputs`, `_fk_failed` and `_fk_pair`.
 
     A row on which an expression fails is to be deleted. In a left join, where one that reads the right side fails and
@@ -280,11 +279,15 @@ def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
     doubtful = {output.name: output.sql for output in spec.outputs if not output.plain}
     of_right = {} if spec.inner else {name: sql for name, sql in doubtful.items() if name in spec.right_outputs}
     alone = [sql for name, sql in doubtful.items() if name not in of_right]
+
+    def why(expressions: Iterable[str], where: str) -> str:
+        return ISOLATING.reason((where, sql, "select") for sql in expressions)
+
     pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
     frame = _with_names(pair, spec, [*keep, PAIR]).selectExpr(
         "*",
-        f"{_reason(alone, f'NOT {s.DELETED}')} AS {FAILED}",
-        f"{_reason(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
+        f"{why(alone, f'NOT {s.DELETED}')} AS {FAILED}",
+        f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
     )
     without = f"{_HALF_FAILED} IS NOT NULL AND {FAILED} IS NULL"
     frame = frame.withColumns(
@@ -294,7 +297,7 @@ def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
         }
     )
     frame = _with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(
-        FAILED, F.expr(f"COALESCE({FAILED}, {_reason(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
+        FAILED, F.expr(f"COALESCE({FAILED}, {why(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
     )
     failed = F.col(FAILED).isNotNull()
     kept = {name: F.col(quote(name)) for name in keep} | {s.DELETED: F.col(s.DELETED) | failed}
@@ -305,12 +308,6 @@ def _select_carefully(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
         F.when(reason.isNotNull(), F.col(PAIR)).alias(PAIR),
         *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],
     )
-
-
-def _reason(expressions: Iterable[str], where: str) -> str:
-    """SQL (STRING): which of some selected expressions fails on a row for which a condition holds; null: none."""
-    found = " ".join(f"WHEN {fails(sql)} THEN {text(f'select {sql} fails on this row')}" for sql in expressions)
-    return f"CASE WHEN {where} THEN CASE {found} END END" if found else "CAST(NULL AS STRING)"
 
 
 def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.effects import Counts
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.environment.spark_life import has_ended
 from fk_pipeline.errors import (
@@ -30,21 +31,23 @@ from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange, Side, ranges_sql
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.access import Counts
+from fk_pipeline.spec.failing import ISOLATING, STOPPING
 from fk_pipeline.stages.behind import overtaken, versions_of
 from fk_pipeline.stages.damage import telling_damage, translated
 from fk_pipeline.stages.evolution import reopen
+from fk_pipeline.stages.execution import Done, Execution
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.resolved_join import decided_batches, every_verdict
 from fk_pipeline.stages.sole import sole_session
-from fk_pipeline.stages.strategy import Choice
 from fk_pipeline.stages.swap import finish_rebuild
-from fk_pipeline.stages.work import StageWork
 from fk_pipeline.store.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.lease import Check, lease, leases
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.planner import Choice
+from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import BATCH
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 SUSPECTS = 3
@@ -103,13 +106,18 @@ class Runner:
         ledger: Ledger,
         zone: LandingZone | None = None,
         warehouse: Warehouse | None = None,
+        sizes: Sizes = MEASURED,
     ) -> None:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
         self.layout: Layout = layout_of(session, spec)
-        self.warehouse = warehouse or Warehouse(session, spec.home)
+        self.warehouse = warehouse or Warehouse(session, spec.home, sizes=sizes)
         self.ledger = ledger
+
+    def reader(self) -> TableReader:
+        """Reads the tables, each at the version that it has when it is first asked for."""
+        return TableReader(self.warehouse, self.layout.tables)
 
     def verdicts(self) -> DataFrame:
         """What became of every response: the stored verdicts, and those that the responses tell."""
@@ -186,12 +194,12 @@ class Runner:
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)
-        work = StageWork(self.warehouse, self.ledger, self.layout, self.spec, self.zone, stage, known, info)
+        work = Execution(self.warehouse, self.ledger, self.layout, self.spec, self.zone, stage, known, info)
         try:
-            counts = self._with_second_tries(work)
+            done = self._with_second_tries(work)
             seconds = time.monotonic() - started
-            how = (work.choice.strategy, work.choice.reason) if work.choice else (None, None)
-            self.ledger.succeed(counts, work.versions, seconds, *how)
+            how = (done.choice.strategy, done.choice.reason) if done.choice else (None, None)
+            self.ledger.succeed(done.counts, done.versions, seconds, *how)
         except Exception as error:
             where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
             ours = self._ended(stage, batches, error) or error
@@ -210,8 +218,8 @@ class Runner:
                 why="the batches stay due; whatever the stage had committed is repaired by running it again",
                 fix=f"fk-pipeline run {self.spec.file}",
             ) from cause_of(error, self.spec)
-        told = tuple(work.notes), work.choice, tuple(work.warnings)
-        return StageRun(stage, batches, run_id, counts, seconds, work.versions, *told)
+        told = tuple(done.notes), done.choice, tuple(done.warnings)
+        return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
 
     def _ended(self, stage: str, batches: BatchRange, error: Exception) -> SparkEndedError | None:
         """The error for a stage whose Spark has ended, which is forgotten then; None where it is still there."""
@@ -232,33 +240,34 @@ class Runner:
             "settings.driver_memory (of a Connect server: its own), or land the rows in smaller files",
         )
 
-    def _with_second_tries(self, work: StageWork) -> Counts:
-        """The work; all of it again after a conflict, and with care after a row or a file that it fails on.
+    def _with_second_tries(self, work: Execution) -> Done:
+        """The work; all of it again after a conflict, and with isolation after a row or a file that it fails on.
 
         A run that lost its lease may commit meanwhile, where Delta sees no conflict: that is one.
         """
-        conflicts, home, kind = 0, self.ledger.home, self.ledger.kind
+        conflicts, evaluator, stage = 0, STOPPING, work.stage.name
+        home, kind = self.ledger.home, self.ledger.kind
         alone = home != self.warehouse.home  # nobody else knows of a rebuild's tables
         while True:
-            before = {} if alone else versions_of(kind, home, work.stage)
+            before = {} if alone else versions_of(kind, home, stage)
             try:
-                counts = work.run()
-                late = None if alone else overtaken(kind, home, work.stage, work.info.run_id, before)
+                done = work.run(evaluator)
+                late = None if alone else overtaken(kind, home, stage, work.info.run_id, before)
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1
-                elif not work.careful and work.may_be_mended(error):
-                    work.careful = True
+                elif not evaluator.isolating and work.may_be_mended(error):
+                    evaluator = ISOLATING
                 else:
                     raise
                 continue
             if late is None:
-                return counts
+                return done
             conflicts += 1
             if conflicts == ATTEMPTS_ON_CONFLICT or late.appends:
                 raise LeaseLostError(
-                    f"run {late.run_id} of {work.stage} committed meanwhile, without its lease",
-                    where=f"pipeline {self.spec.name}, stage {work.stage}",
+                    f"run {late.run_id} of {stage} committed meanwhile, without its lease",
+                    where=f"pipeline {self.spec.name}, stage {stage}",
                     why="the tables may hold what both wrote; the batches stay due",
                     fix=f"fk-pipeline run {self.spec.file}",
                 )

@@ -16,10 +16,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.store.logs import PlainFiles
+from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
-
-LOCAL_ROWS = 200_000
-"""Rows of the files of which those of some batches are read here."""
 
 ALIKE = (
     T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
@@ -34,19 +32,10 @@ OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
 
 READERS = 2
 """Files that are looked through at once. Each reader holds the wanted columns of a row group as they are stored (a
-whole row group has up to 128 megabytes), and `BYTES_AT_ONCE` of their rows."""
-
-FOUND_BYTES = 256 * 2**20
-"""Of the rows that are found: a key may have any number of versions."""
+whole row group has up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
 
 UNMARKED = pa.array([], pa.int64())
 """The marked rows of a file without a deletion vector."""
-
-AT_ONCE = 128 * 1024
-"""Rows that are decoded before the wanted ones are taken, at most."""
-
-BYTES_AT_ONCE = 32 * 2**20
-"""The same in bytes, as far as the file tells how wide its rows are."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +61,24 @@ class _Asked:
         return pc.is_in(column, self.array.slice(low, bisect_right(self.values, ends["max"]) - low))
 
 
-def read_here(files: PlainFiles, columns: Sequence[str], within: Within) -> pa.Table | None:
+def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
     """Rows of some batches, typed as Spark has them; None where Spark has to read them.
 
     Args:
         files: files with at least these rows.
         columns: the columns that are wanted.
         within: the batches.
+        sizes: how much is read here.
     """
-    return None if files.rows > LOCAL_ROWS else _chosen(files, columns, [within], {}, ALIKE)
+    return None if files.rows > sizes.batch_rows else _chosen(files, columns, [within], {}, ALIKE, sizes)
 
 
 def look_up(
-    files: PlainFiles, columns: Sequence[str], keys: Mapping[str, pa.ChunkedArray], within: Sequence[Within] = ()
+    files: PlainFiles,
+    columns: Sequence[str],
+    keys: Mapping[str, pa.ChunkedArray],
+    within: Sequence[Within],
+    sizes: Sizes,
 ) -> pa.Table | None:
     """Rows with some values in their key columns, typed as Spark has them; None where Spark has to read them.
 
@@ -95,9 +89,10 @@ def look_up(
         columns: the columns that are wanted.
         keys: by key column, its values.
         within: batches that the rows are of besides.
+        sizes: how much is read here.
     """
     try:
-        return _chosen(files, columns, within, keys, ALIKE_IN_OURS)
+        return _chosen(files, columns, within, keys, ALIKE_IN_OURS, sizes)
     except (pa.ArrowException, OSError, UnicodeDecodeError):  # damaged, gone, or no text for Python: Spark says so
         return None
 
@@ -108,6 +103,7 @@ def _chosen(
     within: Sequence[Within],
     keys: Mapping[str, pa.ChunkedArray],
     alike: tuple[type[T.DataType], ...],
+    sizes: Sizes,
 ) -> pa.Table | None:
     stored = T.StructType.fromJson(files.schema)
     if not {*columns} <= {*stored.names}:  # of a version from before a column was added
@@ -120,7 +116,7 @@ def _chosen(
         return None
     kinds = to_arrow_schema(compared)
     asked = {name: _Asked.of(values, kinds.field(name).type) for name, values in keys.items()}
-    search = _Search(to_arrow_schema(schema), kinds, asked, within, T.DateType in alike)
+    search = _Search(to_arrow_schema(schema), kinds, asked, within, T.DateType in alike, sizes)
 
     def found(path: str) -> list[pa.Table] | None:
         return search.through(path, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
@@ -145,6 +141,7 @@ class _Search:
         asked: the values that are wanted, by column.
         within: the batches that are wanted.
         dates: there may be dates among the columns.
+        sizes: how much is decoded at once and found at most.
         found: bytes that were found so far.
     """
 
@@ -153,6 +150,7 @@ class _Search:
     asked: Mapping[str, _Asked]
     within: Sequence[Within]
     dates: bool
+    sizes: Sizes
     found: int = 0
 
     def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
@@ -164,7 +162,7 @@ class _Search:
             for part in self._taken(file, marked):
                 parts.append(part)
                 self.found += part.nbytes
-                if self.found > FOUND_BYTES:
+                if self.found > self.sizes.found_bytes:
                     return None
             return parts
 
@@ -174,7 +172,7 @@ class _Search:
         needed = [name for name in dict.fromkeys([*self.wanted.names, *self.compared.names]) if name in there]
         start, groups = 0, [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
-        at_once = max(1, min(AT_ONCE, BYTES_AT_ONCE // max(1, width)))
+        at_once = max(1, min(self.sizes.decoded_rows, self.sizes.decoded_bytes // max(1, width)))
         for batch in file.iter_batches(at_once, columns=needed, use_threads=False):
             places = pc.indices_nonzero(pc.fill_null(self._meeting(batch), False))
             if len(marked) and len(places):

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from fk_pipeline.spec.sql import text
+from fk_pipeline.store.sizes import Sizes
 
 BITS = 63
 """Rows per word of marks: no word is negative."""
-
-MARK_WORDS = 1_000
-"""Marks that are a literal of a query, in words: those of the rows up to the last marked one of every file."""
-
 
 IN, AT = "_fk_in", "_fk_at"
 """Columns of `places`: the file, and the row in it."""
@@ -25,18 +22,19 @@ def places(deleted: Mapping[str, pa.Array]) -> pa.Table:
     return pa.table({IN: pa.chunked_array(files, pa.string()), AT: pa.chunked_array([*deleted.values()], pa.int64())})
 
 
-def unmarked(deleted: Mapping[str, pa.Array]) -> str | None:
+def unmarked(deleted: Mapping[str, pa.Array], sizes: Sizes) -> str | None:
     """SQL (BOOLEAN) over a row of Parquet files: no deletion vector marks it.
 
     Args:
         deleted: by file the indices of its marked rows, ascending; of files that have some.
+        sizes: how long the literal may be.
 
     Returns:
         A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
         marked row, or where it would be long.
     """
     last = [rows[-1].as_py() for rows in deleted.values()]
-    if not last or sum(row // BITS + 1 for row in last) > MARK_WORDS:
+    if not last or sum(row // BITS + 1 for row in last) > sizes.mark_words:
         return None
     cases = []
     for file, rows in deleted.items():

@@ -9,23 +9,7 @@ from threading import Lock
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.store.skipping import LISTED
-
-SMALL_ROWS = 200_000
-"""Rows of all tables that a stage reads and writes, up to which `SMALL` is the quicker way (ADR 0005)."""
-
-MANY_ROWS = 200_000
-"""Rows of the result that a batch concerns, above which `FEW` partitions are too few."""
-
-SMALL_BYTES = 8_000_000
-"""Landing files up to which `SMALL` is the quicker way."""
-
-FEW_BYTES = 1_000_000
-"""Compressed landing files up to which `SMALL` is the quicker way, and their rows are brought to the driver:
-`materialised.SMALL` of 40 bytes each."""
-
-ROWS_PER_PAGE = 2_000
-"""Of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own size is 20,000."""
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 FEW = {
     "spark.sql.adaptive.enabled": "false",
@@ -57,36 +41,41 @@ ONE_TASK = {
 }
 """For many small frames in one job: starting a task takes longer than what it does."""
 
-ALWAYS = {
-    "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED),
-    "spark.sql.variable.substitute": "false",
-}
-"""Let Parquet skip the pages that have none of the listed keys (Spark's own limit is ten). Take `${...}` in the name of
-a column as it is written: Spark would put a variable there, of the environment for example."""
-
-WRITING = {"parquet.page.row.count.limit": str(ROWS_PER_PAGE)}
-"""Write small pages."""
-
-HELD_BYTES = 64 * 2**20
-"""Of a right table of about a million rows. Up to it Spark may hold that table in memory rather than sort the left one.
-Its own limit is ten megabytes."""
-
 SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
 """For many rows: tasks small enough for all cores to be busy until the end. Spark's own are of 128 megabytes."""
 
 WHOLE = {"spark.sql.files.maxPartitionBytes": "1g"}
 """For a scan whose condition names many keys: few tasks for every core, as each unpacks all of them (ADR 0020)."""
 
-HOLDING = {"spark.sql.autoBroadcastJoinThreshold": f"{HELD_BYTES}b"}
-"""For many rows of the result: hold the right table, and let Spark choose the rest."""
-
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""
 
 
-def suiting(rows: int, few_of_them: bool = False) -> dict[str, str]:
+def always(sizes: Sizes) -> dict[str, str]:
+    """Let Parquet skip the pages that have none of the listed keys: Spark's own limit is ten.
+
+    And take `${...}` in the name of a column as it is written: Spark would put a variable there, of the environment for
+    example.
+    """
+    return {
+        "spark.sql.parquet.pushdown.inFilterThreshold": str(sizes.listed_keys),
+        "spark.sql.variable.substitute": "false",
+    }
+
+
+def writing(sizes: Sizes) -> dict[str, str]:
+    """Write small pages."""
+    return {"parquet.page.row.count.limit": str(sizes.rows_per_page)}
+
+
+def holding(sizes: Sizes) -> dict[str, str]:
+    """For many rows of the result: hold the right table in memory, and let Spark choose the rest."""
+    return {"spark.sql.autoBroadcastJoinThreshold": str(sizes.held_bytes)}
+
+
+def suiting(rows: int, sizes: Sizes = MEASURED, few_of_them: bool = False) -> dict[str, str]:
     """What suits a look at tables of so many rows, or at few of their rows."""
-    return ALWAYS | (SMALL if rows <= SMALL_ROWS else FEW if few_of_them else {})
+    return always(sizes) | (SMALL if rows <= sizes.small_rows else FEW if few_of_them else {})
 
 
 _lock = Lock()

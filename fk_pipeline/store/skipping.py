@@ -20,22 +20,9 @@ import pyarrow.types as pt
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
+from fk_pipeline.store.sizes import Sizes
 
-LISTED = 1_000
-"""Single keys that a condition names. The session lets Parquet skip pages by so many (`settings.ALWAYS`); for more it
-takes longer to find the pages than to read them all, and several thousands nest too deep for the stack of a thread."""
-
-INTERVALS = 32
-"""Intervals of keys that a condition names. Every row of the pages that are read is compared with all of them."""
-
-NAMED_BYTES = 10_000_000
-"""Of the keys that a commit names, as the log of the table keeps them. JSON readers refuse texts of 20 megabytes."""
-
-NAMED = {"BIGINT": 1_000_000, "INT": 1_000_000, "SMALLINT": 1_000_000, "TINYINT": 1_000_000, "STRING": 100_000}
-"""Keys that a commit names, by type, at most."""
-
-KEYS_PER_BUCKET = 8
-"""Of keys that are named in buckets: a row is compared with those of one bucket."""
+_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Bounds(Protocol):
@@ -90,29 +77,30 @@ class Among:
     intervals: tuple[tuple[Any, Any], ...]
 
     @classmethod
-    def of(cls, column: str, values: Sequence[Any], width: int = 0) -> Among:
+    def of(cls, column: str, values: Sequence[Any], sizes: Sizes, width: int = 0) -> Among:
         """The condition that a column has one of some values, none of them null.
 
         Args:
             column: the column.
             values: the values.
+            sizes: how many of them a condition names.
             width: values no further apart are in one page: naming each of them leaves nothing more unread.
         """
         ordered = sorted(set(values))
         gaps = _widest_gaps(ordered, width)
         found: list[tuple[Any, Any]] = []
         intervals: tuple[tuple[Any, Any], ...] = ()
-        clusters = min(LISTED, len(gaps) + 1)
+        clusters = min(sizes.listed_keys, len(gaps) + 1)
         while True:
             edges = [0, *sorted(gaps[: clusters - 1]), len(ordered)]
             found = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
             intervals = tuple((low, high) for low, high in found if low != high)
-            if len(intervals) <= INTERVALS:
+            if len(intervals) <= sizes.intervals:
                 break
             clusters -= max(1, clusters // 10)
         singles = tuple(low for low, high in found if low == high)
         covered = _span(intervals) if intervals else 0
-        if len(ordered) <= LISTED and covered > 2 * width * len(ordered):
+        if len(ordered) <= sizes.listed_keys and covered > 2 * width * len(ordered):
             singles, intervals = tuple(ordered), ()  # at most a page for each of them, and here there are many more
         elif len(intervals) > 1 and covered > _span([(ordered[0], ordered[-1])]) / 2:
             singles, intervals = (), ((ordered[0], ordered[-1]),)  # to compare with many costs more than it leaves out
@@ -134,7 +122,7 @@ class Among:
         return at < len(self.values) and self.values[at] <= known[1]
 
 
-def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int]) -> list[Condition]:
+def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int], sizes: Sizes) -> list[Condition]:
     """Conditions for the rows with some keys.
 
     Args:
@@ -142,21 +130,23 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int])
         columns: by column of the table that is read, the column of `keys`. Integers and strings become
             conditions; a key of another type does not restrict anything.
         widths: by column of the table, how far apart the values of neighbouring pages are, where that is known.
+        sizes: how many keys a condition names.
     """
     found: list[Condition] = []
     for column, name in columns.items():
         kind = keys.schema.field(name).type
         if _has_conditions(kind):
-            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist(), widths.get(column, 0)))
+            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist(), sizes, widths.get(column, 0)))
     return found
 
 
-def exactly(keys: pa.Table, column: str) -> str | None:
+def exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
     """SQL that holds for the rows with some keys and for no others; None where that cannot be said in short.
 
     Args:
         keys: rows with the keys.
         column: the key column.
+        sizes: how many keys a list has, and how long the text may be.
     """
     kind, values = keys.schema.field(column).type, keys[column]
     if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
@@ -167,30 +157,36 @@ def exactly(keys: pa.Table, column: str) -> str | None:
         return None
     # Typed as the column: Delta leaves no file unread for values that are cast to its type.
     suffix = "L" if pt.is_int64(kind) else ""
-    said = _in_list(column, listed, suffix) if len(listed) <= LISTED else _in_buckets(column, listed, suffix)
+    few = len(listed) <= sizes.listed_keys
+    said = _in_list(column, listed, suffix) if few else _in_buckets(column, listed, sizes.keys_per_bucket, suffix)
     kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta has it in its log
-    return said if len(kept.encode()) <= NAMED_BYTES else None
+    return said if len(kept.encode()) <= sizes.named_bytes else None
 
 
-def nameable(keys: Sequence[tuple[str, str]], sensitive: Collection[str], span: tuple[int, int] | None = None) -> int:
+def nameable(
+    keys: Sequence[tuple[str, str]], sensitive: Collection[str], sizes: Sizes, span: tuple[int, int] | None = None
+) -> int:
     """How many keys of a table a commit may name by `exactly`: of one column, integers or strings, not sensitive.
 
     Args:
         keys: its key columns with their types.
         sensitive: names of sensitive columns.
+        sizes: how many keys a commit names.
         span: its least and greatest key, where these are known integers.
     """
     if len(keys) != 1 or keys[0][0] in sensitive:
         return 0
     widest = max(map(len, map(str, span))) if span else 0
-    return min(NAMED.get(keys[0][1].upper(), 0), NAMED_BYTES // (widest + 2))
+    kind = keys[0][1].upper()
+    most = sizes.named_numbers if kind in _NUMBERS else sizes.named_texts if kind == "STRING" else 0
+    return min(most, sizes.named_bytes // (widest + 2))
 
 
 def _in_list(column: str, values: Sequence[Any], suffix: str) -> str:
     return f"{quote(column)} IN ({', '.join(_literal(value) + suffix for value in values)})"
 
 
-def _in_buckets(column: str, values: Sequence[Any], suffix: str = "") -> str:
+def _in_buckets(column: str, values: Sequence[Any], per_bucket: int, suffix: str = "") -> str:
     """The values as one literal, an array of buckets, of which a row is compared with its own.
 
     Spark plans with every literal of a list, again and again: for 100,000 it takes three times as long as to read ten
@@ -198,7 +194,7 @@ def _in_buckets(column: str, values: Sequence[Any], suffix: str = "") -> str:
     greatest value are for Delta, which compares them with the bounds of files.
     """
     name, numbers = quote(column), isinstance(values[0], int)
-    buckets: list[list[Any]] = [[] for _ in range(_prime(len(values) // KEYS_PER_BUCKET))]
+    buckets: list[list[Any]] = [[] for _ in range(_prime(len(values) // per_bucket))]
     for value in values:
         buckets[(value if numbers else crc32(value.encode())) % len(buckets)].append(value)
     key, kind = (f"CAST({name} AS BIGINT)", "BIGINT") if numbers else (name, "STRING")

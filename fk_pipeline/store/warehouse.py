@@ -30,26 +30,12 @@ from fk_pipeline.store.local import look_up, read_here
 from fk_pipeline.store.logs import DeltaLogs, PlainFiles
 from fk_pipeline.store.marked import AT, IN, places, unmarked
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.settings import ROWS_PER_PAGE, WRITING, settings
+from fk_pipeline.store.settings import settings, writing
+from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, Within, among, exactly, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
-
-MARKED_ROWS = 200_000
-"""Rows that deletion vectors mark: up to so many are taken out by a literal or a join; Delta does it for more."""
-
-LOOKED_THROUGH = 128 * 2**20
-"""Bytes that the driver looks through for any keys: of its columns, in files that may have them."""
-
-LOOKED_THROUGH_PER_KEY = 20_000
-"""Rows that it looks through for every key: Spark would read a page for each, which takes as long as ten by Arrow."""
-
-ROWS_PER_FILE = 500_000
-"""Of a table that is written in the order of its keys."""
-
-ROWS_SORTED = 20_000
-"""More changed rows are sorted by their keys before they are written."""
 
 UNLIMITED = sys.maxsize
 
@@ -90,10 +76,24 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
 
 class Warehouse:
-    """Reads and commits the tables under one folder or URI, some of them in folders of their own (by table)."""
+    """Reads and commits the tables under one folder or URI.
 
-    def __init__(self, session: SparkSession, home: str, elsewhere: Mapping[str, str] | None = None) -> None:
+    Args:
+        session: the Spark session.
+        home: the folder or URI.
+        elsewhere: by table, the folder or URI of one that lies in another.
+        sizes: at which it takes another way.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        home: str,
+        elsewhere: Mapping[str, str] | None = None,
+        sizes: Sizes | None = None,
+    ) -> None:
         self.session = session
+        self.sizes = sizes or Sizes()
         self.home = home.rstrip("/")
         self.logs = DeltaLogs()
         self._elsewhere = elsewhere or {}
@@ -127,7 +127,9 @@ class Warehouse:
         files = self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
-        most_marked = MARKED_ROWS if where or files is None or files.rows <= MARKED_ROWS else 0
+        most_marked = self.sizes.marked_rows
+        if not where and files is not None and files.rows > most_marked:
+            most_marked = min(most_marked, 0)
         if files is not None and files.marked > most_marked:
             files = None
         if files is None:
@@ -144,7 +146,7 @@ class Warehouse:
         """The rows of Parquet files, without those that a deletion vector marks."""
         schema = T.StructType.fromJson(files.schema)
         frame = _meeting(where, self.session.read.schema(schema).options(**PATHS_AS_THEY_ARE).parquet(*files.paths))
-        condition = unmarked(files.deleted)
+        condition = unmarked(files.deleted, self.sizes)
         if condition is not None:
             frame = frame.where(condition)
         elif files.marked:
@@ -163,7 +165,7 @@ class Warehouse:
             within: the batches.
         """
         files = self._files(table, version, [within])
-        return None if files is None else read_here(files, list(columns), within)
+        return None if files is None else read_here(files, list(columns), within, self.sizes)
 
     def look_up(
         self,
@@ -186,15 +188,15 @@ class Warehouse:
         """
         if not self.reads_in_the_driver:
             return None
-        where = [*among(pa.table(keys), {name: name for name in keys}, {}), *within]
+        where = [*among(pa.table(keys), {name: name for name in keys}, {}, self.sizes), *within]
         files = self.logs.plain_files(self.path(table.name), version, UNLIMITED, where)
         if files is None:
             return None
         number = max(len(values) for values in keys.values())
         share = len(columns) / len(files.schema["fields"])
-        if files.bytes * share > LOOKED_THROUGH and files.rows > number * LOOKED_THROUGH_PER_KEY:
+        if files.bytes * share > self.sizes.scanned_bytes and files.rows > number * self.sizes.scanned_rows_per_key:
             return None
-        return look_up(files, columns, keys, within)
+        return look_up(files, columns, keys, within, self.sizes)
 
     @cached_property
     def reads_in_the_driver(self) -> bool:
@@ -225,18 +227,26 @@ class Warehouse:
         """How many bytes the files of a table have."""
         return self.logs.bytes(self.path(table.name))
 
+    def width(self, table: Table, version: int, within: Sequence[Within]) -> int:
+        """Bytes of a row as it is stored, on average: of all rows, or of those of some batches if these are wider."""
+        path = self.path(table.name)
+        found = [(self.logs.bytes(path), self.logs.rows(path))]
+        files = self.logs.plain_files(path, version, UNLIMITED, within) if within else None
+        found += [(files.bytes, files.rows)] if files is not None else []
+        return max(size // max(1, rows) for size, rows in found)
+
     def nameable(self, table: Table) -> int:
         """How many keys of a table a commit may name."""
         if not table.keys:
             return 0
         kinds = dict(table.columns)
         keys = [(key, kinds[key]) for key in table.keys]
-        return nameable(keys, table.sensitive, self.logs.span(self.path(table.name), table.keys[0]))
+        return nameable(keys, table.sensitive, self.sizes, self.logs.span(self.path(table.name), table.keys[0]))
 
     def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
         """How far apart the values of integer columns are that lie a page apart, in a table written in their order."""
         bounds = {column: self.logs.span(self.path(table.name), column) for column in columns}
-        pages = max(1, self.rows([table]) // ROWS_PER_PAGE)
+        pages = max(1, self.rows([table]) // self.sizes.rows_per_page)
         return {column: (span[1] - span[0]) // pages for column, span in bounds.items() if span is not None}
 
     def add_columns(self, table: Table, info: CommitInfo) -> None:
@@ -381,7 +391,7 @@ class Warehouse:
     @contextmanager
     def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
         """A commit by Spark."""
-        with settings(self.session, WRITING, optional=True), committing(table, info):
+        with settings(self.session, writing(self.sizes), optional=True), committing(table, info):
             yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
@@ -417,7 +427,7 @@ class Warehouse:
         """
         exact = None
         if keys is not None and len(keys) <= self.nameable(table) and self.version(table.name) is not None:
-            exact = exactly(keys, table.keys[0])
+            exact = exactly(keys, table.keys[0], self.sizes)
         if exact is None and not once:
             source, once = source.dropDuplicates([*table.keys]), True
         rows = source if delete_when is None else source.where(f"NOT ({delete_when})")
@@ -427,7 +437,7 @@ class Warehouse:
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
             # What is in the order of its keys needs no further sort to be told apart by them.
-            ordered = _in_files(rows, table.keys, len(keys))
+            ordered = _in_files(rows, table.keys, len(keys), self.sizes)
             with settings(self.session, UNCHECKED):
                 self.replace(ordered if once else ordered.dropDuplicates([*table.keys]), table, predicate, info)
             return
@@ -462,18 +472,18 @@ def _with_all(frame: DataFrame, stored: Sequence[str], table: Table) -> DataFram
     )
 
 
-def _in_files(frame: DataFrame, keys: Sequence[str], rows: int) -> DataFrame:
-    """Changed rows in one file, or in files of about `ROWS_PER_FILE` that are sorted by their keys."""
-    if rows <= ROWS_SORTED:
+def _in_files(frame: DataFrame, keys: Sequence[str], rows: int, sizes: Sizes) -> DataFrame:
+    """Changed rows in one file, or in files of about `rows_per_file` that are sorted by their keys."""
+    if rows <= sizes.sorted_rows:
         return frame.coalesce(1)
     names = [quote(name) for name in keys]
-    return frame.repartition(max(1, round(rows / ROWS_PER_FILE)), *names).sortWithinPartitions(*names)
+    return frame.repartition(max(1, round(rows / sizes.rows_per_file)), *names).sortWithinPartitions(*names)
 
 
-def clustered(frame: DataFrame, columns: Sequence[str], rows: int) -> DataFrame:
-    """Rows in the order of some columns, in files of about `ROWS_PER_FILE`, so that few files and pages have a key."""
+def clustered(frame: DataFrame, columns: Sequence[str], rows: int, sizes: Sizes) -> DataFrame:
+    """Rows in the order of some columns, in files of about `rows_per_file`, so that few files and pages have a key."""
     names = [quote(name) for name in columns]
-    files = max(1, round(rows / ROWS_PER_FILE))
+    files = max(1, round(rows / sizes.rows_per_file))
     return (frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *names)).sortWithinPartitions(*names)
 
 

@@ -56,23 +56,23 @@ def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def expected_join(
-    left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, careful: bool = False
+    left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, isolating: bool = False
 ) -> DataFrame:
     """The batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
 
-    When careful, as far as the selected expressions can be computed. A row of an inner join on which one fails is left
+    Isolating, as far as the selected expressions can be computed. A row of an inner join on which one fails is left
     out. In a left join two rows match only if the expressions that read the right side can be computed on them; a left
     row is left out where one fails on the left row, or with no right row.
     """
     keys = [f"`left`.{c.quoted} AS {quote(s.pk(c.name))}" for c in spec.left.key_columns]
     outputs = [o.sql for o in spec.outputs]
-    computed = f" WHERE NOT {fails(*outputs)}" if careful else ""
-    joined = _joined(left_changelog, right_changelog, spec, careful)
+    computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
+    joined = _joined(left_changelog, right_changelog, spec, isolating)
     rows: DataFrame = left_changelog.sparkSession.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
     return rows.toDF(*[s.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
 
 
-def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, careful: bool) -> str:
+def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, isolating: bool) -> str:
     """SQL: the current rows of both sides, joined as `expected_join` says."""
     left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
     references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
@@ -80,14 +80,14 @@ def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: Pipelin
     current_rows(right_changelog, spec.right).createOrReplaceTempView(right)
     on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
     of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
-    if careful and of_right and not spec.inner:
+    if isolating and of_right and not spec.inner:
         on.append(f"NOT {fails(*of_right)}")
     kind = "INNER" if spec.inner else "LEFT"
     return f"{left} AS `left` {kind} JOIN {right} AS `right` ON {' AND '.join(on)}"
 
 
 def _counts(
-    left_changelog: DataFrame, right_changelog: DataFrame, result: DataFrame, spec: PipelineSpec, careful: bool
+    left_changelog: DataFrame, right_changelog: DataFrame, result: DataFrame, spec: PipelineSpec, isolating: bool
 ) -> dict[str, int]:
     """`rows`, `left_rows`, `right_rows`, `left_out` and `unmatched` of a `VerifyReport`, by one job."""
     frames = {
@@ -95,8 +95,8 @@ def _counts(
         "left_rows": current_rows(left_changelog, spec.left),
         "right_rows": current_rows(right_changelog, spec.right),
     }
-    if careful:
-        joined = f"FROM {_joined(left_changelog, right_changelog, spec, careful)}"
+    if isolating:
+        joined = f"FROM {_joined(left_changelog, right_changelog, spec, isolating)}"
         lost = fails(*[o.sql for o in spec.outputs])
         session = result.sparkSession
         frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE {lost}")
@@ -217,12 +217,12 @@ def verify(
     states = [state for (stage, _), state in ledger.stages.items() if stage in ledger.inputs]
     lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
     try:
-        return replace(_verify(tables, due, spec, mask, share, careful=False), quarantined_lines=lines)
+        return replace(_verify(tables, due, spec, mask, share, isolating=False), quarantined_lines=lines)
     except Exception as error:
         if not is_from_spark(error) or all(output.plain for output in spec.outputs):
             raise
     with settings(tables["resolved_join"].sparkSession, GUARDED):
-        return replace(_verify(tables, due, spec, mask, share, careful=True), quarantined_lines=lines)
+        return replace(_verify(tables, due, spec, mask, share, isolating=True), quarantined_lines=lines)
 
 
 def _verify(
@@ -231,7 +231,7 @@ def _verify(
     spec: PipelineSpec,
     mask: Mask,
     share: float,
-    careful: bool,
+    isolating: bool,
 ) -> VerifyReport:
     result, left_changelog = tables["resolved_join"], tables["left_changelog"]
     if share < 1:
@@ -240,7 +240,7 @@ def _verify(
         left_changelog = left_changelog.where(f"{key} IS NULL OR {chosen}")
         result = result.where(_chosen([quote(name) for name, _ in s.pk_columns(spec)], share))
     right_changelog = tables["right_changelog"]
-    expected = expected_join(left_changelog, right_changelog, spec, careful)
+    expected = expected_join(left_changelog, right_changelog, spec, isolating)
     work = sum(len(list(batches)) for batches in due.values())
     differences = compare(expected, result, spec).persist()
     try:
@@ -263,7 +263,7 @@ def _verify(
             due=work,
             share=share,
             sample=tuple(_sample(wrong, spec, mask)) if counts else (),
-            **_counts(left_changelog, right_changelog, result, spec, careful),
+            **_counts(left_changelog, right_changelog, result, spec, isolating),
         )
     finally:
         differences.unpersist()

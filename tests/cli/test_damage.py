@@ -19,7 +19,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.damage import all_tables
 from fk_pipeline.store import faults
-from tests.damage import DATA, KINDS, LEDGER, TABLES, fill
+from tests.damage import DATA, INDEXED, KINDS, LEDGER, TABLES, fill
 from tests.deaths import Killed
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
@@ -30,7 +30,7 @@ TRACES = ("Traceback", "at org.apache", "Py4J", "panicked", "JVM stacktrace", "D
 
 @pytest.fixture(scope="module")
 def filled(rows_pipeline: Callable[..., Any]) -> Any:
-    made = rows_pipeline("left")
+    made = rows_pipeline("left", INDEXED)
     fill(made)
     return made
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.looking import Looked
+from expectations.looking import CheckReader
 from expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages import work
 from fk_pipeline.store import faults
-from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.warehouse import Warehouse
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.deaths import Killed
 from tests.expectations.test_mutations import red, scan
 from tests.expectations.world import land, left, make, mutated, right
@@ -168,14 +167,12 @@ BATCH_CASES = {
 def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
     done: Pipeline, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if way != "tables joined":
-        monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    sizes = MEASURED if way == "tables joined" else Sizes(small_rows=0)
     if way in ("by Spark alone", "too many for the driver"):
-        monkeypatch.setattr(Warehouse, "read_here", lambda *_: None)
-        monkeypatch.setattr(Warehouse, "look_up", lambda *_: None)
+        sizes = replace(sizes, batch_rows=-1, driver_keys=-1)
     if way == "too many for the driver":
-        monkeypatch.setattr("expectations.looking.SMALL", 0)
-        monkeypatch.setattr("fk_pipeline.stages.materialised.SMALL", 0)
+        sizes = replace(sizes, driver_rows=0)
+    done = Pipeline(done.spec, done.session, sizes=sizes)
     for place, (stage, mutation, name) in BATCH_CASES.items():
         with mutated(monkeypatch, {place.split()[0]: mutation}):
             found = violations(done, stage, BatchRange.of(2)).findings
@@ -199,11 +196,10 @@ def test_a_look_at_a_batch_counts_its_verdicts(whole: Pipeline, monkeypatch: pyt
 def test_the_index_of_a_large_store_is_compared_with_it(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "INDEXED_ROWS", 2)
-    pipeline = make(tmp_path, spark)
+    pipeline = make(tmp_path, spark, sizes=Sizes(indexed_rows=2))
     pipeline.run("0,1,2")
     assert red(scan(pipeline)) == {}
-    monkeypatch.setattr("expectations.looking.SMALL_ROWS", 0)
+    pipeline = Pipeline(pipeline.spec, spark, sizes=Sizes(indexed_rows=2, small_rows=0))
     for batch in range(3):
         assert red(scan(pipeline, BatchRange.of(batch))) == {}
     with mutated(monkeypatch, {"subscribers": Delete("_fk_pk_id = 3")}):
@@ -295,16 +291,16 @@ def test_the_checks_open_the_tables_between_two_looks_at_what_is_due(
 ) -> None:
     """A run that ends while the tables are opened explains what they show."""
     land(own.spec.file.parent, {"left/3.jsonl": [left(3, "a", "w")]})
-    pin = Looked._pin
+    pin = CheckReader.pin
     other = Pipeline(own.spec, own.session)
 
-    def pinned(self: Looked, table: Table) -> None:
-        if table.name == "responses":
+    def pinned(self: CheckReader, name: str) -> None:
+        if name == "responses":
             other.run("3", ["left_changelog", "subscription_store"])
-        pin(self, table)
+        pin(self, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Looked, "_pin", pinned)
+        patched.setattr(CheckReader, "pin", pinned)
         found = violations(own, RESULT)
     assert red({RESULT: found}) == {}
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.skipping import Condition, Within
 from fk_pipeline.store.warehouse import Warehouse
 from tests.mutations import Mutation
@@ -62,11 +63,13 @@ def land(folder: Path, files: Mapping[str, Sequence[Row]]) -> None:
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def make(folder: Path, spark: SparkSession | None, join: str = "inner", more: str = "") -> Pipeline:
+def make(
+    folder: Path, spark: SparkSession | None, join: str = "inner", more: str = "", sizes: Sizes = MEASURED
+) -> Pipeline:
     """The pipeline, landed and not run."""
     (folder / "pipeline.yaml").write_text(PIPELINE_FILE.format(join=join) + more)
     land(folder, HISTORY)
-    return Pipeline(load_spec(folder / "pipeline.yaml"), spark)
+    return Pipeline(load_spec(folder / "pipeline.yaml"), spark, sizes=sizes)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from fk_pipeline.errors import CheckFailedError, FanOutError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages import work
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]  # the ledger's decisions
 
@@ -22,10 +22,9 @@ NORTH = {1: ("a", "N2"), 2: ("b", "N2"), 3: ("c", "N2")}
 
 
 @pytest.fixture
-def made(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    if getattr(request, "param", None) == "indexed":
-        monkeypatch.setattr(work, "INDEXED_ROWS", 1)
-    made = rows_pipeline("left", settings="{max_fan_out: 2}")
+def made(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any]) -> Any:
+    sizes = Sizes(indexed_rows=1) if getattr(request, "param", None) == "indexed" else MEASURED
+    made = rows_pipeline("left", sizes, settings="{max_fan_out: 2}")
     made.land(0, SHOPS, REGIONS)
     made.pipeline.run()  # right rows that nobody refers to yet touch nobody
     return made

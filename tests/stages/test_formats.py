@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.errors import LandingError, PipelineFileError, StateError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +26,15 @@ RIGHT = "schema: 'k STRING, name STRING', key: k"
 class Made:
     """A pipeline whose sides are said by a few words of YAML, and its result as text."""
 
-    def __init__(self, folder: Path, spark: SparkSession, left: str, right: str, settings: str = "{}") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spark: SparkSession,
+        left: str,
+        right: str,
+        settings: str = "{}",
+        sizes: Sizes = MEASURED,
+    ) -> None:
         self.folder, self.spark = folder, spark
         file = folder / "pipeline.yaml"
         file.write_text(
@@ -34,7 +43,7 @@ class Made:
         )
         for side in ("left", "right"):
             (folder / side).mkdir(exist_ok=True)
-        self.pipeline = Pipeline(load_spec(file), spark)
+        self.pipeline = Pipeline(load_spec(file), spark, sizes=sizes)
 
     def land(self, side: str, name: str, content: str | bytes) -> None:
         path = self.folder / side / name
@@ -57,18 +66,15 @@ class Made:
 
 
 @pytest.fixture
-def made(tmp_path: Path, spark: SparkSession) -> Callable[[str, str], Made]:
-    return lambda left, right: Made(tmp_path, spark, left, right)
+def made(tmp_path: Path, spark: SparkSession) -> Callable[..., Made]:
+    return lambda left, right, sizes=MEASURED: Made(tmp_path, spark, left, right, sizes=sizes)
 
 
 @pytest.mark.once  # on every session: test_a_snapshot_whose_last_record_is_bad
 @pytest.mark.parametrize("small_bytes", [None, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_snapshot_replaces_the_table_whenever_it_comes(
-    made: Callable[[str, str], Made], small_bytes: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if small_bytes is not None:  # as large loads are read
-        monkeypatch.setattr("fk_pipeline.stages.reading.SMALL_BYTES", small_bytes)
-    its = made("format: csv, contents: snapshot", "format: rows, contents: snapshot")
+def test_a_snapshot_replaces_the_table_whenever_it_comes(made: Callable[..., Made], small_bytes: int | None) -> None:
+    sizes = MEASURED if small_bytes is None else Sizes(small_bytes=small_bytes)  # 0: as large loads are read
+    its = made("format: csv, contents: snapshot", "format: rows, contents: snapshot", sizes)
     its.land("left", "0.csv", "id,fk,v\n1,a,x\n2,b,y\n")
     its.land("right", "0.jsonl", '{"k": "a", "name": "A"}\n{"k": "b", "name": "B"}\n')
     counts = its.run(proved=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key import steps
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages import access, materialised, work
+from fk_pipeline.stages.stage_reader import StageReader
 from fk_pipeline.store import skipping, warehouse
-from fk_pipeline.store.settings import HOLDING
+from fk_pipeline.store.settings import holding
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 pytestmark = pytest.mark.spark
 
@@ -25,38 +28,28 @@ LEFT = [(i, f"k{i % 7}", "v") for i in range(KEYS)]
 RIGHT = [(f"k{i}", f"n{i}") for i in range(6)]
 
 
-def few_in_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes are looked up by key: index, deletion vectors, conditions, rows replaced by their keys."""
-    monkeypatch.setattr(work, "SMALL_ROWS", -1)
-    monkeypatch.setattr(work, "INDEXED_ROWS", 1)
+LARGE_TABLES = Sizes(small_rows=-1, indexed_rows=1)
+"""Changes are looked up by key: index, deletion vectors, conditions, rows replaced by their keys."""
+
+THROUGH_DELTA = replace(LARGE_TABLES, driver_keys=-1, marked_rows=-1, named_bytes=0)
+"""The same where Delta must read, and MERGE."""
+
+BY_SPARK = replace(LARGE_TABLES, driver_keys=-1)
+"""The driver looks into no table, as where Spark runs on other machines."""
+
+SENT = replace(BY_SPARK, driver_rows=-1)
+"""Changes are looked up by keys that do not come to the driver."""
+
+BY_THE_DRIVER = replace(LARGE_TABLES, driver_rows=-1, listed_keys=1, sorted_rows=1, rows_per_file=3)
+"""More rows than are brought to the driver are looked up there, and put in place by their keys in buckets."""
+
+MANY = Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, held_bytes=-1)
+"""Tables are joined whole, and rows merged."""
 
 
-def few_through_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same where Delta must read, and MERGE."""
-    few_in_large_tables(monkeypatch)
-    found_by_spark(monkeypatch)
-    monkeypatch.setattr(warehouse, "MARKED_ROWS", -1)
-    monkeypatch.setattr(warehouse, "exactly", lambda *_: None)
-
-
-def found_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver looks into no table, as where Spark runs on other machines."""
-    few_in_large_tables(monkeypatch)
-    monkeypatch.setattr(warehouse.Warehouse, "reads_in_the_driver", False)
-
-
-def sent_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes are looked up by keys that do not come to the driver."""
-    found_by_spark(monkeypatch)
-    monkeypatch.setattr(materialised, "SMALL", -1)
-
-
-def found_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """More rows than are held in the driver are looked up there, and put in place by their keys in buckets.
-
-    Returns:
-        What was taken of this way, filled as it goes.
-    """
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Which of the two ways of `BY_THE_DRIVER` were taken, filled as it goes."""
     taken: set[str] = set()
     look_up, in_buckets = warehouse.look_up, skipping._in_buckets
 
@@ -71,27 +64,7 @@ def found_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(warehouse, "look_up", looking)
     monkeypatch.setattr(skipping, "_in_buckets", naming)
-    few_in_large_tables(monkeypatch)
-    monkeypatch.setattr(materialised, "SMALL", -1)
-    monkeypatch.setattr(skipping, "LISTED", 1)
-    monkeypatch.setattr(warehouse, "ROWS_SORTED", 1)
-    monkeypatch.setattr(warehouse, "ROWS_PER_FILE", 3)
     return taken
-
-
-def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are joined whole, and rows merged."""
-    monkeypatch.setattr(materialised, "SMALL", -1)
-    monkeypatch.setattr(access, "SENT_BYTES", -1000)
-    monkeypatch.setattr(access, "LOOKED_UP", -1)
-    monkeypatch.setattr(work, "SMALL_BYTES", -1)
-    monkeypatch.setattr(work, "HELD_BYTES", -1)
-    monkeypatch.setitem(HOLDING, "spark.sql.autoBroadcastJoinThreshold", "-1")
-
-
-def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are joined whole, and written whole, because the pipeline file says so."""
-    many(monkeypatch)
 
 
 def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, str]) -> None:
@@ -102,30 +75,29 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     assert made.pipeline.verify().ok
 
 
+def way(sizes: Sizes, join: str, *, fast: bool = False, strategy: str = "auto") -> Any:
+    [name] = [name for name, value in globals().items() if value is sizes]
+    marks = [] if fast else [pytest.mark.slow]
+    shown = f"{name.lower()}-{join}" + ("" if strategy == "auto" else f"-{strategy}")
+    return pytest.param(sizes, join, strategy, marks=marks, id=shown)
+
+
 @pytest.mark.parametrize(
-    ("way", "join"),
+    ("sizes", "join", "strategy"),
     [
-        pytest.param(few_in_large_tables, "inner", marks=pytest.mark.slow),
-        pytest.param(few_in_large_tables, "left", marks=pytest.mark.slow),
-        (found_by_the_driver, "inner"),
-        pytest.param(found_by_the_driver, "left", marks=pytest.mark.slow),
-        (found_by_spark, "inner"),
-        pytest.param(found_by_spark, "left", marks=pytest.mark.slow),
-        pytest.param(sent_to_the_tables, "inner", marks=pytest.mark.slow),
-        pytest.param(sent_to_the_tables, "left", marks=pytest.mark.slow),
-        pytest.param(whole, "inner", marks=pytest.mark.slow),
-        pytest.param(whole, "left", marks=pytest.mark.slow),
-        pytest.param(few_through_delta, "inner", marks=pytest.mark.slow),
-        pytest.param(few_through_delta, "left", marks=pytest.mark.slow),
-        pytest.param(many, "inner", marks=pytest.mark.slow),
-        pytest.param(many, "left", marks=pytest.mark.slow),
+        *[way(LARGE_TABLES, join) for join in ("inner", "left")],
+        *[way(BY_THE_DRIVER, join, fast=join == "inner") for join in ("inner", "left")],
+        *[way(BY_SPARK, join, fast=join == "inner") for join in ("inner", "left")],
+        *[way(SENT, join) for join in ("inner", "left")],
+        *[way(MANY, join, strategy="full") for join in ("inner", "left")],
+        *[way(THROUGH_DELTA, join) for join in ("inner", "left")],
+        *[way(MANY, join) for join in ("inner", "left")],
     ],
 )
 def test_the_join_is_right_on_every_way(
-    way: Any, join: str, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+    sizes: Sizes, join: str, strategy: str, rows_pipeline: Any, taken: set[str]
 ) -> None:
-    taken = way(monkeypatch)
-    made = rows_pipeline(join, settings="{strategy: full}" if way is whole else "{}")
+    made = rows_pipeline(join, sizes, settings=f"{{strategy: {strategy}}}")
     left, right = {i: (k, v) for i, k, v in LEFT}, dict(RIGHT)
     made.land(0, LEFT, RIGHT)
     made.pipeline.run()
@@ -154,15 +126,14 @@ def test_the_join_is_right_on_every_way(
     joined(made, left, right)
     made.pipeline.run("0..2")
     joined(made, left, right)
-    assert taken is None or taken == {"look_up", "buckets"}
+    assert sizes is not BY_THE_DRIVER or taken == {"look_up", "buckets"}
 
 
 @pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["named", "merged"])
 def test_two_answers_about_one_row_write_it_once(
-    named: bool, rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
+    named: bool, rows_pipeline: Any, taken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = found_by_the_driver(monkeypatch)
-    made = rows_pipeline("inner")
+    made = rows_pipeline("inner", BY_THE_DRIVER)
     made.land(0, LEFT, RIGHT)
     made.pipeline.run()
     if not named:
@@ -178,11 +149,8 @@ def test_two_answers_about_one_row_write_it_once(
     assert not named or "buckets" in taken
 
 
-def test_rows_with_keys_of_two_columns_are_found_by_the_driver(
-    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = found_by_the_driver(monkeypatch)
-    made = rows_pipeline("left", left_key="[id, v]", select="[id, v, fk, name]")
+def test_rows_with_keys_of_two_columns_are_found_by_the_driver(rows_pipeline: Any, taken: set[str]) -> None:
+    made = rows_pipeline("left", BY_THE_DRIVER, left_key="[id, v]", select="[id, v, fk, name]")
     made.land(0, [(i, f"k{i % 3}", v) for i in range(9) for v in "ab"], [("k0", "n"), ("k1", "n")])
     made.pipeline.run()
     made.land(1, [(1, "k0", "a"), (2, "k1", "b")], [("k1", "m")])
@@ -219,11 +187,8 @@ def test_a_right_row_that_goes_in_the_batch_of_its_new_subscriber_is_answered(ro
 
 
 @pytest.mark.slow
-def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(
-    rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
-) -> None:
-    few_in_large_tables(monkeypatch)
-    made = rows_pipeline("left")
+def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", LARGE_TABLES)
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, None, "v")], [("a", "A")])
     made.pipeline.run()
 
@@ -247,11 +212,10 @@ def test_the_index_of_subscribers_is_there_before_the_store_and_after_a_rebuild(
 def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many(monkeypatch)
     taken = []
-    first_rows = work.resolver.first_rows
-    monkeypatch.setattr(work.resolver, "first_rows", lambda *a: (taken.append(a), first_rows(*a))[1])
-    made = rows_pipeline("inner")
+    first_rows = steps.resolver.first_rows
+    monkeypatch.setattr(steps.resolver, "first_rows", lambda *a: (taken.append(a), first_rows(*a))[1])
+    made = rows_pipeline("inner", MANY)
     made.land(0, LEFT, RIGHT)
     made.land(1, [(1, "k3", "w")])
     made.pipeline.run("0", stages=["left_changelog", "right_table", "subscription_store", "responses"])
@@ -259,7 +223,7 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     made.pipeline.run()
     assert not taken, "a key had two versions"
     assert made.pipeline.verify().ok
-    other = rows_pipeline("inner")
+    other = rows_pipeline("inner", MANY)
     other.land(0, LEFT, RIGHT)
     other.pipeline.run()
     assert len(taken) == 1
@@ -270,9 +234,8 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
 
 
 @pytest.mark.slow
-def test_keys_with_dollars_are_not_taken_for_variables(rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_in_large_tables(monkeypatch)
-    made = rows_pipeline("inner", left_key="fk", foreign_key="v", select="[fk, id, name]")
+def test_keys_with_dollars_are_not_taken_for_variables(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner", LARGE_TABLES, left_key="fk", foreign_key="v", select="[fk, id, name]")
     made.land(0, [(1, "a", "k"), (2, "a${x}", "k"), (3, "${env:HOME}", "k")], [("k", "K")])
     made.pipeline.run()
     made.land(1, [(4, "a${x}", "k")])
@@ -293,15 +256,15 @@ def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_f
     made.pipeline.run()
     made.land(0, [(1, "a", "old")], [("a", "A"), ("b", "B")])
     made.pipeline.run("0", stages=["right_table"])
-    as_answered = work.StageWork._as_answered
+    unchanged_since = StageReader.unchanged_since
     other = Pipeline(load_spec(made.file), spark)
 
-    def meanwhile(self: Any, answered: Any) -> bool:
-        monkeypatch.setattr(work.StageWork, "_as_answered", as_answered)
+    def meanwhile(self: Any, *asked: Any) -> bool:
+        monkeypatch.setattr(StageReader, "unchanged_since", unchanged_since)
         other.runner.run(Stage.RESPONSES, BatchRange.of(0))
-        return as_answered(self, answered)
+        return unchanged_since(self, *asked)
 
-    monkeypatch.setattr(work.StageWork, "_as_answered", meanwhile)
+    monkeypatch.setattr(StageReader, "unchanged_since", meanwhile)
     made.pipeline.runner.run(Stage.RESOLVED_JOIN, BatchRange.of(0))
     assert made.result() == {1: ("new", "A")}
     made.pipeline.run()
@@ -312,31 +275,29 @@ def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_f
 def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
-    monkeypatch.setattr(work, "SMALL_ROWS", -1)
-    monkeypatch.setattr(work, "MANY_ROWS", 20)
     held: dict[str, bool] = {}
-    [(name_of_limit, limit)] = HOLDING.items()
+    [(name_of_limit, limit)] = holding(MEASURED).items()
 
     def noting(name: str) -> Any:
-        step = getattr(work.StageWork, name)
+        step = getattr(steps, name)
 
-        def noted(self: Any) -> Any:
+        def noted(read: Any) -> Any:
             held[name] = spark.conf.get(name_of_limit) == limit
-            return step(self)
+            return step(read)
 
         return noted
 
-    made = rows_pipeline("inner")
+    made = rows_pipeline("inner", Sizes(small_rows=-1, many_rows=20))
     left: dict[int, tuple[str | None, str]] = dict.fromkeys(range(KEYS), ("k0", "v"))
     right = {"k0": "n0", "k1": "n1"}
     made.land(0, [(i, *row) for i, row in left.items()], list(right.items()))
     made.pipeline.run()
-    for step in ("_responses", "_resolved_join"):
-        monkeypatch.setattr(work.StageWork, step, noting(step))
+    for step in ("responses", "resolved_join"):
+        monkeypatch.setattr(steps, step, noting(step))
     made.land(1, [(1, "k1", "w")])
     made.pipeline.run()
-    assert held == {"_responses": False, "_resolved_join": False}
+    assert held == {"responses": False, "resolved_join": False}
     made.land(2, [], [("k0", "changed")])
     made.pipeline.run()
-    assert held == {"_responses": True, "_resolved_join": True}
+    assert held == {"responses": True, "resolved_join": True}
     joined(made, left | {1: ("k1", "w")}, right | {"k0": "changed"})

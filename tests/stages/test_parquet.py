@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages import reading
+from fk_pipeline.stages import landing
+from fk_pipeline.store.sizes import MEASURED, Sizes
 
 pytestmark = pytest.mark.spark
 
@@ -19,12 +20,12 @@ pytestmark = pytest.mark.spark
 def test_batches_of_parquet_files(
     spark: SparkSession, tmp_path: Path, few_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if few_bytes is not None:  # as files of more rows than the driver takes are read
-        monkeypatch.setattr(reading, "FEW_BYTES", few_bytes)
+    # 0: as files of more rows than the driver takes are read
+    sizes = MEASURED if few_bytes is None else Sizes(compressed_bytes=few_bytes)
     compiled = set()
-    made = reading.changelog
+    made = landing.changelog
     monkeypatch.setattr(
-        reading, "changelog", lambda *a: (compiled.add(spark.conf.get("spark.sql.codegen.wholeStage")), made(*a))[1]
+        landing, "changelog", lambda *a: (compiled.add(spark.conf.get("spark.sql.codegen.wholeStage")), made(*a))[1]
     )
 
     def land(side: str, name: str, rows: str) -> None:
@@ -49,7 +50,7 @@ def test_batches_of_parquet_files(
         "    batch_by: '(\\d+)(?:-a)?[.]', foreign_key: 'if(fk = ''!'', raise_error(''no''), fk)'}\n"
         "right: {path: right, format: parquet, schema: 'k STRING, name STRING', key: k}\n"
     )
-    pipeline = Pipeline(load_spec(file), spark)
+    pipeline = Pipeline(load_spec(file), spark, sizes=sizes)
     done = pipeline.run()
     rows = pipeline.table("resolved_join").select("id", "v", "name").collect()
     assert sorted(map(tuple, rows)) == [(2, "v2b", "A"), (3, "v3", "A")]

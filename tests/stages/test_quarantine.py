@@ -130,7 +130,7 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
 ) -> None:
     made = rows_pipeline("left", foreign_key="upper(fk)")
     made.land(0, [(1, "1", "v")])
-    monkeypatch.setattr("fk_pipeline.stages.reading.mark_last", lambda *_: made.pipeline.session.sql("SELECT no_such"))
+    monkeypatch.setattr("fk_pipeline.stages.landing.mark_last", lambda *_: made.pipeline.session.sql("SELECT no_such"))
     with pytest.raises(StageError, match="no_such") as caught:
         made.pipeline.run()
     assert len(caught.value.what.splitlines()) == 1

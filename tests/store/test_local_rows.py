@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.store import local
-from fk_pipeline.store import warehouse as tables_warehouse
 from fk_pipeline.store.damage import DamagedTableError
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
+from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
@@ -95,13 +94,11 @@ def test_a_batch_without_rows_has_none(warehouse: Warehouse) -> None:
     assert (len(found), found.schema.types) == (0, [pa.string()])
 
 
-def test_what_spark_reads_otherwise_or_much_is_left_to_it(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_spark_reads_otherwise_or_much_is_left_to_it(warehouse: Warehouse) -> None:
     assert here(warehouse, "big", "moment") is None, "its unit and zone depend on who wrote it"
     assert here(warehouse, "big", "day") is None, "its calendar does"
     assert warehouse.read_here(TABLE, 0, ["big"], BATCHES) is None, "an older version"
-    monkeypatch.setattr(local, "LOCAL_ROWS", 10)
+    warehouse.sizes = Sizes(batch_rows=10)
     assert here(warehouse, "big") is None
 
 
@@ -169,13 +166,12 @@ def test_dates_of_an_old_calendar_are_left_to_spark(warehouse: Warehouse, spark:
     assert looked_up(warehouse, "whole", pa.chunked_array([[7]], pa.int32())) is None
 
 
-@pytest.mark.parametrize("limit", ["LOOKED_THROUGH_PER_KEY", "FOUND_BYTES"])
-def test_what_is_much_is_left_to_spark(warehouse: Warehouse, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_warehouse, "LOOKED_THROUGH", 0)
-    monkeypatch.setattr(local, "BYTES_AT_ONCE", 1)
+@pytest.mark.parametrize("limit", ["scanned_rows_per_key", "found_bytes"])
+def test_what_is_much_is_left_to_spark(warehouse: Warehouse, limit: str) -> None:
+    warehouse.sizes = Sizes(scanned_bytes=0, decoded_bytes=1)
     keys = pa.chunked_array([[7, 14]], pa.int32())
     assert looked_up(warehouse, "whole", keys) is not None
-    monkeypatch.setattr(local if limit == "FOUND_BYTES" else tables_warehouse, limit, 1)
+    warehouse.sizes = replace(warehouse.sizes, **{limit: 1})
     assert looked_up(warehouse, "whole", keys) is None
 
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.store import marked
 from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 pytestmark = pytest.mark.spark
@@ -23,12 +23,13 @@ def ids(warehouse: Warehouse) -> list[int]:
     return sorted(row["id"] for row in warehouse.read(TABLE).collect())
 
 
-@pytest.mark.parametrize("words", [marked.MARK_WORDS, 0], ids=["as a literal", "joined"])
-def test_marked_rows_are_not_read(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
-) -> None:
-    monkeypatch.setattr(marked, "MARK_WORDS", words)
-    warehouse = Warehouse(spark, str(tmp_path))
+@pytest.mark.parametrize(
+    "sizes",
+    [MEASURED, Sizes(mark_words=0), Sizes(marked_rows=-1)],
+    ids=["as a literal", "joined", "by Delta"],
+)
+def test_marked_rows_are_not_read(spark: SparkSession, tmp_path: Path, sizes: Sizes) -> None:
+    warehouse = Warehouse(spark, str(tmp_path), sizes=sizes)
     for first in (0, 200):  # two files, in the order of their rows
         rows = spark.range(first, first + 200).selectExpr("id", "CONCAT('row ', id) AS text").coalesce(1)
         warehouse.append(rows, TABLE, INFO)

@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.stages import work
-from fk_pipeline.store.logs import DeltaLogs
+from fk_pipeline.kinds.foreign_key import steps
 from fk_pipeline.store.settings import GUARDED, SMALL, settings
+from fk_pipeline.store.sizes import Sizes
 
 pytestmark = pytest.mark.spark
 
@@ -61,13 +61,11 @@ def test_the_join_is_right_on_the_long_ways(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     seen = []
-    monkeypatch.setattr(work, "SMALL_ROWS", -1)
-    monkeypatch.setattr(DeltaLogs, "plain_files", lambda *_: None)
-    decide = work.resolver.decide
+    decide = steps.resolver.decide
     monkeypatch.setattr(
-        work.resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
+        steps.resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
     )
-    made = rows_pipeline("left")
+    made = rows_pipeline("left", Sizes(small_rows=-1, marked_rows=-1, driver_keys=-1, batch_rows=-1))
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
     made.pipeline.run()
     made.land(1, [(1, "b", "w"), (3,)], [("b",), ("a", "A2")])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.stages.materialised import Materialised
+from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
@@ -48,7 +48,7 @@ def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> Non
     tables = [Table(name, COLUMNS, skip_by=("_fk_batch", "id")) for name in ("by_spark", "without")]
     frame = spark.sql(ROWS).toDF(*[name for name, _ in COLUMNS])
     frame = frame.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS])
-    rows = Materialised(frame, 2).local
+    rows = Materialised.of(frame, 2, 2).local
     assert rows is not None
     assert not warehouse.appends_locally(tables[1]), "there is no table yet"
     for table in tables:

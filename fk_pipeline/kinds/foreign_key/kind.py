@@ -31,6 +31,10 @@ _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
 """Measured (`docs/benchmark.md`)."""
 
 
+_RUNS = "fk_pipeline.kinds.foreign_key.steps"
+"""The module with the stages as functions."""
+
+
 def _depends_on(spec: Any) -> dict[str, str]:
     return {
         "join": spec.join,
@@ -72,6 +76,7 @@ FOREIGN_KEY = Kind(
                 "quarantined": (QUARANTINED,),
             },
             full_share=_STATE_SHARE,
+            run=f"{_RUNS}:right_table",
         ),
         StageDef(
             Stage.SUBSCRIPTION_STORE,
@@ -79,6 +84,7 @@ FOREIGN_KEY = Kind(
             reads=("left_changelog", "subscription_store"),
             counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
             full_share=_STATE_SHARE,
+            run=f"{_RUNS}:subscription_store",
         ),
         StageDef(
             Stage.RESPONSES,
@@ -88,6 +94,8 @@ FOREIGN_KEY = Kind(
             looks_up_in="subscription_store",
             index="subscribers",
             full_share=_STATE_SHARE,
+            run=f"{_RUNS}:responses",
+            concerns=f"{_RUNS}:touched_by_responses",
         ),
         StageDef(
             Stage.RESOLVED_JOIN,
@@ -102,6 +110,9 @@ FOREIGN_KEY = Kind(
                 "quarantined": REFUSED,
             },
             full_share=_RESULT_SHARE,
+            run=f"{_RUNS}:resolved_join",
+            concerns=f"{_RUNS}:touched_by_resolving",
+            evaluates=lambda spec: [output.sql for output in spec.outputs],
         ),
     ),
     depends_on=_depends_on,

@@ -7,7 +7,8 @@ import pytest
 from fk_pipeline.contract import StageDef
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.spec.model import Strategy
-from fk_pipeline.stages.strategy import AUTO, FULL, INCREMENTAL, NAMED_SHARE, SMALL_CHANGE, choose
+from fk_pipeline.store.planner import AUTO, FULL, INCREMENTAL, choose
+from fk_pipeline.store.sizes import MEASURED
 
 LARGE = 10_000_000
 STAGES = {stage.name: stage for stage in FOREIGN_KEY.stages}
@@ -35,7 +36,7 @@ def test_few_changes_are_looked_up_and_many_are_not(stage: StageDef) -> None:
 
 @pytest.mark.parametrize("stage", [one for one in CHOOSING if one.id != Stage.RESPONSES])
 def test_more_rows_are_put_in_place_where_a_commit_names_their_keys(stage: StageDef) -> None:
-    limit = int(LARGE * NAMED_SHARE)
+    limit = int(LARGE * MEASURED.named_share)
     assert not choose(stage, AUTO, limit, LARGE, nameable=limit).full
     assert choose(stage, AUTO, limit, LARGE, nameable=limit - 1).full
     assert choose(stage, AUTO, limit + 1, LARGE, nameable=LARGE).full
@@ -48,8 +49,8 @@ def test_answers_are_added_to_a_log_and_name_no_keys() -> None:
 
 @pytest.mark.parametrize("stage", CHOOSING)
 def test_a_small_change_of_a_small_table_is_looked_up(stage: StageDef) -> None:
-    assert choose(stage, AUTO, SMALL_CHANGE, SMALL_CHANGE).strategy == INCREMENTAL
-    assert choose(stage, AUTO, SMALL_CHANGE + 1, SMALL_CHANGE).strategy == FULL
+    assert choose(stage, AUTO, MEASURED.small_change, MEASURED.small_change).strategy == INCREMENTAL
+    assert choose(stage, AUTO, MEASURED.small_change + 1, MEASURED.small_change).strategy == FULL
 
 
 @pytest.mark.parametrize("stage", CHOOSING)

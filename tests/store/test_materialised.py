@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.stages import materialised
-from fk_pipeline.stages.materialised import SMALL, Materialised
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.sizes import Sizes
 
 pytestmark = pytest.mark.spark
+
+FEW = 10
 
 ROWS = """
 SELECT * FROM VALUES
@@ -22,28 +24,27 @@ AS t(batch, kind, hash, at, nested, amount)
 """
 
 
-@pytest.mark.parametrize("at_most", [4, SMALL + 1], ids=["in the driver", "on Spark"])
+@pytest.mark.parametrize("at_most", [4, FEW + 1], ids=["in the driver", "on Spark"])
 def test_rows_types_and_counts_are_the_same(spark: SparkSession, at_most: int) -> None:
     frame = spark.sql(ROWS)
-    kept = Materialised(frame, at_most)
+    kept = Materialised.of(frame, at_most, FEW)
     assert kept.frame.schema.simpleString() == frame.schema.simpleString()
     assert sorted(map(str, kept.frame.collect())) == sorted(map(str, frame.collect()))
     assert kept.counts("batch", "kind") == {1: {("a",): 2, ("b",): 1}, 2: {("a",): 1}}
     kept.release()
 
 
-@pytest.mark.parametrize("at_most", [0, SMALL + 1], ids=["in the driver", "on Spark"])
+@pytest.mark.parametrize("at_most", [0, FEW + 1], ids=["in the driver", "on Spark"])
 def test_an_empty_frame_has_no_counts(spark: SparkSession, at_most: int) -> None:
-    kept = Materialised(spark.sql(ROWS).where("false"), at_most)
+    kept = Materialised.of(spark.sql(ROWS).where("false"), at_most, FEW)
     assert kept.counts("batch", "kind") == {}
     assert kept.frame.count() == 0
     kept.release()
 
 
 @pytest.mark.slow
-def test_the_join_is_right_when_every_frame_stays_on_spark(rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materialised, "SMALL", -1)
-    made = rows_pipeline("inner")
+def test_the_join_is_right_when_every_frame_stays_on_spark(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner", Sizes(driver_rows=-1))
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
     made.land(1, [(1, "b", "w"), (3,)], [("b",), ("a", "A2")])
     made.pipeline.run("0")

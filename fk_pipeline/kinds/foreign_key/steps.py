@@ -1,0 +1,355 @@
+"""The stages of the foreign-key join: functions from a reader to effects, which say what each wants to hold.
+
+What a stage computes is in the modules that it calls (`responses`, `resolved_join`, ...): DataFrames in, DataFrames
+out. Here stands which rows it needs, and which short ways are exact (ADR 0008, 0020, 0021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.effects import (
+    Answered,
+    CountBy,
+    Counts,
+    Effect,
+    Index,
+    Reader,
+    Reject,
+    ReplaceBatches,
+    Report,
+    Rows,
+    Upsert,
+)
+from fk_pipeline.errors import FanOutError
+from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
+from fk_pipeline.spec import Column, PipelineSpec, quote
+from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
+from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stages import resolved_join as resolver
+from fk_pipeline.stages.fan_out import beyond
+from fk_pipeline.stages.responses import due_rights, due_subscriptions
+from fk_pipeline.stages.responses import responses as due_responses
+from fk_pipeline.stages.right_table import right_table as make_right_table
+from fk_pipeline.stages.stage_reader import StageReader
+from fk_pipeline.stages.state import state_effects
+from fk_pipeline.stages.subscription_store import new_subscribers
+from fk_pipeline.stages.subscription_store import subscription_store as make_subscription_store
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.sizes import UNKNOWN
+
+_UPSTREAM = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
+_TABLES = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
+
+
+def right_table(read: StageReader) -> list[Effect]:
+    """The current row of every right key, once the batches are in the right changelog."""
+    keys = {column.name: column.name for column in read.spec.right.key_columns}
+    return state_effects(
+        read,
+        Stage.RIGHT_TABLE,
+        s.RIGHT_CHANGELOG,
+        s.RIGHT_TABLE,
+        keys,
+        make_right_table,
+        check=partial(_within_budget, read),
+    )
+
+
+def subscription_store(read: StageReader) -> list[Effect]:
+    """What every left row subscribes to; in a large store an index has its subscribers by right key."""
+    spec = read.spec
+    keys = {s.pk(column.name): column.name for column in spec.left.key_columns}
+    index = Index(s.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
+    return state_effects(
+        read,
+        Stage.LEFT_CHANGELOG,
+        s.LEFT_CHANGELOG,
+        s.SUBSCRIPTION_STORE,
+        keys,
+        make_subscription_store,
+        index=index,
+    )
+
+
+def _within_budget(read: Reader, rows: Rows) -> Rows:
+    """What batches make of the right table, where each touches no more rows of the result than it may.
+
+    Raises:
+        FanOutError: a batch would touch more, and nobody approved it.
+    """
+    spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
+    if budget is None or not read.rows(s.SUBSCRIPTION_STORE):
+        return rows
+    kept, store = read.cached(rows.frame, rows.at_most), read.read(s.SUBSCRIPTION_STORE)
+    if kept.local is not None and read.rows(s.SUBSCRIBERS):
+        store, _ = _subscribers(read, kept)
+    found = beyond(kept.frame, store, spec, budget, read.history.approved(FAN_OUT_WITHIN_BUDGET))
+    if found is None:
+        return kept
+    error = FanOutError(
+        f"{found}, and max_fan_out is {budget:,}",
+        where=f"pipeline {spec.name}",
+        why="its right rows were not applied",
+        fix=f"correct what landed, or agree: fk-pipeline run {spec.file} --waive REASON",
+    )
+    error.values = found.rows
+    raise error
+
+
+def responses(read: Reader) -> list[Effect]:
+    """The responses that the batches owe."""
+    if read.history.first_time and all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM):
+        return []
+    subscriptions, right, at_most = _responding(read)
+    rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches), at_most)
+    return [ReplaceBatches(s.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
+
+
+def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
+    """The subscriptions that the batches owe a response, right rows that these refer to, and a bound of the responses.
+
+    In a large store a batch with few changes finds both by their keys; otherwise the tables are joined whole.
+    """
+    # The store is opened first: the index has at least what this version of the store holds.
+    subscriptions, rights = read.read(s.SUBSCRIPTION_STORE), read.read(s.RIGHT_TABLE)
+    asking, changing = map(read.history.announced, _UPSTREAM)
+    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), s.SUBSCRIPTION_STORE):
+        return subscriptions, rights, 2 * read.rows(s.SUBSCRIPTION_STORE)
+    batches, keys = read.batches, _right_keys(read.spec)
+    asked = due_subscriptions(read.of_batches(s.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
+    asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
+    rows, at_most = asks.frame, asking
+    versions = [*keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    answers = read.with_keys(s.RIGHT_TABLE, asks, keys, needed=versions)
+    news = due_rights(read.of_batches(s.RIGHT_TABLE, s.APPLIED_IN), batches)
+    changed = read.cached(news.select(*map(quote, versions)), changing)
+    if changed.local is None or len(changed.local):
+        hearing, more = _subscribers(read, changed)
+        rows, at_most = rows.unionByName(hearing).dropDuplicates(_pks(read.spec)), min(at_most + more, UNKNOWN)
+        answers = answers.unionByName(changed.frame).dropDuplicates([*keys])
+    few = asks.local is not None and changed.local is not None
+    return rows, F.broadcast(answers) if few else answers, at_most
+
+
+def _subscribers(read: Reader, rights: Rows) -> tuple[DataFrame, int]:
+    """The rows of an indexed subscription store that refer to some right rows, or more; and a bound of their number."""
+    columns = {fk: name for name, fk in _right_keys(read.spec).items()}
+    return read.through_index(s.SUBSCRIBERS, s.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
+
+
+def touched_by_responses(read: Reader) -> int:
+    """About how many rows of the result hear of the batches: those of a few right rows may be all of them."""
+    store, right = read.rows(s.SUBSCRIPTION_STORE), read.rows(s.RIGHT_TABLE)
+    return read.history.announced(Stage.RIGHT_TABLE) * store // max(1, right)
+
+
+def touched_by_resolving(read: Reader) -> int:
+    """How many rows of the result are responded about, at most."""
+    return read.history.messages(Stage.RESPONSES).at_most
+
+
+def resolved_join(read: Reader) -> list[Effect]:
+    """The rows of the result, and the verdicts on the responses that are about them."""
+    history = read.history
+    if history.first_time and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
+        return []
+    # What the ledger says of the responses, before they are looked at: later it may speak of other ones.
+    answered = history.messages(Stage.RESPONSES)
+    due = read.of_batches(s.RESPONSES, s.BATCH)
+    if read.lookup_limit(answered.at_most, s.RESOLVED_JOIN) >= answered.at_most or read.evaluator.isolating:
+        return _resolve_by_keys(read, due, answered)
+    return _resolve_whole(read, due, answered)
+
+
+def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[Effect]:
+    """Decides about responses with both rows at hand, looked up by their keys; or, isolating, about any number."""
+    spec, at_most = read.spec, answered.at_most
+    answers = read.cached(due, at_most)
+    unchanged = read.unchanged_since(answered, _UPSTREAM, _TABLES)
+    pks = {name: name for name in _pks(spec)}
+    decided = resolver.decide(
+        answers.frame,
+        None if unchanged else read.with_keys(s.SUBSCRIPTION_STORE, answers, pks, needed=[s.HASH, s.OWNER]),
+        read.with_keys(s.RIGHT_TABLE, answers, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
+        _left_rows(read, answers, unchanged),
+        read.with_keys(s.RESOLVED_JOIN, answers, pks, needed=[s.LEFT_HASH, s.RIGHT_HASH]),
+        spec,
+        carry=True,
+    )
+    kept = read.cached(decided, at_most)
+    counts, writing = _tally(kept)
+    evaluates = not all(parse_expression(sql).plain for sql in selected(spec))
+    if read.names_keys(s.RESOLVED_JOIN, writing) and not evaluates:
+        # Many rows are computed while they are written: their keys are known before.
+        chosen = resolver.writing(kept.frame, spec, once=True)
+        rows = read.planned(resolver.changes(chosen, spec), writing, cached=kept.cached)
+        keys, once = chosen.select(*map(quote, pks)), _once(read, counts, at_most)
+        return [
+            Report(counts),
+            _told(kept, counts),
+            Upsert(s.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once),
+        ]
+    effects: list[Effect] = []
+    changed: Rows | None = None
+    if writing:
+        chosen = resolver.writing(kept.frame, spec, _once(read, counts, at_most))
+        changed = read.cached(resolver.changes(chosen, spec, read.evaluator), writing)
+    if read.evaluator.isolating and changed is not None:
+        kept = read.cached(resolver.refuse(kept.frame, changed.frame, spec), at_most)
+        counts, _ = _tally(kept)
+    if evaluates:
+        if changed is not None:
+            changed.compute()  # an expression that fails must fail before anything is committed
+        refused = kept.frame.where(F.col(s.VERDICT).isin(*REFUSED)) if read.evaluator.isolating else None
+        number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
+        effects.append(Reject(refused, number, "join"))
+    effects += [Report(counts), _told(kept, counts)]
+    return effects if changed is None else [*effects, Upsert(s.RESOLVED_JOIN, changed, writing, s.DELETED)]
+
+
+def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Effect]:
+    """Decides about responses on Spark, tables joined whole.
+
+    A row on which an expression fails makes the stage start again, isolating; then it replaces these verdicts.
+    """
+    spec, at_most, right = read.spec, answered.at_most, read.read(s.RIGHT_TABLE)
+    unchanged = read.unchanged_since(answered, _UPSTREAM, _TABLES)
+    readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
+    first = unchanged and readable and _is_first_result(read)
+    log = read.read(s.LEFT_CHANGELOG)
+    decided = resolver.decide(
+        due,
+        None if unchanged else read.read(s.SUBSCRIPTION_STORE),
+        None if unchanged else right,
+        None if readable else log,
+        read.read(s.RESOLVED_JOIN),
+        spec,
+    )
+    # Without a join to make, deciding again costs less than keeping what was decided.
+    joins = not (unchanged and readable) or bool(read.rows(s.RESOLVED_JOIN))
+    kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
+    counts, writing = _tally(kept)
+    effects: list[Effect] = [Report(counts)]
+    if not all(parse_expression(sql).plain for sql in selected(spec)):
+        effects.append(Reject(None, 0, "join"))
+    effects.append(_told(kept, counts))
+    if not writing:
+        return effects
+    chosen = resolver.writing(kept.frame, spec, _once(read, counts, at_most))
+    rows = resolver.first_rows(log, right, spec) if first else _with_rows(read, chosen, writing, right)
+    changes = resolver.changes(rows, spec)
+    if first and not read.fits_memory(s.RIGHT_TABLE):
+        # Spark has sorted the left rows by their foreign keys.
+        changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
+    keys = None if first else chosen
+    return [*effects, Upsert(s.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
+
+
+def _left_rows(read: Reader, answers: Rows, owners_hold: bool) -> DataFrame:
+    """The rows of the left changelog that responses are about, or more.
+
+    Args:
+        read: reads the changelog.
+        answers: the responses.
+        owners_hold: their owners are the current ones: those among the batches lie in the files of these.
+    """
+    spec, log = read.spec, s.LEFT_CHANGELOG
+    needed = [s.BATCH, s.HASH, *_names(spec.left.columns)]
+    if not owners_hold:
+        return read.with_keys(log, answers, _left_keys(spec), needed=needed)
+    brought = read.with_keys(log, answers, _left_keys(spec), s.BATCH, needed)
+    older = _older(read, answers)
+    if older.local is not None and not len(older.local):
+        return brought
+    elsewhere = f"NOT ({read.batches.predicate(s.BATCH)})"
+    both = brought.unionByName(read.with_keys(log, older, _left_keys(spec), needed=needed).where(elsewhere))
+    return F.broadcast(both) if answers.local is not None else both
+
+
+def _older(read: Reader, answers: Rows) -> Rows:
+    """The responses about left rows that the batches did not bring."""
+    if answers.local is not None:
+        return answers.but(s.OWNER, *map(int, read.known))
+    brought = F.coalesce(F.expr(read.batches.predicate(s.OWNER)), F.lit(False))
+    older = read.cached(answers.frame.where(~brought), None)
+    older.at_most = min(older.at_most, answers.at_most)
+    return older
+
+
+def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
+    """Decided responses with both rows; left rows that the batches brought are looked up in these batches only."""
+    spec, log = read.spec, s.LEFT_CHANGELOG
+    if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.rows(log) // 2:
+        return resolver.with_rows(decided, read.read(log), right, spec)
+    brought = decided.where(read.batches.predicate(s.OWNER))
+    older = _older(read, read.planned(decided, at_most))
+    stored = read.with_keys(log, older, _left_keys(spec), needed=[s.BATCH, *_names(spec.left.columns)])
+    near = resolver.with_rows(brought, read.of_batches(log, s.BATCH), right, spec)
+    return near.unionByName(resolver.with_rows(older.frame, stored, right, spec))
+
+
+def _is_first_result(read: Reader) -> bool:
+    """Every row of the left changelog is the current one of its key, and nothing has a result yet."""
+    return read.has_one_version_per_key(Stage.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE) and not read.rows(s.RESOLVED_JOIN)
+
+
+def _once(read: Reader, counts: Counts, at_most: int) -> bool:
+    """There is one response per key: as `responses` gives them for one batch.
+
+    A run that had lost its lease may have left responses twice: then they are more than the ledger knows of.
+    """
+    return len(read.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
+
+
+def _told(decided: Rows, counts: Counts) -> Effect:
+    """The verdicts that are stored: those that say more than their responses do.
+
+    Before the result is written: after a crash between the two they are decided again, and the same way.
+    """
+    number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.UNTOLD)
+    return ReplaceBatches(s.VERDICTS, decided.but(s.VERDICT, *resolver.UNTOLD), number)
+
+
+def _tally(decided: Rows) -> tuple[Counts, int]:
+    """The verdicts per batch, and how many of them change the result."""
+    found = decided.counts(s.BATCH, s.VERDICT)
+    counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
+    return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in resolver.WRITING)
+
+
+def selected(spec: PipelineSpec) -> list[str]:
+    """The expressions of `select`, as SQL."""
+    return [output.sql for output in spec.outputs]
+
+
+def _pks(spec: PipelineSpec) -> list[str]:
+    return [name for name, _ in s.pk_columns(spec)]
+
+
+def _fks(spec: PipelineSpec) -> list[str]:
+    return [name for name, _ in s.fk_columns(spec)]
+
+
+def _left_keys(spec: PipelineSpec) -> Mapping[str, str]:
+    """By key column of the left side, its name in the state tables."""
+    return {column.name: s.pk(column.name) for column in spec.left.key_columns}
+
+
+def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
+    """By key column of the right side, its name in the state tables."""
+    return {column.name: s.fk(column.name) for column in spec.right.key_columns}
+
+
+def _subscription(spec: PipelineSpec) -> list[str]:
+    """What responses need of a subscription."""
+    return [*_pks(spec), *_fks(spec), s.HASH, s.OWNER, s.APPLIED_IN, s.INSTRUCTION]
+
+
+def _names(columns: Iterable[Column]) -> list[str]:
+    return [column.name for column in columns]

@@ -1,0 +1,118 @@
+"""What of landing files is refused, and what a person should know of them: errors and notes, nothing that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
+from fk_pipeline.cdc.table_versions import are_kept
+from fk_pipeline.cdc.unreadable import Unreadable
+from fk_pipeline.effects import Counts
+from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
+from fk_pipeline.failures import is_from_spark
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store.ledger import LandedFile, Ledger
+
+TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
+
+ROUNDED = "rounded"
+"""Count of rows with a value that is the nearest that its type has; with `: COLUMN`, of one column."""
+
+
+def refuse_gone_versions(
+    spec: PipelineSpec, ledger: Ledger, side: Side, files: Mapping[int, Sequence[LandedFile]], error: Exception
+) -> None:
+    """Says of an error that it comes from versions of a table that are not there any more, if it does.
+
+    Raises:
+        LandingError: it does.
+    """
+    if spec.side(side).format != "delta" or not is_from_spark(error):
+        return
+    gone = [f for group in files.values() for f in group if not are_kept(spec.location(f.path))]
+    if not gone:
+        return
+    batch = gone[0].batch
+    others = [f for other in Side if other is not side for f in ledger.files_of(batch, other)]
+    besides = [f.path for f in others if spec.side(f.side).format != "delta"]
+    again = f". Land {', '.join(besides)} under another name: it is withdrawn with the batch" if besides else ""
+    raise LandingError(
+        f"versions {gone[0].path} are not kept any more, and were not read before",
+        where=f"pipeline {spec.name}, batch {batch}",
+        why="which changes they were is not known; the batches stay due, and nothing was changed",
+        fix=f"fk-pipeline remove-batch {spec.file} {batch}; the next run takes the whole table{again}",
+    ) from error
+
+
+def unreadable_snapshot(found: Unreadable, where: str) -> UnreadableFileError:
+    """The error for a snapshot that cannot be read to its end."""
+    return UnreadableFileError(
+        f"the snapshot is {found.reason}" if found.problem else f"the snapshot has a line {found.reason}",
+        where=where,
+        why="rows that are not read would be deleted; nothing of the batch was applied",
+        fix="replace the file by a whole one" if found.problem else TOO_LONG_FIX,
+    )
+
+
+def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
+    """A snapshot whose last record is bad is taken to be cut off: what is not read of it would be deleted.
+
+    Raises:
+        UnreadableFileError: it is.
+    """
+    if not spec.side(side).is_snapshot or not any(c.get("quarantined") for c in counts.values()):
+        return
+    lines, place = records.where(F.col("kind") != TRUNCATE), F.struct("block", "position")
+    last = lines.groupBy("file").agg(*[F.max_by(name, place).alias(name) for name in ("kind", "reason")])
+    found = last.where(F.col("kind") == BAD).first()
+    if found is not None:
+        raise UnreadableFileError(
+            f"the last record of the snapshot is bad: {found['reason']}",
+            where=found["file"],
+            why="the file may be cut off, and rows that are not in it would be deleted; nothing of it was applied",
+            fix="replace the file by a whole one, or take that record out of it",
+        )
+
+
+def refuse_truncates(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
+    """A truncate has no row: with `sequence_by` nobody can say which rows it comes after.
+
+    Raises:
+        UnsupportedEventError: there is one without a sequence.
+    """
+    if spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
+        return
+    truncates = records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
+    found = truncates.select("batch").first()
+    if found is not None:
+        raise UnsupportedEventError(
+            f"the {side} source was truncated, and sequence_by is null on the truncate",
+            where=f"pipeline {spec.name}, batch {found['batch']}",
+            why="leaving the event out would keep rows that the source no longer has",
+            fix="leave out sequence_by, so that the source's own order counts; or let the source send deletes",
+        )
+
+
+def about_other_tables(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
+    """A name of a table that no line has is more likely a slip than meant."""
+    return [
+        f"batch {batch}: no line is about table {spec.side(side).table}"
+        for batch, found in counts.items()
+        if found["read"] and found["read"] == found.get(f"ignored: {OTHER_TABLE}")
+    ]
+
+
+def about_rounded(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
+    """Values that are the nearest that the type of their column has: told with what keeps the digits."""
+    types = {c.name: c.type for c in spec.side(side).columns}
+    return [
+        f"batch {batch}: {number} {side} value(s) of {column} are not exact as {types[column]}; "
+        "another type (DECIMAL, STRING) keeps what was sent"
+        for batch, found in counts.items()
+        for name, number in found.items()
+        if (column := name.removeprefix(f"{ROUNDED}: ")) != name
+    ]

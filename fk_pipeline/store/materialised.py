@@ -1,0 +1,117 @@
+"""A frame that is used several times, computed once: in the driver when it is small, cached on Spark when not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.spec import quote
+from fk_pipeline.store.sizes import UNKNOWN
+
+
+class Materialised:
+    """A frame, what is known of its rows, and the rows themselves where they are in the driver.
+
+    Attributes:
+        frame: the rows, for Spark.
+        at_most: an upper bound of their number; `UNKNOWN` where there is none.
+        local: the rows, where they are in the driver.
+        cached: looking at the rows twice does not compute them twice.
+    """
+
+    def __init__(
+        self, frame: DataFrame, at_most: int = UNKNOWN, *, local: pa.Table | None = None, cached: bool = False
+    ) -> None:
+        """Takes a frame as it is; nothing is computed."""
+        self.frame, self.local = frame, local
+        self.at_most = at_most if local is None else len(local)
+        self.cached = cached or local is not None
+        self._persisted: DataFrame | None = None
+        self._values: dict[tuple[str, ...], pa.Table] = {}
+
+    @classmethod
+    def of(cls, frame: DataFrame, at_most: int | None, few: int) -> Materialised:
+        """Computes a frame.
+
+        Args:
+            frame: the frame.
+            at_most: an upper bound of its rows; None: let the frame itself tell.
+            few: rows that are brought to the driver, at most.
+        """
+        if at_most is None or at_most <= few:
+            # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
+            schema = frame.schema.toNullable()
+            wanted = frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields])
+            rows = (wanted.limit(max(0, few + 1)) if at_most is None else wanted).toArrow()
+            if at_most is not None or len(rows) <= few:
+                return cls(frame.sparkSession.createDataFrame(rows, schema), local=rows)
+        kept = cls(frame.persist(), UNKNOWN if at_most is None else at_most, cached=True)
+        kept._persisted = kept.frame
+        return kept
+
+    def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
+        """Per batch the number of rows for every combination of values of some columns."""
+        if self.local is None:
+            return counted(self.frame, batch, *names)
+        out: dict[int, dict[tuple[Any, ...], int]] = {}
+        columns = [self.local[name].to_pylist() for name in (batch, *names)]
+        for key, number in Counter(zip(*columns, strict=True)).items():
+            out.setdefault(key[0], {})[key[1:]] = number
+        return out
+
+    def values(self, columns: Sequence[str]) -> pa.Table | None:
+        """Some columns of the rows, in the driver; None where the rows are not computed yet."""
+        if self.local is not None:
+            return self.local.select(columns)
+        if self._persisted is not None and tuple(columns) not in self._values:
+            self._values[tuple(columns)] = self._persisted.select(*map(quote, columns)).toArrow()
+        return self._values.get(tuple(columns))
+
+    def but(self, column: str, *values: Any) -> Materialised:
+        """All rows but those with certain values in a column."""
+        chosen = F.col(column).isin(*values)
+        return self._some(~chosen | F.col(column).isNull(), lambda rows: pc.invert(_is_in(rows[column], values)))
+
+    def only(self, column: str, values: Sequence[Any]) -> Materialised:
+        """The rows with certain values in a column."""
+        return self._some(F.col(column).isin(*values), lambda rows: _is_in(rows[column], values))
+
+    def _some(self, condition: Column, mask: Callable[[pa.Table], pa.ChunkedArray]) -> Materialised:
+        """The rows that meet a condition, said for Spark and for Arrow."""
+        if self.local is None:
+            return Materialised(self.frame.where(condition), self.at_most, cached=self.cached)
+        rows = self.local.filter(mask(self.local))
+        if len(rows) == len(self.local):
+            return self
+        # Of no rows PySpark makes no structs.
+        frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema) if len(rows) else self.frame.limit(0)
+        return Materialised(frame, local=rows)
+
+    def compute(self) -> None:
+        """Computes what is only planned so far."""
+        if self._persisted is not None:
+            self._persisted.count()
+
+    def release(self) -> None:
+        """Frees what is cached."""
+        self._values = {}
+        if self._persisted is not None:
+            self._persisted.unpersist()
+
+
+def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
+    """What `Materialised.counts` returns, of any frame, by a job of its own."""
+    out: dict[int, dict[tuple[Any, ...], int]] = {}
+    for row in frame.groupBy(batch, *names).count().collect():
+        out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]
+    return out
+
+
+def _is_in(column: pa.ChunkedArray, values: Sequence[Any]) -> pa.ChunkedArray:
+    return pc.is_in(column, pa.array(values, column.type))

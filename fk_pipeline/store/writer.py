@@ -1,0 +1,240 @@
+"""The writer: puts what stages want to hold into the tables. Every physical way to write is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, Rows, Upsert
+from fk_pipeline.environment.storage import is_s3
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.lease import lease
+from fk_pipeline.store.materialised import counted
+from fk_pipeline.store.planner import Planner, sendable
+from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.settings import WHOLE, settings
+from fk_pipeline.store.sizes import UNKNOWN
+from fk_pipeline.store.skipping import Condition, Within
+from fk_pipeline.store.warehouse import CommitInfo, clustered
+
+
+class TableWriter:
+    """Commits the effects of one run of a stage.
+
+    Attributes:
+        versions: by table, the Delta version that the run committed last.
+    """
+
+    def __init__(
+        self,
+        read: TableReader,
+        planner: Planner,
+        info: CommitInfo,
+        *,
+        first_time: bool,
+        spark: Mapping[str, str],
+    ) -> None:
+        """Writes for a run.
+
+        Args:
+            read: reads the tables as the run does.
+            planner: chooses between MERGE, replacement and rewrite.
+            info: of every commit.
+            first_time: nothing can have been committed for any of the batches: their rows are added.
+            spark: settings of Spark that the pipeline file has, which hold.
+        """
+        self.read, self.planner, self.info, self.first_time, self.spark = read, planner, info, first_time, spark
+        self.warehouse, self.sizes = read.warehouse, read.sizes
+        self.versions: dict[str, int] = {}
+
+    @property
+    def batches(self) -> BatchRange:
+        """The batches that the run is for."""
+        return self.info.batches
+
+    def replace_batches(self, effect: ReplaceBatches) -> Counts:
+        """Writes the rows of the batches in place of those of an earlier run; returns how many, as they are counted.
+
+        Few rows are counted before they are written, others where they were written.
+        """
+        rows, number = effect.rows, effect.rows.at_most if effect.number is None else effect.number
+        if effect.counted is None:
+            self._replace(rows.frame, effect, number, rows.local)
+            return {}
+        table, by = self.read.table_of(effect.table), effect.counted
+        if rows.at_most <= self.read.few:
+            kept = self.read.cached(rows.frame, rows.at_most)
+            groups = kept.counts(by.batch, by.column)
+            self._replace(kept.frame, effect, sum(map(_sum, groups.values())), kept.local)
+        else:
+            self._replace(rows.frame, effect, number, None)
+            written = self.warehouse.read(table, where=[Within(by.batch, self.batches)])
+            groups = counted(written, by.batch, by.column)
+        return _named(groups, by)
+
+    def reject(self, effect: Reject) -> None:
+        """Stores the bad records of the batches in place of those of an earlier run."""
+        number, name = effect.number, s.QUARANTINE
+        if effect.rows is not None and number:
+            rows = self.read.planned(effect.rows.withColumn(s.SIDE, F.lit(effect.origin)), number)
+        elif not self.first_time and self.warehouse.version(name) is not None:
+            of_origin = f"{s.SIDE} = '{effect.origin}'"
+            here = self.warehouse.read(self.read.table_of(name)).where(self.batches.predicate(s.BATCH)).where(of_origin)
+            if here.isEmpty():
+                return
+            rows, number = self.read.planned(here.limit(0), 0), 0
+        else:
+            return
+        with self._alone(name):
+            self.replace_batches(ReplaceBatches(name, rows, number, origin=effect.origin))
+
+    def upsert(self, effect: Upsert) -> Counts:
+        """Puts rows in place of those with their keys; returns how many, as they are counted."""
+        number = effect.rows.at_most if effect.number is None else effect.number
+        if effect.counted is None:
+            if number:
+                self._merge(effect, effect.rows, number)
+            return {}
+        by, rows = effect.counted, effect.rows
+        if self.read.few < number < UNKNOWN and not self.read.rows(effect.table):
+            return self._first_rows(effect, number)
+        if self.planner.choice is None:
+            self.planner.lookup_limit(number, effect.table)
+        kept = rows if rows.cached else self.read.cached(rows.frame, number)
+        groups = kept.counts(by.batch, by.column)
+        left_out = effect.unless[1] if effect.unless else None
+        changed = sum(n for found in groups.values() for (value,), n in found.items() if value != left_out)
+        if changed:
+            if effect.index is not None:
+                self._add_to_index(effect.index, effect.table, kept.frame, changed)
+            self._merge(effect, kept.but(*effect.unless) if effect.unless else kept, changed)
+        return _named(groups, by)
+
+    def _first_rows(self, effect: Upsert, number: int) -> Counts:
+        """Writes the first rows of a table, all of them new, and counts them in what was written."""
+        table, rows, by = self.read.table_of(effect.table), effect.rows.frame, effect.counted
+        assert by is not None
+        if effect.index is not None:
+            self._add_to_index(effect.index, effect.table, rows, number)
+        if self.batches.first != self.batches.last:
+            rows = clustered(rows, table.keys, number, self.sizes)
+        self.warehouse.append(rows, table, self.info)
+        self._committed(table)
+        written = counted(self.warehouse.read(table), by.stored)
+        return {batch: {by.first: found[()]} for batch, found in written.items()}
+
+    def _add_to_index(self, index: Index, state: str, rows: DataFrame, changed: int) -> None:
+        """Adds to the index of a large state what the state is about to hold, before it holds it.
+
+        So the index says too much after a crash, and never too little.
+        """
+        entries = index.entries(rows)
+        if not self.read.rows(index.table):
+            stored = self.read.rows(state)
+            if stored + changed < self.sizes.indexed_rows:
+                return
+            entries = entries.unionByName(index.entries(self.read.read(state)))
+            changed += stored
+        ordered = clustered(entries, index.keys, changed, self.sizes)
+        self._append(ordered, self.read.table_of(index.table), changed)
+
+    def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
+        """Adds rows to a table: so many at most, or those that are in the driver already."""
+        here = self.warehouse.appends_locally(table)
+        if here and local is None and number <= self.read.few:
+            local = self.read.cached(frame, number).local
+        if here and local is not None:
+            self.warehouse.append_local(local, table, self.info)
+        else:
+            self.warehouse.append(frame, table, self.info)
+        self._committed(table)
+
+    def _replace(self, frame: DataFrame, effect: ReplaceBatches, number: int, local: pa.Table | None) -> None:
+        """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
+        table = self.read.table_of(effect.table)
+        if number <= self.read.few:
+            frame = frame.coalesce(1)
+        if self.first_time:
+            if number:
+                self._append(frame, table, number, local)
+            return
+        where = self.batches.predicate(s.BATCH)
+        if effect.origin:
+            where += f" AND {s.SIDE} = '{effect.origin}'"
+        if effect.kept:
+            where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
+        self.warehouse.replace(frame, table, where, self.info)
+        self._committed(table)
+
+    def _merge(self, effect: Upsert, rows: Rows, number: int) -> None:
+        """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it."""
+        table, once = self.read.table_of(effect.table), effect.once
+        limit = self.planner.lookup_limit(number, effect.table)
+        if self.planner.choice is not None and self.planner.choice.full:
+            stays = self._rows_that_stay(table, rows, number, effect.keys)
+            frame = rows.frame if once else rows.frame.dropDuplicates([*table.keys])
+            self.warehouse.rewrite(frame, stays, table, self.info, delete_when=effect.delete_when)
+            self._committed(table)
+            return
+        where: Sequence[Condition] = ()
+        if rows.local is None and number <= min(limit, self.read.few):
+            rows = self.read.cached(rows.frame, number)
+        keys = rows.local
+        if keys is not None:
+            where = self.read.key_filter(table, keys, {key: key for key in table.keys})
+        elif number <= self.warehouse.nameable(table):
+            keys = (rows.frame if effect.keys is None else effect.keys).select(*map(quote, table.keys)).toArrow()
+            keys = keys if once else keys.group_by([*table.keys]).aggregate([])
+        many = keys is not None and len(keys) > self.sizes.listed_keys and rows.cached
+        whole = {name: value for name, value in WHOLE.items() if many and name not in self.spark}
+        with settings(self.warehouse.session, whole, optional=True):
+            self.warehouse.merge(
+                rows.frame, table, self.info, where, keys=keys, delete_when=effect.delete_when, once=once
+            )
+        self._committed(table)
+
+    def _rows_that_stay(self, table: Table, rows: Rows, number: int, with_keys: DataFrame | None) -> DataFrame | None:
+        """The rows of a table that stay when others are put in place, in their order if these can be sent to them.
+
+        None where no row stays.
+        """
+        stored, names = self.warehouse.rows([table]), list(table.keys)
+        keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, names))
+        if not stored:
+            return None
+        there = self.read.read(table.name)
+        if number >= stored and there.join(keys, names, "left_anti").isEmpty():
+            return None
+        if number <= sendable(table, names, self.sizes):
+            return there.join(F.broadcast(keys), names, "left_anti")
+        return clustered(there.join(keys, names, "left_anti"), names, stored, self.sizes)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Several stages write this table. In S3, Spark commits without a condition: never two at once."""
+        if not is_s3(self.warehouse.home):
+            yield
+            return
+        with lease(self.warehouse.home, name):
+            yield
+
+    def _committed(self, table: Table) -> None:
+        version = self.warehouse.version(table.name)
+        if version is not None:
+            self.versions[table.name] = version
+
+
+def _sum(groups: Mapping[tuple[str, ...], int]) -> int:
+    return sum(groups.values())
+
+
+def _named(groups: Mapping[int, Mapping[tuple[str, ...], int]], by: CountBy) -> Counts:
+    """Counts under the names that they have."""
+    return {batch: {by.name(value): number for (value,), number in found.items()} for batch, found in groups.items()}
