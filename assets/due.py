@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.model import Settings
+from fk_pipeline.spec.settings import Settings
 from fk_pipeline.store.ledger import Ledger
 
 LONGEST_PAUSE = timedelta(hours=1)
@@ -35,7 +35,7 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
     refusing, failed, settling = [], [], []
     wanted: dict[BatchId, None] = {}
     for stage in ledger.kind.stage_names:
-        allowed, refused = ledger.not_refused(stage, ledger.due(stage))
+        allowed, refused = ledger.checks.not_refused(stage, ledger.due.of(stage))
         for one in refused:
             mend = "mend or waive it" if one.may_be_waived else "mend it"
             refusing.append(f"{one}; {mend}: 'fk-pipeline run {spec.file}' says how")
@@ -49,7 +49,7 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
             settling.append(why_settles)
         else:
             may.append(batch)
-    if ledger.open_rebuild is not None and ledger.batches and not may:  # any run swaps in the rest
+    if ledger.rebuilds.unfinished is not None and ledger.batches and not may:  # any run swaps in the rest
         may.append(ledger.batches[0])
     again = frozenset(
         batch for batch in may if any(ledger.state(stage, batch).failures for stage in ledger.kind.stage_names)
@@ -87,10 +87,10 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     """Why a new batch with files of one side only waits for those of the other."""
     if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
-    here = [side for side in Side if ledger.files_of(batch, side)]
+    here = [side for side in Side if ledger.files.of(batch, side)]
     if len(here) != 1:
         return None
-    since: datetime = ledger.lists[int(batch), here[0]]["recorded_at"]
+    since: datetime = ledger.files.lists[int(batch), here[0]]["recorded_at"]
     left = since + timedelta(seconds=settings.settle_seconds) - now
     if left <= timedelta(0):
         return None

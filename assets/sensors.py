@@ -66,7 +66,7 @@ class _Tries:
         same = RunsFilter(job_name=job_name, tags=self.tags)
         self.number = instance.get_runs_count(same)
         self._failed = []
-        done = [state.finished_at for (_, b), state in ledger.stages.items() if b in batches and state.finished_at]
+        done = [state.finished_at for (_, b), state in ledger.runs.stages.items() if b in batches and state.finished_at]
         for record in instance.get_run_records(same, limit=LOOKED_AT):
             if record.dagster_run.status not in ENDED_BADLY or (done and _ended(record) < max(done)):
                 break
@@ -124,8 +124,8 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             if why is None:
                 for reason in waiting:
                     context.log.warning(reason)
-                lists = sum(row["version"] for (b, _), row in ledger.lists.items() if b in batches)
-                attempts = sum(state.attempts for (_, b), state in ledger.stages.items() if b in batches)
+                lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
+                attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
                 return SensorResult(
                     run_requests=[RunRequest(run_key=key, tags=tries.tags)], dynamic_partitions_requests=changes

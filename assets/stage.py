@@ -85,7 +85,7 @@ def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) 
             for warning in result.warnings:
                 context.log.warning(warning)
             for batch in (b for b in wanted if b in batches):
-                files = None if side is None else len(pipeline.ledger().files_of(batch, side))
+                files = None if side is None else len(pipeline.ledger().files.of(batch, side))
                 context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)
 
     return materialise

@@ -22,9 +22,10 @@ from deltalake import DeltaTable
 from progress import say
 from pyspark.sql import SparkSession
 
-from fk_pipeline.pipeline import LEDGER_TABLES, Pipeline
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings, load_spec
+from fk_pipeline.store import LEDGER_TABLES
 
 LEFT = pa.schema(
     [("op", pa.string()), ("at", pa.int64()), ("id", pa.int64()), ("fk", pa.int64()), ("note", pa.string())]

@@ -16,7 +16,8 @@ from workload import JOIN, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workl
 from expectations.checking import check
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.pipeline import Pass, Pipeline
+from fk_pipeline.passes import Pass
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.runner import StageRun
 

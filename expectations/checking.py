@@ -23,7 +23,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.model import OwnExpectation
+from fk_pipeline.spec.settings import OwnExpectation
 from fk_pipeline.stages.runner import check_failed
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.skipping import Within
@@ -214,7 +214,7 @@ def _about_sensitive(spec: PipelineSpec, stage: str, own: Sequence[OwnExpectatio
 def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
     """The verdict, for the stages that come after: what failed, what lifts a failure, and one row for the whole."""
     ledger, span = pipeline.ledger(), checked.batches
-    failed_before = {one.name for one in ledger.failed_checks() if one.stage == checked.stage}
+    failed_before = {one.name for one in ledger.checks.failed() if one.stage == checked.stage}
     same = {
         "check_id": check_id,
         "stage": checked.stage,
@@ -244,7 +244,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
         "value": float(sum(one.outcome.passed for one in checked.results)),
         "pending": sum(one.finding.pending for one in checked.results),
     }
-    ledger.record_checks([*rows, same | whole])
+    ledger.checks.record([*rows, same | whole])
 
 
 def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[int]:
@@ -270,7 +270,7 @@ def remedy(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
     if one.outcome.problem is not None:
         return f"mend the expectation in {spec.file}, and check again"
     ledger = pipeline.ledger()
-    failed = [each for each in ledger.failed_checks() if (each.stage, each.name) == (stage, one.name)]
+    failed = [each for each in ledger.checks.failed() if (each.stage, each.name) == (stage, one.name)]
     if failed:
         return check_failed(failed, spec, ledger).fix
     return one.expectation.remedy.format(file=spec.file)
@@ -286,7 +286,7 @@ def refuse(checked: Checked, pipeline: Pipeline) -> None:
     where = f"pipeline {pipeline.spec.name}, stage {checked.stage}"
     names = {one.name for one in checked.failed}
     if names:
-        failed = [one for one in pipeline.ledger().failed_checks() if one.stage == checked.stage and one.name in names]
+        failed = [one for one in pipeline.ledger().checks.failed() if one.stage == checked.stage and one.name in names]
         if failed:
             raise check_failed(failed, pipeline.spec, pipeline.ledger())
         raise CheckFailedError(f"check {checked.failed[0].name} failed", where=where)

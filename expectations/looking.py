@@ -60,7 +60,7 @@ class CheckReader(TableReader):
         """
         while True:
             pipeline.refuse_unfinished()
-            swaps = len(self.ledger.rebuilds)
+            swaps = len(self.ledger.rebuilds.rows)
             # Before and after: a run that ends in between is due before, what it makes due is due after.
             before = unfinished(self.ledger, self.stage)
             for name in self._names:
@@ -68,7 +68,7 @@ class CheckReader(TableReader):
                 self.versions.setdefault(name, ABSENT)
             self.ledger.refresh()
             after = unfinished(self.ledger, self.stage)
-            if len(self.ledger.rebuilds) == swaps:
+            if len(self.ledger.rebuilds.rows) == swaps:
                 return {one: sorted({*before[one], *after[one]}) for one in before}
             self.versions = {}
 
@@ -230,7 +230,7 @@ class CheckReader(TableReader):
     @property
     def folded(self) -> frozenset[int]:
         """The batches of which rows of the stage's tables were left out when they were folded."""
-        return self.ledger.folded(self.stage) if self.stage in self.ledger.inputs else self.ledger.fully_folded
+        return self.ledger.folds.of(self.stage) if self.stage in self.ledger.inputs else self.ledger.folds.on_all_sides
 
     @property
     def may_refuse(self) -> bool:
@@ -261,7 +261,7 @@ class CheckReader(TableReader):
         """At most so many rows of a log are looked at, that of this stage or one that it reads."""
         if self.batches is None:
             return UNKNOWN
-        logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.all_upstream(self.stage)}]
+        logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
         answers = self.answered() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
         return UNKNOWN if any(map(self.truncated, logs)) else max(answers, *map(self.brought, logs))
 
@@ -293,7 +293,7 @@ def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:
     A batch of which nothing has been read yet explains nothing: none of it stands in any table.
     """
     found = {}
-    for one in (stage, *ledger.all_upstream(stage)):
-        read_by = [one, *ledger.all_upstream(one)]
-        found[one] = [b for b in ledger.due(one) if any(ledger.state(up, b).attempts for up in read_by)]
+    for one in (stage, *ledger.due.all_upstream(stage)):
+        read_by = [one, *ledger.due.all_upstream(one)]
+        found[one] = [b for b in ledger.due.of(one) if any(ledger.state(up, b).attempts for up in read_by)]
     return found

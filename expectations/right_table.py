@@ -29,7 +29,7 @@ def right_table_view(looked: CheckReader) -> View:
     ]
     rows = beside_changelog(looked, s.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
-        *version_rules("one_row_per_right_key", looked.batches, looked.ledger.folded(Stage.RIGHT_TABLE)),
+        *version_rules("one_row_per_right_key", looked.batches, looked.ledger.folds.of(Stage.RIGHT_TABLE)),
         Rule(
             "hash_is_that_of_the_row",
             f"{ROW} IS NOT NULL AND {s.HASH} IS NOT NULL AND NOT ({s.HASH} <=> _fk_content)",

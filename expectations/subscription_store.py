@@ -38,7 +38,7 @@ def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
     rules = [
-        *version_rules("one_row_per_left_key", looked.batches, looked.ledger.folded(Stage.LEFT_CHANGELOG)),
+        *version_rules("one_row_per_left_key", looked.batches, looked.ledger.folds.of(Stage.LEFT_CHANGELOG)),
         Rule(
             "hash_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) OR ({ROW} AND {s.OWNER} IS NULL AND {s.HASH} IS NOT NULL)",

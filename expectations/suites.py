@@ -13,9 +13,9 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.contract import Kind
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.model import Settings
+from fk_pipeline.spec.settings import Settings
 from fk_pipeline.stages.drift import compares
-from fk_pipeline.store import checks
+from fk_pipeline.store.ledger import checks
 
 Severity = Literal["critical", "warning"]
 

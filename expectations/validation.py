@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from expectations.scan import Finding
 from expectations.suites import Expectation
 from fk_pipeline.privacy import LEFT_OUT
-from fk_pipeline.spec.model import OwnExpectation, Settings
+from fk_pipeline.spec.settings import OwnExpectation, Settings
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite

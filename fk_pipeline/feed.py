@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
+from fk_pipeline.frames import empty
 from fk_pipeline.identity import QUARANTINED, BatchRange, parse_batches
 from fk_pipeline.kinds.foreign_key.kind import RETRACTED
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.warehouse import empty
 
 CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
+from fk_pipeline.frames import empty
 from fk_pipeline.identity import LATE, BatchRange, Side
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
@@ -27,7 +28,6 @@ from fk_pipeline.stages.subscription_store import subscription_store
 from fk_pipeline.stages.versions import OUTCOME
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.warehouse import empty
 
 
 class StageFunctions:

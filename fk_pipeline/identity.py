@@ -169,3 +169,18 @@ content, and changes that something newer had overtaken."""
 QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
 QUARANTINING = (QUARANTINED, HALF_QUARANTINED)
 """Counts of a stage: records that it put into the quarantine."""
+
+
+@dataclass(frozen=True)
+class LandedFile:
+    """A landing file as the ledger knows it; `modified` is the storage's own text for time or etag.
+
+    `path` is relative to the pipeline file where the file lies below its folder.
+    """
+
+    path: str
+    side: Side
+    batch: BatchId
+    size: int
+    modified: str
+    digest: str

@@ -18,7 +18,7 @@ from fk_pipeline.cdc.records import BAD
 from fk_pipeline.cdc.unreadable import forget
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import MAX_BATCH, BatchId, Side
+from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -26,7 +26,7 @@ from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
 from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.stages.versions import order_of
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import UNKNOWN
 

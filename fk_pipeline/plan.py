@@ -8,12 +8,12 @@ from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.contract import Role, loaded
-from fk_pipeline.identity import BatchId, BatchRange, Side, passes
+from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
 from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
-from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import choose
 from fk_pipeline.store.sizes import MEASURED
 from fk_pipeline.store.skipping import nameable
@@ -65,8 +65,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     fix = cure(spec.definition, stale).command(spec) if stale else ""
     if can_be_finished(spec, ledger):
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
-    elif ledger.open_rebuild is not None:
-        fix = f"fk-pipeline rebuild {spec.file} --from {ledger.open_rebuild['source']}"
+    elif ledger.rebuilds.unfinished is not None:
+        fix = f"fk-pipeline rebuild {spec.file} --from {ledger.rebuilds.unfinished['source']}"
     again: dict[str, dict[int, str]] = due_by(behind)
     for stage, why_again in to_read_again(spec, ledger, adds).items():
         again[stage] = why_again | again.get(stage, {})
@@ -99,7 +99,9 @@ def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -
     """How many passes of these stages a run makes over what was discovered, unless a check stops it."""
     due = _due(ledger, Discovery(), {}, tuple(stages))
     size = spec.settings.max_batches_per_pass
-    return sum(len(passes(ledger.not_refused(stage, list(why))[0], ledger.batches, size)) for stage, why in due.items())
+    return sum(
+        len(passes(ledger.checks.not_refused(stage, list(why))[0], ledger.batches, size)) for stage, why in due.items()
+    )
 
 
 def _due(
@@ -109,8 +111,8 @@ def _due(
     stages: Collection[str] | None = None,
 ) -> dict[str, dict[BatchId, str]]:
     """Per stage, in running order, the batches that will be due when it comes to it, and why; for others of none."""
-    removed = ledger.removed
-    fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.unlisted()]
+    removed = ledger.files.removed
+    fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.files.unlisted()]
     news = {(f.batch, f.side): "it has new files" for f in fresh}
     news |= {(f.batch, f.side): "its files changed" for f in found.changed if f.batch not in removed}
     known = set(ledger.batches)
@@ -119,7 +121,7 @@ def _due(
         why: dict[BatchId, str] = {}
         side = ledger.inputs.get(stage)
         for batch in sorted(known | {f.batch for f in fresh}):
-            reason = ledger.why_due(stage, batch) if batch in known else "a new batch"
+            reason = ledger.due.why(stage, batch) if batch in known else "a new batch"
             if reason is None and side is not None:
                 reason = news.get((batch, side))
             reason = reason or again.get(stage, {}).get(batch)
@@ -136,7 +138,7 @@ class _Estimate:
     """Rows by rule of three: what earlier batches had per byte of a landing file, and per changed row."""
 
     def __init__(self, ledger: Ledger, found: Discovery, due: dict[str, dict[BatchId, str]]) -> None:
-        self.ledger, self.due, self.kind, removed = ledger, due, ledger.kind, ledger.removed
+        self.ledger, self.due, self.kind, removed = ledger, due, ledger.kind, ledger.files.removed
         self._asking = [one.name for one in self.kind.tables if one.name == one.stage and one.role is Role.MESSAGES]
         self.new: dict[tuple[int, Side], dict[str, LandedFile]] = {}
         for file in (*found.discovered, *found.changed):
@@ -145,7 +147,7 @@ class _Estimate:
 
     def files(self, batch: int, side: Side) -> list[LandedFile]:
         """The files of a batch as they are now."""
-        known = {f.path: f for f in self.ledger.files_of(batch, side)}
+        known = {f.path: f for f in self.ledger.files.of(batch, side)}
         return list((known | self.new.get((batch, side), {})).values())
 
     def of(self, stage: str, batches: Iterable[BatchId]) -> int | None:
@@ -180,7 +182,7 @@ class _Estimate:
         ratios = {}
         for log, side in self.ledger.inputs.items():
             done = [batch for batch in self.ledger.batches if batch not in self.due[log]]
-            size = sum(f.size for batch in done for f in self.ledger.files_of(batch, side))
+            size = sum(f.size for batch in done for f in self.ledger.files.of(batch, side))
             ratios[log] = self._ratio(sum(self._stored(log, batch) for batch in done), size)
         return ratios
 

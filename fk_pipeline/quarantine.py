@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.reader import format_of, line_digest
 from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Origin, Side
+from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, LandedFile, Origin, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.stages.folding import refuse_folded
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.corrections import Correction, digest
-from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.corrections import Correction, digest
 
 ENDINGS = (".csv", ".jsonl")
 """Of files that people edit."""
@@ -78,7 +78,7 @@ def reopen(ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, r
             wanted = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
             counts = {b: ledger.state(stage, b).counts for b in wanted}
             found = [b for b, those in counts.items() if any(those.get(name) for name in QUARANTINING)]
-            ledger.reopen(stage, found, replay_id, AGAIN)
+            ledger.runs.reopen(stage, found, replay_id, AGAIN)
             reopened.update(found)
     return sorted(reopened)
 
@@ -108,7 +108,7 @@ def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[Lan
                 why="the batch cannot be read again without it. Nothing was stored",
                 fix="restore the file, or take its records out of this one",
             )
-    new = ledger.record_corrections(corrections, replay_id)
+    new = ledger.corrections.record(corrections, replay_id)
     return Replay(new, len(corrections) - new, unchanged)
 
 
@@ -152,7 +152,7 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
             fix="let the source send one of the rows anew, or edit select",
         )
     side = next((one for one in Side if one == record.get("side")), None)
-    landed = None if side is None else ledger.files.get((side, str(record.get("file"))))
+    landed = None if side is None else ledger.files.known.get((side, str(record.get("file"))))
     if landed is None:
         raise _unusable(f"{record.get('file')!r} is no landing file of side {record.get('side')}", where)
     if str(record.get("reason")).startswith((UNREADABLE, TOO_LONG)):

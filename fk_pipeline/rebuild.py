@@ -42,10 +42,10 @@ from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import discard_shadow, swap_in
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.checks import AGREEMENT
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.lease import Check, leases
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import verify
@@ -130,7 +130,7 @@ class Rebuild:
                     raise
                 raise self._given_up(error) from cause_of(error, self.spec)
             check()
-            self.ledger.record_rebuild(
+            self.ledger.rebuilds.record(
                 "ready",
                 rebuild_id=uuid.uuid4().hex[:12],
                 source=self.source,
@@ -167,7 +167,7 @@ class Rebuild:
         needed = cure(self.kind, stale) if stale else None
         if tables_without_ledger(self.spec, self.ledger):
             needed = Cure.of_all(self.kind)
-        left_open = self.ledger.open_rebuild
+        left_open = self.ledger.rebuilds.unfinished
         begun = list(left_open["stages"]) if left_open else []
         if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
             why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
@@ -180,7 +180,7 @@ class Rebuild:
             if self.asked is not None and not set(needed.stages) <= set(chosen):
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
             chosen = self.kind.downstream([*chosen, *needed.stages])
-        if self.ledger.fully_folded:  # messages of long ago are not stored: who reads them has them made anew
+        if self.ledger.folds.on_all_sides:  # messages of long ago are not stored: who reads them has them made anew
             made_of = {up for stage in chosen for up in self.kind.stage(stage).upstream}
             messages = {self.kind.table(name).stage for name in self.kind.with_role(Role.MESSAGES)}
             chosen = self.kind.downstream([*chosen, *(made_of & messages)])
@@ -215,8 +215,8 @@ class Rebuild:
             return
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
-        removed, sides = self.ledger.removed, {one.name for one in self.kind.inputs if one.stage in stages}
-        listed = [f for f in self.ledger.files.values() if f.batch not in removed and f.side in sides]
+        removed, sides = self.ledger.files.removed, {one.name for one in self.kind.inputs if one.stage in stages}
+        listed = [f for f in self.ledger.files.known.values() if f.batch not in removed and f.side in sides]
         foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
         if foreign:
             format_ = self.spec.side(foreign[0].side).format
@@ -227,9 +227,8 @@ class Rebuild:
                 fix="put the format back, or name another warehouse in the pipeline file and land the tables in "
                 f"format {format_} there",
             )
-        gone = [
-            f for f in look(self.spec, self.ledger, self.zone).vanished if f.batch not in removed and f.side in sides
-        ]
+        vanished = look(self.spec, self.ledger.files, self.zone).vanished
+        gone = [f for f in vanished if f.batch not in removed and f.side in sides]
         versions = [f for f in listed if self.spec.side(f.side).format == "delta"]
         gone += [f for f in versions if not are_kept(self.spec.location(f.path))]
         if gone:
@@ -268,13 +267,12 @@ class Rebuild:
         shadow = shadow_home(self.spec)
         from_log = self.source is Source.CHANGELOG
         forgotten = [stage for stage in stages if not (from_log and self.kind.side_of(stage))]
-        copy = self.ledger.copy(shadow, forgotten)
+        copy = self.ledger.copy(shadow, forgotten, self.source)
         copy.record_fingerprints(fingerprints(self.spec))
-        copy.reads_landing = not from_log
         tables = {name: shadow for stage in stages for name in self.kind.written_by(stage)}
         tables |= dict.fromkeys(self.kind.with_role(Role.REJECTED), shadow)
         warehouse = Warehouse(self.session, self.spec.home, tables, self.sizes)
-        runner = Runner(self.session, self.spec, copy, self.zone, warehouse)
+        runner = Runner(self.session, self.spec, copy, self.zone, warehouse, source=self.source)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}
         number, of = 0, sum(map(len, ranges.values()))
         done = []
@@ -294,7 +292,7 @@ class Rebuild:
     def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
         """What was built is compared with the join of the changelogs before anybody sees it."""
         tables = {table.name: warehouse.read(table) for table in layout.of(*self.kind.proved)}
-        report = verify(tables, {stage: copy.due(stage) for stage in self.kind.stage_names}, self.spec, copy)
+        report = verify(tables, {stage: copy.due.of(stage) for stage in self.kind.stage_names}, self.spec, copy)
         if not report.ok:
             raise StateError(
                 f"what was built is not the join of the changelogs: {report.counts()}", where=self.spec.home
@@ -305,7 +303,7 @@ class Rebuild:
         known = self.ledger.batches
         if from_log and self._keeps_only_a_log(stage):  # it is written whole
             return []
-        asks = [one for one in self.ledger.failed_checks() if one.cure == AGREEMENT and one.stage == stage]
+        asks = [one for one in self.ledger.checks.failed() if one.cure == AGREEMENT and one.stage == stage]
         asked = {one.batch for one in asks}  # nobody has agreed to these by asking for a rebuild
         chosen = [batch for batch in known if batch not in asked]
         if from_log and self.kind.side_of(stage):

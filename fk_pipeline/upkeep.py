@@ -24,8 +24,8 @@ from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.subscription_store import new_subscribers
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.entries import SCHEMAS
 from fk_pipeline.store.lease import Check, lease, leases
+from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.store.warehouse import CommitInfo, clustered
@@ -109,8 +109,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     if _to_fold(runner):
         with _ledger_alone(home, runner.ledger.kind):
             runner.ledger.refresh()
-            runner.ledger.record_folds(_to_fold(runner))
-    if runner.ledger.fully_folded:
+            runner.ledger.folds.record(_to_fold(runner))
+    if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
             folding.versions_of(stage, side)
@@ -141,9 +141,9 @@ def _ledger_alone(home: str, kind: Kind) -> Iterator[None]:
 def _to_fold(runner: Runner) -> list[BatchId]:
     """The batches that are folded from here on."""
     ledger, hours = runner.ledger, runner.spec.settings.fold_after_hours
-    if hours is None or ledger.open_rebuild is not None:
+    if hours is None or ledger.rebuilds.unfinished is not None:
         return []
-    folded = ledger.fully_folded
+    folded = ledger.folds.on_all_sides
     return [batch for batch in foldable(ledger, datetime.now(UTC), hours) if batch not in folded]
 
 
@@ -184,8 +184,8 @@ class _Folding:
         stages = self.ledger.kind.in_order(one for table in tables for one in _writers(self.ledger.kind, table.name))
         with _alone(self.runner, stages) as held:
             self.ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
-            batches = settled(self.ledger, self.ledger.fully_folded)
-            if not batches or self.ledger.open_rebuild is not None:
+            batches = settled(self.ledger, self.ledger.folds.on_all_sides)
+            if not batches or self.ledger.rebuilds.unfinished is not None:
                 yield None
                 return
             where = BatchRange.of(min(batches), max(batches))
@@ -198,7 +198,7 @@ class _Folding:
         log = self.layout.changelog(side)
         with self._at(log) as info:
             if info is not None:
-                old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folded(stage)), self.ledger.batches)
+                old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folds.of(stage)), self.ledger.batches)
                 self._remove(superseded(self.warehouse.read(log), self.spec.side(side), old), info, log)
         if self.spec.settings.tombstone_retention is not None:
             self._forget(stage, side, self.spec.settings.tombstone_retention)
@@ -213,10 +213,10 @@ class _Folding:
             state, state_stage = self.layout.right_table, Stage.RIGHT_TABLE
             keys = {c.name: c.name for c in spec.right.key_columns}
         with self._at(log, state) as info:
-            if info is None or ledger.due(log_stage) or ledger.due(state_stage):
+            if info is None or ledger.due.of(log_stage) or ledger.due.of(state_stage):
                 return  # what has landed and is not read may be older than a delete
             now = datetime.now(UTC)
-            done = [b for b in settled(ledger, ledger.fully_folded) if is_old(ledger, b, now, hours)]
+            done = [b for b in settled(ledger, ledger.folds.on_all_sides) if is_old(ledger, b, now, hours)]
 
             def old(column: str) -> str:
                 return ranges_sql(column, done, ledger.batches)
@@ -239,7 +239,7 @@ class _Folding:
                 if info is not None:
                     # A folded batch may run again; what it answers then is still to be resolved. Pairs that could not
                     # be computed are resolved again when somebody asks for that (`quarantine --replay`).
-                    both = settled(ledger, ledger.fully_folded)
+                    both = settled(ledger, ledger.folds.on_all_sides)
                     counts = {b: ledger.state(Stage.RESOLVED_JOIN, b).counts for b in both}
                     refused = [b for b, found in counts.items() if any(found.get(verdict) for verdict in REFUSED)]
                     where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)

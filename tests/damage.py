@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from fk_pipeline.identity import Side
-from fk_pipeline.store.corrections import Correction, digest
+from fk_pipeline.store.ledger.corrections import Correction, digest
 from fk_pipeline.store.sizes import Sizes
 
 DATA = (
@@ -31,16 +31,16 @@ def fill(made: Any) -> None:
     made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
     made.pipeline.run()
     ledger = made.pipeline.ledger()
-    ledger.record_checks([_check("left_changelog")])
+    ledger.checks.record([_check("left_changelog")])
     _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
     _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
     made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
               [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
     made.pipeline.run()
     made.pipeline.rebuild("changelog", ["resolved_join"])
-    ledger.record_checks([_check("resolved_join")])
-    ledger.record_folds([0])
-    ledger.record_folds([1])
+    ledger.checks.record([_check("resolved_join")])
+    ledger.folds.record([0])
+    ledger.folds.record([1])
 
 
 def _check(stage: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _check(stage: str) -> dict[str, Any]:
 def _correct(made: Any, line: str, text: str) -> None:
     path = f"landing/left/{0:08d}.jsonl"
     one = Correction(Side.LEFT, 0, path, None, digest(line), text)
-    assert made.pipeline.ledger().record_corrections([one], "made up") == 1
+    assert made.pipeline.ledger().corrections.record([one], "made up") == 1
 
 
 def _file(table: Path) -> Path:

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
-from fk_pipeline.explain import Subscription
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.store import schemas as s
+from fk_pipeline.story import Subscription
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})

@@ -10,7 +10,8 @@ import pytest
 from fk_pipeline.cli.plan import as_json, print_plan
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.pipeline import Pass, Pipeline
+from fk_pipeline.passes import Pass
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
 
 
 def public(of: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(of).items() if not name.startswith("_")}
+    """The names of a class that users see, those that it inherits among them."""
+    every = {name: value for one in reversed(of.__mro__[:-1]) for name, value in vars(one).items()}
+    return {name: value for name, value in every.items() if not name.startswith("_")}
 
 
 def told(text: str) -> list[str]:

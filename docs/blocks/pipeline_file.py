@@ -15,7 +15,7 @@ from blocks.markdown import cell, code, one_of, table
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from fk_pipeline.spec import model
+from fk_pipeline.spec import inputs, model, settings
 
 MORE = {
     "PipelineSpec.left": "#of-a-side",
@@ -52,16 +52,16 @@ MORE = {
 """Where more is said of a key."""
 
 
-VALUES = {"SideSpec.format": one_of((*model.FORMATS, "module:Class"))}
+VALUES = {"SideSpec.format": one_of((*inputs.FORMATS, "module:Class"))}
 """What may stand there, where the type does not tell."""
 
 
 def blocks() -> dict[str, str]:
     """The tables, by the names of their blocks."""
-    left, right = _keys(model.LeftSpec), _keys(model.SideSpec)
+    left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
-    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(model.Settings), "csv": _keys(model.CsvSpec)}
-    said["own expectation"] = _keys(model.OwnExpectation)
+    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(inputs.CsvSpec)}
+    said["own expectation"] = _keys(settings.OwnExpectation)
     names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
     unknown = set(MORE) - set(names)
     if unknown:
@@ -71,7 +71,7 @@ def blocks() -> dict[str, str]:
     return {f"keys: {name}": text for name, text in found.items()}
 
 
-_OWNERS = {cls.__name__: cls for cls in (model.PipelineSpec, model.SideSpec, model.LeftSpec, model.Settings)}
+_OWNERS = {cls.__name__: cls for cls in (model.PipelineSpec, inputs.SideSpec, inputs.LeftSpec, settings.Settings)}
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:
@@ -160,7 +160,7 @@ def _type(kind: Any, *, lists: bool = False) -> str:
         what = _type(parts[0])
         return f"{what}, or a list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
     if origin is dict:
-        key = "stage" if parts[0] is model.StageName else "name"
+        key = "stage" if parts[0] is settings.StageName else "name"
         return f"mapping: {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
     if origin in (types.UnionType, typing.Union):
         whole = [part for part in parts if part is not types.NoneType]

@@ -8,8 +8,9 @@ from blocks.sample import SPEC
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.spec import SideSpec
-from fk_pipeline.spec.model import FORMATS
-from fk_pipeline.store import entries, schemas
+from fk_pipeline.spec.inputs import FORMATS
+from fk_pipeline.store import schemas
+from fk_pipeline.store.ledger import entries
 
 SOURCE = {"l": "left.key", "lv": "left.schema", "r": "right.key", "rv": "right.schema", "out": "select"}
 """The columns of the sample that stand for those of a source, or of the result."""

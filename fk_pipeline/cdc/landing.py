@@ -1,10 +1,14 @@
-"""Discovery: which landing files are new, and which batch each belongs to (`docs/reference/landing.md`). No Spark."""
+"""Discovery: which landing files are new, and which batch each belongs to (`docs/reference/landing.md`). No Spark.
+
+It says what it found; `fk_pipeline.stages.discovery` writes that down.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from fk_pipeline.cdc.dates import refuse_part_of_date, whole_date
 from fk_pipeline.cdc.endings import is_of_format, stem_of
@@ -13,9 +17,8 @@ from fk_pipeline.cdc.notices import MISSING, Notice, about_listed, about_names, 
 from fk_pipeline.cdc.table_versions import names_versions, new_versions
 from fk_pipeline.cdc.zone import FILE, FoundFile, LandingZone
 from fk_pipeline.errors import LandingError, PipelineFileError
-from fk_pipeline.identity import MAX_BATCH, BatchId, Side
+from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.store.ledger import LandedFile, Ledger
 
 READER_VERSION = "3"
 """Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
@@ -80,23 +83,36 @@ class Discovery:
     """What people should know: what is not read, and how names became batches."""
 
 
-def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
-    """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing.
+class KnownFiles(Protocol):
+    """What is known of what landed before."""
 
-    Raises:
-        LandingError: a name gives no batch.
-        PipelineFileError: a landing folder is not there and never was.
-    """
-    found = look(spec, ledger, zone)
-    refuse_missing(found, spec, ledger)
-    files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
-    found_now = {(f.side, f.path) for _, f in files}
-    files += [(event, f) for event, f in ledger.unlisted() if (f.side, f.path) not in found_now]
-    return replace(found, batches=tuple(ledger.record_files(files)))
+    @property
+    def known(self) -> Mapping[tuple[Side, str], LandedFile]:
+        """By side and path, every file that was ever found."""
+        ...
+
+    @property
+    def batches(self) -> Sequence[BatchId]:
+        """Every known batch, in order."""
+        ...
+
+    @property
+    def removed(self) -> Collection[int]:
+        """The batches that were withdrawn on purpose."""
+        ...
+
+    def of_side(self, side: Side) -> Sequence[LandedFile]:
+        """Every file of a side that was ever found."""
+        ...
 
 
-def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
-    """What `discover` would record; a landing folder that is not there is told, and is an empty one.
+def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
+    """Which files are new, changed and gone; a landing folder that is not there is told, and is an empty one.
+
+    Args:
+        spec: the pipeline.
+        files: what is known already.
+        zone: lists the landing folders.
 
     Raises:
         LandingError: a name gives no batch.
@@ -108,16 +124,16 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     arrivals: list[tuple[Side, FoundFile]] = []
     for side in Side:
         if spec.side(side).format == "delta":
-            versions = _new_versions(spec, side, ledger)
+            versions = _new_versions(spec, side, files)
             arrivals += [(side, file) for file in versions]
-            if not versions and not _known(ledger, side):
+            if not versions and not files.of_side(side):
                 notices.append(no_table(spec, side))
             continue
         listed = zone.list(spec.landing(side))
         found = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
         for file in found:
             path = spec.relative(file.path)
-            known = ledger.files.get((side, path))
+            known = files.known.get((side, path))
             if known is None:
                 batch = batch_of(file.path, spec.side(side))
                 if batch is None:
@@ -129,19 +145,19 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
                 if fresh.digest != known.digest:
                     changed.append(fresh)
         present = {spec.relative(file.path) for file in listed}
-        gone = [f for f in _known(ledger, side) if f.path not in present]
+        gone = [f for f in files.of_side(side) if f.path not in present]
         vanished += gone
         notices += about_listed(spec, side, listed, gone, zone)
     if arrivals:
-        batch = _next_batch([*ledger.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
+        batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
         discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
     for side in Side:
         new = [f for f in discovered if f.side is side]
-        notices += about_names(spec, side, new, [f for s, f in arrivals if s is side], first=not _known(ledger, side))
+        notices += about_names(spec, side, new, [f for s, f in arrivals if s is side], first=not files.of_side(side))
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))
 
 
-def refuse_missing(found: Discovery, spec: PipelineSpec, ledger: Ledger) -> None:
+def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> None:
     """Refuses a local landing folder that is not there and of which nothing is known: its path may be a slip.
 
     Raises:
@@ -149,17 +165,13 @@ def refuse_missing(found: Discovery, spec: PipelineSpec, ledger: Ledger) -> None
     """
     for notice in found.notices:
         local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
-        if notice.kind == MISSING and local and not _known(ledger, notice.side):
+        if notice.kind == MISSING and local and not files.of_side(notice.side):
             raise PipelineFileError(
                 f"{notice.side}.path: there is no file or folder {notice.first}",
                 where=str(spec.file),
                 why="nothing was recorded",
                 fix=f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'",
             )
-
-
-def _known(ledger: Ledger, side: Side) -> list[LandedFile]:
-    return [f for (of, _), f in ledger.files.items() if of is side]
 
 
 def _next_batch(taken: Sequence[int], path: str) -> BatchId:
@@ -178,10 +190,10 @@ def _next_batch(taken: Sequence[int], path: str) -> BatchId:
     return BatchId(max(taken) + 1 if taken else 0)
 
 
-def _new_versions(spec: PipelineSpec, side: Side, ledger: Ledger) -> list[FoundFile]:
+def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[FoundFile]:
     """The versions of a side's Delta table that came since the last look, as one file that nothing changes any more."""
-    known = {spec.location(f.path): f for (of, _), f in ledger.files.items() if of is side}
-    withdrawn = [path for path, f in known.items() if f.batch in ledger.removed]
+    known = {spec.location(f.path): f for f in files.of_side(side)}
+    withdrawn = [path for path, f in known.items() if f.batch in files.removed]
     found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn)
     return [] if found is None else [FoundFile(*found)]
 

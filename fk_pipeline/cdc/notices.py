@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from fk_pipeline.cdc.endings import JSON_LINES, endings_of, is_of_format
 from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone, before_glob
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
-from fk_pipeline.store.ledger import LandedFile
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
 VANISHED, NAMED, ARRIVED = "vanished", "named", "arrived"

@@ -22,11 +22,10 @@ from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
 from fk_pipeline.cdc.table_versions import is_whole, versions_of
 from fk_pipeline.cdc.unreadable import LINES, MARK, Shape, Unreadable, too_long
-from fk_pipeline.identity import Side
+from fk_pipeline.frames import empty
+from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import text
-from fk_pipeline.store.ledger import LandedFile
-from fk_pipeline.store.warehouse import empty
 
 _FORMATS: dict[str, Format] = {
     "csv": Csv(),
@@ -220,7 +219,7 @@ def _columns(ddl: str) -> list[tuple[str, str]]:
 
 
 def line_digest(text: Column) -> Column:
-    """What corrections know a line by: `fk_pipeline.store.corrections.digest`, of the line as it is shown."""
+    """What corrections know a line by: `fk_pipeline.store.ledger.corrections.digest`, of the line as it is shown."""
     return F.sha2(F.make_valid_utf8(text).cast("binary"), 256)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +12,12 @@ import typer
 import typer.core
 
 from fk_pipeline import __version__
-from fk_pipeline.cli import completion, explain, init, quarantine, servers
+from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
 from fk_pipeline.cli.options import PIPELINE, Debug, Format, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError
+from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError
 from fk_pipeline.failures import root_message
 from fk_pipeline.identity import MAX_BATCH
 
@@ -349,96 +348,7 @@ def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: 
         print_compaction(done, loaded.spec)
 
 
-@app.command(epilog="Example: fk-pipeline doctor", short_help="Checks this machine; every failed line carries its fix.")
-def doctor(
-    pipeline: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[PIPELINE.yaml]",
-            help="also check its warehouse and landing zone",
-            autocompletion=completion.pipeline_files,
-        ),
-    ] = None,
-    format_: Format = OutputFormat.TEXT,
-    debug: Debug = False,
-) -> None:
-    """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
-    from fk_pipeline.cli.doctor import check_tables
-    from fk_pipeline.environment.doctor import check_environment
-    from fk_pipeline.identity import Side
-    from fk_pipeline.spec import load_spec
-
-    if pipeline is None:
-        checks = check_environment()
-    else:
-        spec = load_spec(pipeline)
-        landing = [spec.landing(side) for side in Side]
-        checks = [*check_environment(pipeline.parent, spec.home, landing, spec.settings.spark), check_tables(spec)]
-    if format_ is OutputFormat.JSON:
-        print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
-    else:
-        print_table(
-            ["", "check", "found", "wanted", "fix"],
-            [[c.verdict, c.name, c.found, c.wanted, c.fix] for c in checks],
-        )
-    if not all(c.ok for c in checks):
-        raise typer.Exit(3)
-
-
-class Engine(StrEnum):
-    """`trace --engine`."""
-
-    REFERENCE = "reference"
-    SPARK = "spark"
-
-
-class RuleSet(StrEnum):
-    """`trace --rules`."""
-
-    KAFKA = "kafka"
-    ENGINE = "engine"
-
-
-@app.command(
-    epilog="Example: fk-pipeline trace case.json --engine spark", short_help="Runs recorded cases event by event."
-)
-def trace(
-    cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
-    engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
-    rules: Annotated[RuleSet | None, typer.Option(help="of the reference; default: kafka")] = None,
-    format_: Format = OutputFormat.TEXT,
-    debug: Debug = False,
-) -> None:
-    """Runs recorded cases event by event: what was sent, answered and emitted."""
-    from fk_pipeline.cli.trace import by_reference, by_stages, print_workflow
-    from fk_pipeline.trace.cases import load_cases
-
-    if engine is Engine.SPARK and rules is not None:
-        raise UsageError("--rules is about the reference; the stages have their own", fix="leave out one of the two")
-    loaded = load_cases(cases)
-    for case, computed in by_stages(loaded) if engine is Engine.SPARK else by_reference(loaded, rules or RuleSet.KAFKA):
-        if format_ is OutputFormat.JSON:
-            print_json({"name": case.name, "computed": computed}, one_line=True)
-        else:
-            print_workflow(case, computed)
-
-
-@app.command(epilog="Example: fk-pipeline demo my-demo", short_help="Real flights joined to real planes, end to end.")
-def demo(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="a folder of yours")] = Path("fk-pipeline-demo"),
-    format_: Format = OutputFormat.TEXT,
-    debug: Debug = False,
-) -> None:
-    """Real flights joined to real planes, end to end, in a folder of yours; verified at the end."""
-    from fk_pipeline.demo.tour import run_demo
-
-    result = run_demo(directory, quiet=format_ is OutputFormat.JSON)
-    if format_ is OutputFormat.JSON:
-        print_json(result)
-    if not result["ok"]:
-        raise typer.Exit(1)
-
-
+tools.add_to(app)
 explain.add_to(app)
 quarantine.add_to(app)
 servers.add_to(app)

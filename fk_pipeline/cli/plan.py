@@ -8,8 +8,8 @@ from typing import Any
 
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.console import print_table
+from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan
-from fk_pipeline.store.ledger import LandedFile
 
 REASONS_SHOWN = 12
 """Batches whose reasons are shown to people; the JSON has all."""

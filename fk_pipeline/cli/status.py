@@ -10,8 +10,8 @@ from fk_pipeline.console import print_table
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.stages.inexact import inexact
-from fk_pipeline.store.checks import AGREEMENT, LANDING
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.neighbours import never_run
 
 VERDICTS_SHOWN = 12
@@ -22,23 +22,23 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
     """Per batch and stage its state (done, due, rewritten since, started, failed), and totals."""
     ledger, kind = pipeline.ledger(), pipeline.spec.definition
     new = pipeline.look()
-    finished = [t for st in ledger.stages.values() if (t := st.finished_at) is not None]
+    finished = [t for st in ledger.runs.stages.values() if (t := st.finished_at) is not None]
     verdicts: dict[str, int] = {}
-    for (stage, _), state in ledger.stages.items():
+    for (stage, _), state in ledger.runs.stages.items():
         if stage == kind.result_stage:
             for name, number in state.counts.items():
                 verdicts[name] = verdicts.get(name, 0) + number
-    quarantined = sum(st.counts.get(name, 0) for st in ledger.stages.values() for name in QUARANTINING)
-    errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.stages.items()) if st.error}
-    restated = [one for stage in ledger.inputs for one in ledger.restated_folds(stage)]
+    quarantined = sum(st.counts.get(name, 0) for st in ledger.runs.stages.values() for name in QUARANTINING)
+    errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.runs.stages.items()) if st.error}
+    restated = [one for stage in ledger.inputs for one in ledger.folds.restated(stage)]
     return {
         "pipeline": pipeline.spec.name,
         "batches": [
             {"batch": int(b), "stages": {stage: _state(ledger, stage, b) for stage in kind.stage_names}}
             for b in ledger.batches
         ],
-        "removed": sorted(ledger.removed),
-        "due": sum(len(ledger.due(stage)) for stage in kind.stage_names),
+        "removed": sorted(ledger.files.removed),
+        "due": sum(len(ledger.due.of(stage)) for stage in kind.stage_names),
         "new_files": len(new.discovered),
         "changed_files": len(new.changed),
         "vanished_files": len(new.vanished),
@@ -52,9 +52,9 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         ],
         "failed_checks": [
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
-            for one in [*ledger.failed_checks(), *restated]
+            for one in [*ledger.checks.failed(), *restated]
         ],
-        **({} if ledger.stages else {"never_run": never_run(pipeline.spec)}),
+        **({} if ledger.runs.stages else {"never_run": never_run(pipeline.spec)}),
         "behind": [
             {"table": lag.table, "stage": lag.stage, "what": lag.what, "mended_by": lag.fix(pipeline.spec)}
             for lag in pipeline.behind(new)
@@ -71,7 +71,7 @@ def _mending(cure: str) -> str:
 
 def _state(ledger: Ledger, stage: str, batch: int) -> str:
     state = ledger.state(stage, batch)
-    if not ledger.is_due(stage, batch):
+    if not ledger.due.has(stage, batch):
         return "done"
     if state.last_event in ("started", "failed"):
         return state.last_event

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fk_pipeline.console import print_lines, print_table
-from fk_pipeline.explain import Answer, Story, Subscription, Version
 from fk_pipeline.spec.keys import shown
+from fk_pipeline.story import Answer, Story, Subscription, Version
 
 
 def print_story(story: Story) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from expectations.checking import Checked, CheckResult, check, refuse, remedy
 from expectations.validation import Validator, preload
 from fk_pipeline.console import Progress, key_of, print_lines, say
-from fk_pipeline.pipeline import Pass, Pipeline
+from fk_pipeline.passes import Pass
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.verify.report import VerifyReport
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from fk_pipeline.scaffold.names import singular
-from fk_pipeline.scaffold.sample import Sample, SampleColumn
+from fk_pipeline.scaffold.sampled import Sample, SampleColumn
 
 ENOUGH = 1.5
 """A column with a lower score is no more than a place for the user's own answer."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fk_pipeline.scaffold.names import singular
 
 if TYPE_CHECKING:
-    from fk_pipeline.scaffold.sample import SampleColumn
+    from fk_pipeline.scaffold.sampled import SampleColumn
 
 
 def text_of(value: Any) -> str:

@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
@@ -22,72 +22,18 @@ from fk_pipeline.cdc.dates import refuse_part_of_date
 from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.errors import LandingError, UsageError
 from fk_pipeline.identity import MAX_BATCH
-from fk_pipeline.scaffold.deletes import marked_deleted, operation
-from fk_pipeline.scaffold.key import guessed_key, text_of
-from fk_pipeline.scaffold.names import ENDINGS_READ, may_be_bare, table_of
+from fk_pipeline.scaffold.columnar import of_delta, of_parquet
+from fk_pipeline.scaffold.deletes import operation
+from fk_pipeline.scaffold.names import ENDINGS_READ, table_of
+from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, present_in, sample_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
-from fk_pipeline.scaffold.types import Inferred, of_arrow, of_connect, of_values
-from fk_pipeline.spec.model import PLAIN, CsvSpec
-from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
+from fk_pipeline.scaffold.types import of_connect, of_values
+from fk_pipeline.spec.inputs import CsvSpec
 
-MOST_RECORDS = 50_000
 UNAVAILABLE = "__debezium_unavailable_value"
+
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 """What `surrogateescape` makes of a byte that is no UTF-8."""
-
-
-@dataclass(frozen=True)
-class SampleColumn:
-    """A column of the sample: `name` as the pipeline file writes it, its type, and its values as texts."""
-
-    name: str
-    inferred: Inferred
-    values: frozenset[str]
-    nulls: int
-
-    @property
-    def ddl(self) -> str:
-        """`name TYPE`."""
-        return f"{self.name} {self.inferred.type}"
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What a sample says about a side.
-
-    Attributes:
-        path: file or folder, as it was named.
-        folder: where files like these lie, or the Delta table itself.
-        format: as the pipeline file names it.
-        shape: how to call its records in a sentence.
-        table: the name of the table, from the records, else of the file or its folder.
-        columns: in the order of the source.
-        key: names of the key columns.
-        key_doubt: what the key was guessed from; empty where the source says it.
-        records: how many were read.
-        types_from: where the types come from, for a sentence.
-        options: what else the pipeline file must say about the side, as YAML values.
-        notes: what the user should know.
-        mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
-    """
-
-    path: Path
-    folder: Path
-    format: str
-    shape: str
-    table: str
-    columns: tuple[SampleColumn, ...]
-    key: tuple[str, ...]
-    key_doubt: str
-    records: int
-    types_from: str
-    options: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    mark: str = ""
-
-    def column(self, name: str) -> SampleColumn:
-        """The column of that name."""
-        return next(one for one in self.columns if one.name == name)
 
 
 def read_sample(path: Path) -> list[Sample]:
@@ -97,14 +43,14 @@ def read_sample(path: Path) -> list[Sample]:
         UsageError: there is nothing to read, or it is of a kind that no format reads.
     """
     if (path / "_delta_log").is_dir():
-        return [_of_delta(path)]
+        return [of_delta(path)]
     files = _files(path)
     ending = next(
         e for e in (*JSON_LINES, *ENDINGS["csv"], *ENDINGS["parquet"]) if files[0].name.removesuffix(".gz").endswith(e)
     )
     alike = [file for file in files if file.name.removesuffix(".gz").endswith(ending)]
     if ending in ENDINGS["parquet"]:
-        found = [_of_parquet(path, alike)]
+        found = [of_parquet(path, alike)]
     elif ending in ENDINGS["csv"]:
         found = [_of_csv(path, alike)]
     else:
@@ -238,12 +184,12 @@ def _of_table(
     types = {
         name: of_connect(described[name])
         if name in described
-        else of_values(name, _present(rows, name), is_text=False, is_debezium=first.format == DEBEZIUM)
+        else of_values(name, present_in(rows, name), is_text=False, is_debezium=first.format == DEBEZIUM)
         for name in names
     }
     new = [row for line, row in zip(lines, rows, strict=False) if line.is_new]
     told = next((line.key for line in lines if line.key), None)
-    return _sample(
+    return sample_of(
         path,
         folder,
         first.format,
@@ -262,10 +208,6 @@ def _of_table(
 
 def _without_holes(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value == UNAVAILABLE else value for name, value in row.items()}
-
-
-def _present(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
-    return [value for row in rows if (value := row.get(name)) is not None]
 
 
 def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
@@ -300,8 +242,8 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
     if not dms and (op := operation(names, rows)):
         side["op_column"] = op
         names.remove(op)
-    types = {name: of_values(name, _present(rows, name), is_text=True, is_debezium=False) for name in names}
-    return _sample(
+    types = {name: of_values(name, present_in(rows, name), is_text=True, is_debezium=False) for name in names}
+    return sample_of(
         path,
         first.parent,
         "dms" if dms else "csv",
@@ -329,143 +271,3 @@ def _csv_records(files: Iterable[Path], delimiter: str) -> Iterator[list[str]]:
     for file in files:
         with _open(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as text:
             yield from (one for one in csv.reader(text, delimiter=delimiter) if one)
-
-
-def _of_parquet(path: Path, files: Sequence[Path]) -> Sample:
-    import pyarrow.parquet as pq
-
-    try:
-        schema = pq.read_schema(files[0])
-        batches = pq.ParquetFile(files[0]).iter_batches(MOST_RECORDS)
-        rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{files[0]} is no Parquet: {error}") from None
-    types = {one.name: of_arrow(one.type) for one in schema}
-    dms = next(iter(types), "") == "Op" and {row["Op"] for row in rows} <= {"I", "U", "D", None}
-    options: dict[str, Any] = {}
-    if dms:
-        del types["Op"]
-    elif op := operation(list(types), rows):
-        options["op_column"] = op
-        del types[op]
-    return _sample(
-        path,
-        files[0].parent,
-        "dms" if dms else "parquet",
-        "Parquet of AWS DMS" if dms else "Parquet",
-        table_of(files[0]),
-        types,
-        rows,
-        None,
-        rows,
-        records=len(rows),
-        types_from="the file",
-        options=options,
-    )
-
-
-def _of_delta(path: Path) -> Sample:
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        table = DeltaTable(str(path))
-    except DeltaError as error:
-        raise UsageError(f"{path} is no Delta table: {error}") from None
-    schema = pa.schema(table.schema().to_arrow())
-    rows = _rows_of_delta(table)
-    types = {one.name: of_arrow(one.type) for one in schema if not one.name.startswith("_fk_")}
-    has_feed = str(table.metadata().configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
-    notes = [] if has_feed else ["the table has no change feed (delta.enableChangeDataFeed): each look reads it whole"]
-    return _sample(
-        path,
-        path,
-        "delta",
-        "a Delta table",
-        path.name,
-        types,
-        rows,
-        None,
-        rows,
-        records=len(rows),
-        types_from="the table",
-        notes=notes,
-    )
-
-
-def _rows_of_delta(table: Any) -> list[dict[str, Any]]:
-    """Some rows; none where the table has what only Spark reads."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        found: list[dict[str, Any]] = table.to_pyarrow_dataset().head(MOST_RECORDS).to_pylist()
-    except (DeltaError, OSError, ValueError):
-        return []
-    return found
-
-
-def _sample(
-    path: Path,
-    folder: Path,
-    format_: str,
-    shape: str,
-    table: str,
-    types: dict[str, Inferred],
-    rows: Sequence[dict[str, Any]],
-    told_key: tuple[str, ...] | None,
-    new: Sequence[dict[str, Any]],
-    *,
-    records: int,
-    types_from: str,
-    options: dict[str, Any] | None = None,
-    notes: Sequence[str] = (),
-) -> Sample:
-    """The sample, without columns that no table can have.
-
-    Args:
-        new: the rows whose key was not there before: their keys are all different.
-        told_key: the key columns as the source names them; None: guessed.
-    """
-    said = list(notes)
-    columns: list[SampleColumn] = []
-    written: dict[str, str] = {}
-    for name, inferred in types.items():
-        as_written = name if may_be_bare(name) else quote(name)
-        try:
-            parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
-        except SqlTextError as error:
-            said.append(f"left out: {error}")
-            continue
-        present = _present(rows, name)
-        values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
-        columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
-        written[name] = as_written
-    if not columns:
-        raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
-    key, doubt = ([], "") if told_key is None else ([written[one] for one in told_key if one in written], "")
-    if not key:
-        key, doubt = guessed_key(
-            table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new]
-        )
-    side, mark = dict(options or {}), ""
-    for name, as_written in written.items() if format_ in PLAIN and "op_column" not in side else ():
-        condition = marked_deleted(name, as_written, types[name], _present(rows, name))
-        if condition is not None and as_written not in key:
-            side["delete_when"], mark = condition, as_written
-            break
-    return Sample(
-        path,
-        folder,
-        format_,
-        shape,
-        table,
-        tuple(columns),
-        tuple(key),
-        doubt,
-        records,
-        types_from,
-        side,
-        tuple(said),
-        mark,
-    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.spec.model import SideSpec
+from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.sql import Column, quote, text
 
 

@@ -13,7 +13,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.spec.model import LeftSpec, OwnSuites, PipelineSpec, Settings, SideSpec
+from fk_pipeline.spec.inputs import LeftSpec, SideSpec
+from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.settings import OwnSuites, Settings
 
 _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): PipelineSpec,

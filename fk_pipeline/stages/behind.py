@@ -24,8 +24,8 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId, Side, parse_batches
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import Cure
-from fk_pipeline.store.commits import Commit, commits
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import Commit, commits
 
 _STATES = (Role.STATE, Role.INDEX)
 """Tables that are no sum of partitions: what an older version lacks cannot be told from what never was."""
@@ -81,7 +81,7 @@ def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> 
         ledger: its ledger, read before the tables are looked at.
         found: what a look at the landing folders found; by default no file is gone.
     """
-    if ledger.open_rebuild is not None:
+    if ledger.rebuilds.unfinished is not None:
         return []
     kind = spec.definition
     places = [(name, kind.table(name).stage) for stage in kind.stage_names for name in kind.written_by(stage)]
@@ -107,8 +107,8 @@ def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
         if lag.cure is not None:
             continue
         if lag.kind is Wrong.UNKNOWN:
-            ledger.assume_started(lag.stage, lag.batches, lag.run_id)
-        ledger.reopen(lag.stage, lag.batches, now, lag.what, {lag.table: lag.version})
+            ledger.runs.assume_started(lag.stage, lag.batches, lag.run_id)
+        ledger.runs.reopen(lag.stage, lag.batches, now, lag.what, {lag.table: lag.version})
 
 
 def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] = ()) -> None:
@@ -176,13 +176,13 @@ def _version(path: str) -> int | None:
 
 
 def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: str | None) -> Iterator[Lag]:
-    log, path = ledger.commits, f"{spec.home}/{table}"
+    log, path = ledger.runs.commits, f"{spec.home}/{table}"
     version, known = _version(path), log.versions.get(table)
     if known is not None and (version is None or version < known):
         what = f"{table} is not there" if version is None else f"{table} is at version {version}"
         at, after = -1 if version is None else version, log.after(table, version)
         for writer in (stage,) if stage is not None else sorted(log.writers(table, version)):
-            since = tuple(ledger.since(writer, after))
+            since = tuple(ledger.runs.since(writer, after))
             yield Lag(table, writer, Wrong.OLDER, f"{what}, and a run wrote version {known}", at, since)
     elif version is not None and table not in log.untold:
         for commit in commits(path, range(-1 if known is None else known + 1, version + 1)):
@@ -193,9 +193,9 @@ def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: str | None) 
 
 def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> Lag | None:
     """What is wrong by a commit that the ledger does not account for."""
-    log, where = ledger.commits, f"version {commit.version} of {table}"
+    log, where = ledger.runs.commits, f"version {commit.version} of {table}"
     if commit.restored is not None and stage is not None:
-        since = tuple(ledger.since(stage, log.after(table, commit.restored)))
+        since = tuple(ledger.runs.since(stage, log.after(table, commit.restored)))
         return Lag(table, stage, Wrong.OLDER, f"{where} brought version {commit.restored} back", 0, since)
     if commit.stage == "rebuild" and stage is not None:
         what = f"{where} is of a rebuild of which the ledger does not say that it was finished"
@@ -215,10 +215,10 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
     if log.newest.get(writer) == commit.run_id:
         return None
     what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
-    since = tuple(ledger.since(writer, started - 1))
+    since = tuple(ledger.runs.since(writer, started - 1))
     lag = Lag(table, writer, Wrong.LATE, what, 0, since, run_id=commit.run_id)
     twice = commit.appends and ledger.kind.table(table).role in _KEYED
-    return _by_rebuild(lag, ledger.kind) if twice or ledger.folded_since(started) else lag
+    return _by_rebuild(lag, ledger.kind) if twice or ledger.folds.since(started) else lag
 
 
 def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
@@ -229,12 +229,12 @@ def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
     role, side = kind.table(lag.table).role, kind.side_of(lag.stage)
     if role in _STATES and lag.kind is Wrong.OLDER:
         return _by_rebuild(lag, kind)
-    lost = {b for b in lag.batches if (side, int(b)) in gone or (side and b in ledger.folded(lag.stage))}
+    lost = {b for b in lag.batches if (side, int(b)) in gone or (side and b in ledger.folds.of(lag.stage))}
     if role is Role.REJECTED:
         return replace(lag, batches=tuple(batch for batch in lag.batches if batch not in lost))
     if role is Role.LOG and lost:
         return _by_rebuild(lag, kind)
-    return _by_rebuild(lag, kind) if side is None and {*lag.batches} & ledger.fully_folded else lag
+    return _by_rebuild(lag, kind) if side is None and {*lag.batches} & ledger.folds.on_all_sides else lag
 
 
 def _by_rebuild(lag: Lag, kind: Kind) -> Lag:

@@ -22,7 +22,7 @@ from fk_pipeline.store.ledger import PIPELINE_FILE, Ledger, claimed, claimed_fro
 def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
     """What the ledger is to say of a pipeline: the landing locations of the sides of which files are known."""
     home, parts = _resolved(spec.home), {}
-    for side in sorted({side for side, _ in ledger.files}):
+    for side in sorted({side for side, _ in ledger.files.known}):
         landing = _resolved(spec.location(spec.side(side).path))
         parts[claimed(side)] = landing
         parts[claimed_from_tables(side)] = _from(home, landing)
@@ -70,10 +70,10 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
     Raises:
         StateError: with the ways out.
     """
-    for side in sorted({side for side, _ in ledger.files}):
+    for side in sorted({side for side, _ in ledger.files.known}):
         if claimed(side) in ledger.claim:
             continue
-        known = [file for (of, _), file in ledger.files.items() if of is side]
+        known = [file for (of, _), file in ledger.files.known.items() if of is side]
         changed = [file for file in found.changed if file.side is side]
         gone = [file for file in found.vanished if file.side is side]
         if len(known) > len(changed) + len(gone):

@@ -20,9 +20,9 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.fingerprints import Cure
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
-from fk_pipeline.store.entries import SCHEMAS, Entries, Row, rows_in_files
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.ledger import CLAIM
+from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Row, rows_in_files
 
 _NOT_NEEDED = ("checks", "rebuilds")
 """Tables of the ledger that say nothing which a rebuild needs."""

@@ -18,10 +18,10 @@ from fk_pipeline.errors import SchemaChangedError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
-from fk_pipeline.spec.model import PLAIN
+from fk_pipeline.spec.inputs import PLAIN
 from fk_pipeline.spec.sql import parse_columns, parse_expression, text
-from fk_pipeline.store.fields import MOST_FIELDS, NOT_COMPARED
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.fields import MOST_FIELDS, NOT_COMPARED
 
 DRIFT = "drift"
 """Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
@@ -142,7 +142,7 @@ class Watch:
             self._not_compared(counts)
         else:
             self._learned |= {*new}
-            self.ledger.record_fields(self.side, self._learned)
+            self.ledger.fields.record(self.side, self._learned)
         return notes
 
     @staticmethod

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_columns, parse_expression
-from fk_pipeline.store.fields import NOT_COMPARED
 from fk_pipeline.store.ledger import Ledger, StageState
+from fk_pipeline.store.ledger.fields import NOT_COMPARED
 
 Stale = Mapping[str, tuple[str, str]]
 """By part of the pipeline file what the stored tables were made with, and what it says now."""
@@ -127,7 +127,7 @@ def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str,
         stage = spec.definition.input(side).stage
         for batch in ledger.batches:
             state = ledger.state(stage, batch)
-            if not state.attempts or not ledger.files_of(batch, side):
+            if not state.attempts or not ledger.files.of(batch, side):
                 continue
             bad = edit.widened + edit.removed if state.counts.get("quarantined") or state.succeeded is None else ()
             had = [name for name in edit.added if _may_have(spec, ledger, side, name, state)]
@@ -164,11 +164,11 @@ def reopen(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> Non
             if state.reopened <= state.started:
                 by_reason.setdefault(why, []).append(batch)
         for why, batches in by_reason.items():
-            ledger.reopen(stage, batches, run_id, why)
+            ledger.runs.reopen(stage, batches, run_id, why)
 
 
 def forget(ledger: Ledger, stale: Stale) -> None:
     """Keeps in mind that any batch may have values of columns that are not declared any more."""
     for side, edit in edits(stale).items():
         if edit.removed:
-            ledger.record_fields(side, edit.removed, always=True)
+            ledger.fields.record(side, edit.removed, always=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.contract import Role, loaded
+from fk_pipeline.contract import Role, Source, loaded
 from fk_pipeline.effects import Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
 from fk_pipeline.errors import BadRecordError, FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
-from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
+from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages.filling import reopened
 from fk_pipeline.stages.history import RunHistory
@@ -24,8 +24,8 @@ from fk_pipeline.stages.landing_refusals import refuse_gone_versions
 from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.stage_reader import StageReader
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.checks import AGREEMENT
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.settings import FEW, GUARDED, SMALL, SPLIT, always, holding, settings
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
@@ -77,9 +77,10 @@ class Execution:
         stage: str,
         known: Sequence[BatchId],
         info: CommitInfo,
+        source: Source,
     ) -> None:
         self.warehouse, self.ledger, self.layout, self.spec, self.zone = warehouse, ledger, layout, spec, zone
-        self.stage, self.known, self.info = spec.definition.stage(stage), known, info
+        self.stage, self.known, self.info, self.source = spec.definition.stage(stage), known, info, source
         self.side = spec.definition.side_of(stage)
 
     def may_be_mended(self, error: Exception) -> bool:
@@ -127,7 +128,7 @@ class Execution:
     def _steps(self) -> Iterator[Step]:
         """The parts of the stage, in their order."""
         side = self.side
-        if side is not None and not self.ledger.reads_landing:
+        if side is not None and self.source is Source.CHANGELOG:
             yield Step(lambda read: as_stored(read, side))
         elif side is not None:
             kept: list[int] = []
@@ -138,7 +139,7 @@ class Execution:
                 return landing.effects()
 
             def explain(error: Exception) -> None:
-                files = {int(b): self.ledger.files_of(b, side) for b in self.known if b not in kept}
+                files = {int(b): self.ledger.files.of(b, side) for b in self.known if b not in kept}
                 refuse_gone_versions(self.spec, self.ledger, side, files, error)
 
             yield Step(bring, explain)
@@ -149,6 +150,7 @@ class Execution:
     def _apply(self, step: Step, read: StageReader, done: Done) -> None:
         """Computes the effects of a step and commits them."""
         writer = TableWriter(
+            self.warehouse,
             read,
             read.planner,
             self.info,
@@ -181,7 +183,7 @@ class Execution:
                 done.notes += effect.notes
                 done.warnings += effect.warnings
             case Reopen():
-                self.ledger.reopen(self.stage.name, effect.batches, self.info.run_id)
+                self.ledger.runs.reopen(self.stage.name, effect.batches, self.info.run_id)
 
     def _refuse(self, effect: Reject) -> None:
         """Stops at the first bad record where the pipeline file wants it.
@@ -204,7 +206,7 @@ class Execution:
         """Records batches that ask for approval as failed checks."""
         same: dict[str, Any] = {"stage": self.stage.name, "name": FAN_OUT_WITHIN_BUDGET, "severity": "critical"}
         same |= {"depth": "batch", "passed": False, "pending": 0, "cure": AGREEMENT}
-        self.ledger.record_checks(
+        self.ledger.checks.record(
             same | {"first": batch, "last": batch, "batches": [batch], "value": float(touched)}
             for batch, touched in sorted(error.values.items())
         )
@@ -212,7 +214,7 @@ class Execution:
     def _settings(self, read: StageReader) -> dict[str, str]:
         """What suits the size of the changes, of what they touch, and of the tables that they meet."""
         sizes, kind = read.sizes, self.spec.definition
-        landed = {side: [f for batch in self.known for f in self.ledger.files_of(batch, side)] for side in Side}
+        landed = {side: [f for batch in self.known for f in self.ledger.files.of(batch, side)] for side in Side}
         joins = kind.table(self.stage.name).role in (Role.MESSAGES, Role.RESULT)
         many = SPLIT | holding(sizes) if joins else SPLIT
         many = {name: value for name, value in many.items() if name not in self.spec.settings.spark}

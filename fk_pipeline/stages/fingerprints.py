@@ -54,7 +54,7 @@ def _format(side: SideSpec) -> str:
 def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
     """The parts of the pipeline file that are stale because of columns that a run will add; empty if others are."""
     stale = stale_parts(spec, ledger)
-    return stale if only_adds(spec, stale) and ledger.open_rebuild is None else {}
+    return stale if only_adds(spec, stale) and ledger.rebuilds.unfinished is None else {}
 
 
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
@@ -131,7 +131,7 @@ def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
     """The ledger was lost, or what it must have where there are tables: nobody knows what these hold."""
     whole = bool(ledger.fingerprints)
     if ledger.home == spec.home.rstrip("/"):  # the copy of a rebuild has no runs yet
-        whole = whole and bool(ledger.files and ledger.lists and ledger.stages)
+        whole = whole and bool(ledger.files.known and ledger.files.lists and ledger.runs.stages)
     return not whole and any(is_there(spec.home, table) for table in spec.definition.with_role(Role.STATE))
 
 
@@ -142,7 +142,7 @@ def shadow_home(spec: PipelineSpec) -> str:
 
 def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
     """A rebuild died while it was swapped in, and the next run makes the missing commits."""
-    ready = ledger.open_rebuild
+    ready = ledger.rebuilds.unfinished
     if ready is None or dict(ready["fingerprints"]) != fingerprints(spec):
         return False
     built = shadow_home(spec)

@@ -40,8 +40,8 @@ def is_old(ledger: Ledger, batch: int, now: datetime, hours: float) -> bool:
 
 def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
     """Those of some batches for which no stage is due, and that failed no check that counts."""
-    failed = {one.batch for one in ledger.failed_checks()}
-    due = {batch for stage in ledger.kind.stage_names for batch in ledger.due(stage)}
+    failed = {one.batch for one in ledger.checks.failed()}
+    due = {batch for stage in ledger.kind.stage_names for batch in ledger.due.of(stage)}
     return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
 
 
@@ -51,7 +51,7 @@ def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
     Raises:
         StateError: it is one.
     """
-    if any(batch in ledger.folded(stage) for stage in ledger.inputs):
+    if any(batch in ledger.folds.of(stage) for stage in ledger.inputs):
         raise StateError(
             f"batch {batch} was folded",
             where=f"pipeline {spec.name}",

@@ -35,14 +35,14 @@ class RunHistory:
     def before(cls, ledger: Ledger, stage: str, known: Sequence[BatchId]) -> RunHistory:
         """The past of the batches before a run is started."""
         first_time, never_any = (
-            ledger.never_started(stage, known),
-            ledger.never_did(stage, known, "rows", "quarantined"),
+            ledger.runs.never_started(stage, known),
+            ledger.runs.never_did(stage, known, "rows", "quarantined"),
         )
         return cls(ledger, stage, known, first_time, never_any)
 
     def never_did(self, stage: str, *counts: str) -> bool:
         """No run of a stage for any of the batches, finished or not, can have counted any of these."""
-        return self.ledger.never_did(stage, self.known, *counts)
+        return self.ledger.runs.never_did(stage, self.known, *counts)
 
     def announced(self, stage: str) -> int:
         """The rows of the state of a stage that changed on behalf of the batches, at most."""
@@ -65,7 +65,7 @@ class RunHistory:
     def was_rewritten(self, stage: str) -> bool:
         """The partition of one of the batches in such a log was rewritten."""
         here = {*self.known}
-        return any(batch in here for batch in self.ledger.generations(stage))
+        return any(batch in here for batch in self.ledger.runs.generations(stage))
 
     def is_finished(self, stage: str) -> bool:
         """The counts of a stage are those of what is stored: its last run for every batch was finished."""
@@ -93,8 +93,8 @@ class RunHistory:
 
     def limit(self, check: str) -> int | None:
         """The largest value of a check that needs no approval; None where it never does."""
-        return self.ledger.limits.get(check)
+        return self.ledger.checks.limits.get(check)
 
     def approved(self, check: str) -> set[int]:
         """The batches that were approved, for what their landing files say now."""
-        return self.ledger.agreed(self.stage, check)
+        return self.ledger.checks.approved(self.stage, check)

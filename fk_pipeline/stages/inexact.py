@@ -36,7 +36,7 @@ def inexact(spec: PipelineSpec, ledger: Ledger) -> list[Inexact]:
     found = []
     for stage, side in ledger.inputs.items():
         columns = tuple(c.name for c in spec.side(side).columns if base(c.type) in _EXACT)
-        batches = tuple(map(int, ledger.read_by_kept(stage)))
+        batches = tuple(map(int, ledger.due.read_by_kept(stage)))
         if batches and columns and spec.side(side).format in _JSON:
             those = f"{len(batches)} batch(es) of {side}, {batches[0]} to {batches[-1]},"
             told = (

@@ -16,7 +16,7 @@ from fk_pipeline.cdc.unreadable import LINES, Looked, forget, look_into, needs_l
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.errors import LandingError, StageError
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, Side, ranges_sql
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages import landing_refusals as refusals
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last, mark_only
@@ -25,8 +25,7 @@ from fk_pipeline.stages.filling import filled_rows
 from fk_pipeline.stages.holes import packed
 from fk_pipeline.stages.stage_reader import StageReader
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.fields import NOT_COMPARED
-from fk_pipeline.store.ledger import LandedFile
+from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
@@ -74,10 +73,10 @@ class Landing:
             LandingError: a file that was not read before is gone.
         """
         for batch in map(int, self.read.known):
-            if self.ledger.keeps_stored(self.stage, batch):
+            if self.ledger.folds.keeps_stored(self.stage, batch):
                 self._keep(batch, "batch {batch} was folded; the stored partition was kept")
         kept = {*self.kept}
-        wanted = {f.path: int(b) for b in self.read.known if b not in kept for f in self.ledger.files_of(b, self.side)}
+        wanted = {f.path: int(b) for b in self.read.known if b not in kept for f in self.ledger.files.of(b, self.side)}
         if not wanted:
             return self.kept
         delta = self.declared.format == "delta"
@@ -107,7 +106,7 @@ class Landing:
             UnreadableFileError: a snapshot cannot be read to its end.
         """
         read = self.read
-        files = {int(b): self.ledger.files_of(b, self.side) for b in read.known if b not in self.kept}
+        files = {int(b): self.ledger.files.of(b, self.side) for b in read.known if b not in self.kept}
         self._files = {batch: group for batch, group in files.items() if group}
         if not self._files:
             effects: list[Effect] = []
@@ -194,7 +193,7 @@ class Landing:
 
     def _as_folded(self, log: DataFrame) -> DataFrame:
         """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""
-        folded = [batch for batch in self.read.known if self.ledger.stays_folded(self.stage, batch)]
+        folded = [batch for batch in self.read.known if self.ledger.folds.stays_folded(self.stage, batch)]
         if not folded:
             return log
         keys, old = [c.name for c in self.declared.key_columns], ranges_sql(s.BATCH, folded)

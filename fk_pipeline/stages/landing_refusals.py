@@ -13,9 +13,9 @@ from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import Ledger
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 
@@ -37,7 +37,7 @@ def refuse_gone_versions(
     if not gone:
         return
     batch = gone[0].batch
-    others = [f for other in Side if other is not side for f in ledger.files_of(batch, other)]
+    others = [f for other in Side if other is not side for f in ledger.files.of(batch, other)]
     besides = [f.path for f in others if spec.side(f.side).format != "delta"]
     again = f". Land {', '.join(besides)} under another name: it is withdrawn with the batch" if besides else ""
     raise LandingError(

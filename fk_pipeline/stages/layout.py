@@ -11,13 +11,13 @@ from pyspark.sql import types as T
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages.resolved_join import select_outputs
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.warehouse import empty
 
 
 @dataclass(frozen=True)

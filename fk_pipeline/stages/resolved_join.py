@@ -146,7 +146,7 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
     found = {}
     for batch in ledger.batches:
         states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
-        if all(state.last_event == "succeeded" for state in states) and not ledger.is_due(Stage.RESOLVED_JOIN, batch):
+        if all(state.last_event == "succeeded" for state in states) and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
             found[batch] = (states[0].started, states[1].started)
     return found
 

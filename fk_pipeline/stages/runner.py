@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.contract import Source
 from fk_pipeline.effects import Counts
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.environment.spark_life import has_ended
@@ -41,9 +42,9 @@ from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.resolved_join import decided_batches, every_verdict
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import finish_rebuild
-from fk_pipeline.store.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.lease import Check, lease, leases
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import BATCH
@@ -85,7 +86,7 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
     elif first.cure == SOURCE:
         mend = "correct what landed and run the batch again"
-    elif first.cure == REBUILD or first.batch is None or first.batch in ledger.removed:  # running it brings it back
+    elif first.cure == REBUILD or first.batch in (None, *ledger.files.removed):  # running it brings it back
         mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
     others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
     return CheckFailedError(
@@ -107,13 +108,14 @@ class Runner:
         zone: LandingZone | None = None,
         warehouse: Warehouse | None = None,
         sizes: Sizes = MEASURED,
+        source: Source = Source.LANDING,
     ) -> None:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
         self.layout: Layout = layout_of(session, spec)
         self.warehouse = warehouse or Warehouse(session, spec.home, sizes=sizes)
-        self.ledger = ledger
+        self.ledger, self.source = ledger, source
 
     def reader(self) -> TableReader:
         """Reads the tables, each at the version that it has when it is first asked for."""
@@ -175,7 +177,7 @@ class Runner:
                 sole_session(self.session, home, [stage]),
             ):
                 self.ledger.refresh()
-                if self.ledger.open_rebuild is None:
+                if self.ledger.rebuilds.unfinished is None:
                     check_fingerprints(self.spec, self.ledger)
                     if not columns_to_add(self.spec, self.ledger):
                         return self._run_leased(stage, batches, held, run_id)
@@ -188,18 +190,19 @@ class Runner:
         if not known:
             note = f"batch {batches} has no files: an empty batch"
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
-        refused = self.ledger.refusing(stage, known)
+        refused = self.ledger.checks.refusing(stage, known)
         if refused:
             raise check_failed(refused, self.spec, self.ledger)
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)
-        work = Execution(self.warehouse, self.ledger, self.layout, self.spec, self.zone, stage, known, info)
+        parts = (self.warehouse, self.ledger, self.layout, self.spec, self.zone)
+        work = Execution(*parts, stage, known, info, self.source)
         try:
             done = self._with_second_tries(work)
             seconds = time.monotonic() - started
             how = (done.choice.strategy, done.choice.reason) if done.choice else (None, None)
-            self.ledger.succeed(done.counts, done.versions, seconds, *how)
+            self.ledger.runs.succeed(done.counts, done.versions, seconds, *how)
         except Exception as error:
             where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
             ours = self._ended(stage, batches, error) or error
@@ -207,7 +210,7 @@ class Runner:
                 ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
             what = message_of(ours, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
-                self.ledger.fail(time.monotonic() - started, what)
+                self.ledger.runs.fail(time.monotonic() - started, what)
             if ours is not error:
                 raise ours from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
@@ -226,7 +229,7 @@ class Runner:
         if not has_ended(self.session, error):
             return None
         known = [batch for batch in self.ledger.batches if batch in batches]
-        files = [file for batch in known for side in Side for file in self.ledger.files_of(batch, side)]
+        files = [file for batch in known for side in Side for file in self.ledger.files.of(batch, side)]
         largest = sorted(files, key=lambda file: -file.size)[:SUSPECTS]
         named = ", ".join(f"{file.path} ({file.size:,} bytes)" for file in largest)
         more = f" and {len(files) - len(largest)} more" if len(files) > len(largest) else ""

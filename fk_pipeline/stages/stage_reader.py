@@ -12,7 +12,7 @@ from fk_pipeline.stages.history import RunHistory
 from fk_pipeline.store.planner import Planner
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.warehouse import Warehouse
+from fk_pipeline.store.tables import StoredTables
 
 
 class StageReader(TableReader):
@@ -22,7 +22,7 @@ class StageReader(TableReader):
 
     def __init__(
         self,
-        warehouse: Warehouse,
+        warehouse: StoredTables,
         tables: Iterable[Table],
         spec: PipelineSpec,
         history: RunHistory,
@@ -75,7 +75,7 @@ class StageReader(TableReader):
         self.history.ledger.refresh()
         return (
             answered.since is not None
-            and self.history.ledger.unchanged_since(stages, answered.since)
+            and self.history.ledger.runs.unchanged_since(stages, answered.since)
             and all(read.get(name) == self.versions.get(name) for read in answered.versions for name in tables)
         )
 
@@ -86,7 +86,7 @@ class StageReader(TableReader):
         """
         self.pin(self._log(stage))
         self.history.ledger.refresh()
-        return not self.history.ledger.generations(stage)
+        return not self.history.ledger.runs.generations(stage)
 
     def has_one_version_per_key(self, stage: str, state: str) -> bool:
         """The batches are all there is in the log of a stage, and every row of it is the current one of its key.

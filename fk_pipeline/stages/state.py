@@ -71,7 +71,7 @@ def state_effects(
             log, state = incoming.frame, read.with_keys(name, incoming, keys)
         else:
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
-    rows = make(log, state, read.spec, read.batches, history.ledger.generations(log_stage), truncated).drop(BEFORE)
+    rows = make(log, state, read.spec, read.batches, history.ledger.runs.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=INSERTED)
     kept = check(read.planned(rows, at_most))
     return [Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]

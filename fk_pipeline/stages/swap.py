@@ -39,7 +39,7 @@ def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, la
     """Makes the commits that a rebuild died before, if there is one."""
     with leases(spec.home, ledger.kind.stage_names) as check, sole_session(session, spec.home, ledger.kind.stage_names):
         ledger.refresh()
-        if ledger.open_rebuild is not None:
+        if ledger.rebuilds.unfinished is not None:
             swap_in(session, spec, ledger, layout, check)
 
 
@@ -49,7 +49,7 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     Raises:
         StateError: its tables are gone, or the pipeline file was edited since.
     """
-    ready = ledger.open_rebuild
+    ready = ledger.rebuilds.unfinished
     assert ready is not None
     built = Warehouse(session, shadow_home(spec))
     rows = dict(ready["rows"])
@@ -86,14 +86,12 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
             for origin in rejecting:
                 of_origin = rejected.where(F.col(s.SIDE) == origin)
                 real.replace(of_origin, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
-    copy = Ledger(shadow_home(spec), kind, ledger.reader, kept=ledger.kept)
-    copy.reads_landing = source is Source.LANDING
-    ledger.adopt(copy, stages)
+    ledger.adopt(ledger.at(shadow_home(spec), source), stages, source)
     ledger.record_fingerprints(fingerprints(spec))
     names = [s.QUARANTINE, *(name for stage in stages for name in kind.written_by(stage))]
     versions = [(name, version) for name in names if (version := real.version(name)) is not None]
     kept = {k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")}
-    ledger.record_rebuild("finished", **kept, versions=versions)
+    ledger.rebuilds.record("finished", **kept, versions=versions)
     discard_shadow(spec)
 
 

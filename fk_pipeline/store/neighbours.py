@@ -30,7 +30,7 @@ def refuse_never_run(spec: PipelineSpec, ledger: Ledger) -> None:
     Raises:
         StateError: no stage of the pipeline was ever started in its warehouse.
     """
-    if not ledger.stages:
+    if not ledger.runs.stages:
         raise StateError(
             never_run(spec),
             where=str(spec.file),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fk_pipeline.contract import StageDef
-from fk_pipeline.spec.model import Strategy
+from fk_pipeline.spec.settings import Strategy
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, UNKNOWN, Sizes

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.effects import Rows
+from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
@@ -17,7 +18,7 @@ from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 from fk_pipeline.store.skipping import Condition, Within, among
-from fk_pipeline.store.warehouse import Warehouse, empty
+from fk_pipeline.store.tables import StoredTables
 
 ABSENT = -1
 """The version of a table that is not there."""
@@ -35,7 +36,7 @@ class TableReader:
         versions: by table, the Delta version that is read; `ABSENT` where there must be none.
     """
 
-    def __init__(self, warehouse: Warehouse, tables: Iterable[Table], batches: BatchRange | None = None) -> None:
+    def __init__(self, warehouse: StoredTables, tables: Iterable[Table], batches: BatchRange | None = None) -> None:
         self.warehouse, self.batches = warehouse, batches
         self.versions: dict[str, int] = {}
         self._tables = {table.name: table for table in tables}

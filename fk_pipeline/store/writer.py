@@ -22,7 +22,7 @@ from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import WHOLE, settings
 from fk_pipeline.store.sizes import UNKNOWN
 from fk_pipeline.store.skipping import Condition, Within
-from fk_pipeline.store.warehouse import CommitInfo, clustered
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse, clustered
 
 
 class TableWriter:
@@ -34,6 +34,7 @@ class TableWriter:
 
     def __init__(
         self,
+        warehouse: Warehouse,
         read: TableReader,
         planner: Planner,
         info: CommitInfo,
@@ -44,6 +45,7 @@ class TableWriter:
         """Writes for a run.
 
         Args:
+            warehouse: where the tables lie.
             read: reads the tables as the run does.
             planner: chooses between MERGE, replacement and rewrite.
             info: of every commit.
@@ -51,7 +53,7 @@ class TableWriter:
             spark: settings of Spark that the pipeline file has, which hold.
         """
         self.read, self.planner, self.info, self.first_time, self.spark = read, planner, info, first_time, spark
-        self.warehouse, self.sizes = read.warehouse, read.sizes
+        self.warehouse, self.sizes = warehouse, read.sizes
         self.versions: dict[str, int] = {}
 
     @property

@@ -214,7 +214,7 @@ def verify(
         share: of the left keys, chosen by a hash; 1 for all.
     """
     mask = mask_of(spec, ledger, s.sensitive_names(spec) | spec.sensitive_outputs)
-    states = [state for (stage, _), state in ledger.stages.items() if stage in ledger.inputs]
+    states = [state for (stage, _), state in ledger.runs.stages.items() if stage in ledger.inputs]
     lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
     try:
         return replace(_verify(tables, due, spec, mask, share, isolating=False), quarantined_lines=lines)

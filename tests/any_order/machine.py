@@ -198,7 +198,7 @@ class AnyOrder(RuleBasedStateMachine):
         ledger = self.pipeline.ledger()
         self.pipeline.discover()
         stage_of = {LEFT: Stage.LEFT_CHANGELOG, RIGHT: Stage.RIGHT_TABLE}
-        read = [p for p in sorted(self.landed) if not ledger.is_due(stage_of[p[1]], p[0])]
+        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[p[1]], p[0])]
         assume(read)
         batch, side = data.draw(st.sampled_from(read))
         self._say(f"files of batch {batch} {side} vanish")
@@ -306,7 +306,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(source=st.sampled_from(["changelog", "landing"]), after=st.integers(1, 60))
     def is_rebuilt(self, source: str, after: int) -> None:
         """Beside the tables, and swapped in; where runs may die, it may too, before the swap or in it."""
-        begun = self.pipeline.ledger().open_rebuild
+        begun = self.pipeline.ledger().rebuilds.unfinished
         assume(source == "landing" or begun is None or begun["source"] == source)
         assume(source == "changelog" or self.vanished <= set(self.withdrawn))
         self.totals["rebuilds"] += 1
@@ -325,7 +325,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(side=sides, after=st.integers(1, 12))
     def a_field_is_declared_or_not_any_more(self, side: str, after: int) -> None:
         """The schema gets a column, which the tables take over in place; or it loses it, which takes a rebuild."""
-        assume(not self.vanished and self.pipeline.ledger().open_rebuild is None)
+        assume(not self.vanished and self.pipeline.ledger().rebuilds.unfinished is None)
         field = MORE[side]
         self.declared ^= {field}
         self._write_file()
@@ -371,7 +371,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _unfinished(self) -> bool:
         """The tables wait for a run to be what the pipeline file says; until then nobody looks at them."""
         ledger = self.pipeline.ledger()
-        return ledger.open_rebuild is not None or bool(columns_to_add(self.pipeline.spec, ledger))
+        return ledger.rebuilds.unfinished is not None or bool(columns_to_add(self.pipeline.spec, ledger))
 
     def _something_to_do(self) -> None:
         folded = self._folded()
@@ -470,7 +470,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _folded(self) -> frozenset[int]:
         """The batches that are not restated any more, on either side."""
         ledger = self.pipeline.ledger()
-        return ledger.folded(Stage.LEFT_CHANGELOG) | ledger.folded(Stage.RIGHT_TABLE)
+        return ledger.folds.of(Stage.LEFT_CHANGELOG) | ledger.folds.of(Stage.RIGHT_TABLE)
 
     def _rewrite(self, place: Place, content: Content) -> None:
         if place[0] in self._folded():

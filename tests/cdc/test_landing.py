@@ -78,7 +78,7 @@ def test_files_of_both_sides_with_one_number_are_one_batch(pipeline: Pipeline) -
     ]  # fmt: skip
     ledger = pipeline.ledger()
     assert ledger.batches == [2, 7]
-    assert [f.path for f in ledger.files_of(2, Side.LEFT)] == ["landing/left/0002.jsonl", "landing/left/a-2.jsonl"]
+    assert [f.path for f in ledger.files.of(2, Side.LEFT)] == ["landing/left/0002.jsonl", "landing/left/a-2.jsonl"]
 
 
 def test_discovery_is_idempotent_and_ignores_what_is_no_data(pipeline: Pipeline) -> None:

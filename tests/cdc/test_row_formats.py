@@ -19,9 +19,8 @@ from pyspark.sql import SparkSession
 from fk_pipeline.cdc.reader import format_of, read_records
 from fk_pipeline.cdc.unreadable import look_into
 from fk_pipeline.errors import LandingError, PipelineFileError
-from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.store.ledger import LandedFile
 
 pytestmark = pytest.mark.spark
 

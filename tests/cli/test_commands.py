@@ -334,7 +334,7 @@ def test_a_wrong_result_exits_with_1_and_shows_the_row(made: Any) -> None:
     ],
 )
 def test_wrong_arguments_are_usage_errors(made: Any, args: list[str], message: str) -> None:
-    if not made.pipeline.ledger().stages:
+    if not made.pipeline.ledger().runs.stages:
         made.pipeline.run()
     result = CliRunner().invoke(app, [args[0], str(made.file), *args[1:]])
     if isinstance(result.exception, UsageError):

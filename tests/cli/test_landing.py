@@ -280,7 +280,7 @@ def test_a_batch_between_others_in_which_nothing_landed_is_empty(place: Path) ->
     assert (status, json.loads(out)["removed"]) == (0, None)
     assert err == "note: batch 2 is empty: no landing file has this number; there is nothing to do for it\n"
     assert command("remove-batch", place, 3)[1].startswith("Nothing was withdrawn. Due now:")
-    assert not load(place).ledger().removed
+    assert not load(place).ledger().files.removed
     assert command("run", place, "--batches", "2,5")[0] == 2
 
 

@@ -16,7 +16,7 @@ from fk_pipeline.cli import main
 from fk_pipeline.environment.doctor import check_writable
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import StorageError
-from fk_pipeline.store import entries
+from fk_pipeline.store.ledger import entries
 
 
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, list[str]]:

@@ -99,7 +99,7 @@ def test_from_a_file_to_its_rows_through_the_sensor(served: Served, capsys: pyte
     served.land(7)
     started = time.monotonic()
     wait(lambda: BatchId(7).key in served.dagster.partitions(ASSETS[0]), 60, 0.1)
-    wait(lambda: not served.pipeline().ledger().is_due(Stage.RESOLVED_JOIN, 7), 200, 0.1)
+    wait(lambda: not served.pipeline().ledger().due.has(Stage.RESOLVED_JOIN, 7), 200, 0.1)
     seconds = time.monotonic() - started
     wait(lambda: all(run["status"] in ENDED for run in served.dagster.runs()), 100)
     served.dagster.sensor(SENSOR, running=False)

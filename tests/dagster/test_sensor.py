@@ -106,9 +106,9 @@ class World:
         for stage in stages:
             ledger.start(stage, batches, "a run")
             if error is not None and stage is stages[-1]:
-                ledger.fail(0.1, error)
+                ledger.runs.fail(0.1, error)
             else:
-                ledger.succeed({batch: {"rows": 1} for batch in batches}, {}, 0.1)
+                ledger.runs.succeed({batch: {"rows": 1} for batch in batches}, {}, 0.1)
 
     def dagster_run(self, status: DagsterRunStatus) -> str:
         """A run of what the last tick asked for."""
@@ -314,7 +314,7 @@ def test_a_failed_check_is_told_and_its_batch_left_out(world: World) -> None:
     world.tick()
     world.do(0, 1, stages=(Stage.LEFT_CHANGELOG,))
     same = {"severity": "critical", "depth": "batch", "first": 0, "last": 0, "value": 2.0, "cure": "run"}
-    world.pipeline.ledger().record_checks(
+    world.pipeline.ledger().checks.record(
         [{"stage": "left_changelog", "name": "hash_is_current", "passed": False, "batches": [0], **same}]
     )
     assert world.tick() == ("0..1", []), "its right table may run"

@@ -9,8 +9,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.model import PipelineSpec as Whole
-from fk_pipeline.spec.model import SideSpec
 from fk_pipeline.spec.sql import parse_columns
 
 _BASE: dict[str, Any] = {

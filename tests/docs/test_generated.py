@@ -83,7 +83,7 @@ def test_a_block_that_nothing_makes_is_an_error(generate: ModuleType, pages: Pat
 
 def test_a_key_of_the_pipeline_file_without_a_meaning_is_an_error(generate: ModuleType) -> None:
     pipeline_file = import_module("blocks.pipeline_file")
-    from fk_pipeline.spec.model import Settings
+    from fk_pipeline.spec.settings import Settings
 
     class More(Settings):
         silent: int = 1

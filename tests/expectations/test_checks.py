@@ -194,12 +194,12 @@ def test_a_full_check_alone_shows_a_stale_row_with_its_key(
     history = instance.event_log_storage.get_asset_check_execution_history(only_batches, limit=5)
     assert history == [], "it was not even planned: it would count as failed with its run"
     assert not materialised(result)
-    assert [str(failed) for failed in made.ledger().failed_checks()] == [
+    assert [str(failed) for failed in made.ledger().checks.failed()] == [
         "the table failed check rows_are_those_of_the_join of resolved_join",
         "batch 1 failed check no_stale_row of resolved_join",
     ]
     assert all(one.passed for one in evaluations(execute(made, instance, "checked_full_checks")).values())
-    assert made.ledger().failed_checks() == []
+    assert made.ledger().checks.failed() == []
 
 
 @pytest.mark.spark
@@ -224,7 +224,7 @@ def test_a_red_check_stops_what_comes_after_it_until_the_batch_ran_again(
         pipeline.run("1", ["subscription_store"])
     assert f"fk-pipeline run {pipeline.spec.file} --batches 1" in str(told.value)
     pipeline.run("1")
-    assert {(one.name, one.batch) for one in pipeline.ledger().failed_checks()} == {
+    assert {(one.name, one.batch) for one in pipeline.ledger().checks.failed()} == {
         ("own_column_values_to_be_in_set_note", 0),
         ("own_column_values_to_be_in_set_note", 2),
     }

@@ -59,7 +59,7 @@ def test_what_a_failed_check_names_mends_it(whole: Pipeline, tmp_path: Path, nam
         pipeline.session.sql(with_hashes(wanted.mutation, pipeline).sql(table))
     assert red(pipeline) == {wanted.check, *wanted.others}
     tried: list[str] = []
-    while failed := pipeline.ledger().failed_checks():
+    while failed := pipeline.ledger().checks.failed():
         # The most upstream one first, as an operator would.
         first = min(failed, key=lambda one: list(Stage).index(Stage(one.stage)))
         told = str(check_failed([first], pipeline.spec, pipeline.ledger()))

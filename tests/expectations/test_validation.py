@@ -11,7 +11,7 @@ from expectations.scan import Finding
 from expectations.suites import SUITES, Expectation
 from expectations.validation import Outcome, Validator
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.spec.model import OwnExpectation, Settings
+from fk_pipeline.spec.settings import OwnExpectation, Settings
 
 SUITE = SUITES[Stage.LEFT_CHANGELOG]
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.scaffold.sample import Sample, read_sample
+from fk_pipeline.scaffold.sample import read_sample
+from fk_pipeline.scaffold.sampled import Sample
 from fk_pipeline.scaffold.types import Inferred, of_connect, of_values
 from fk_pipeline.scaffold.write import Made, make_folder
 from fk_pipeline.spec import load_spec

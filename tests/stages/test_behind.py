@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import StateError
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.store.entries import SCHEMAS
+from fk_pipeline.store.ledger.entries import SCHEMAS
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 

@@ -59,7 +59,7 @@ def corrected(rows_pipeline: Callable[..., Any]) -> tuple[Any, Path]:
     landed = (made.folder / "landing" / "left" / "00000000.jsonl").read_bytes()
     assert stored(made.pipeline.correct(file)) == (3, 0, 2)
     assert {stage: batches for stage, batches in made.pipeline.due().items() if batches} == {"left_changelog": [0]}
-    assert made.pipeline.ledger().why_due("left_changelog", 0) == "lines of it were corrected"
+    assert made.pipeline.ledger().due.why("left_changelog", 0) == "lines of it were corrected"
     made.pipeline.run()
     assert (made.folder / "landing" / "left" / "00000000.jsonl").read_bytes() == landed
     return made, file
@@ -182,7 +182,7 @@ def test_replay_reads_the_batches_again_that_have_bad_records(rows_pipeline: Cal
     made.pipeline.run()
     assert made.pipeline.replay("2") == []
     assert made.pipeline.replay("0..1", "right") == [1]
-    assert made.pipeline.ledger().why_due("right_table", 1) == "its quarantined records are to be read again"
+    assert made.pipeline.ledger().due.why("right_table", 1) == "its quarantined records are to be read again"
     assert made.pipeline.replay() == [0, 1]
     due = {stage: batches for stage, batches in made.pipeline.due().items() if batches}
     assert due == {"left_changelog": [0], "right_table": [1], "resolved_join": [1]}

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fk_pipeline.contract import Source
-from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.evolution import only_adds, reopen, schema_edit, to_read_again
 from fk_pipeline.stages.fingerprints import Cure, cure, fingerprints, stale_parts
-from fk_pipeline.store.ledger import LandedFile, Ledger
+from fk_pipeline.store.ledger import Ledger
 
 LEFT: dict[str, Any] = {"path": "l", "format": "rows", "schema": "id INT, v INT", "key": "id", "foreign_key": "v"}
 RIGHT: dict[str, Any] = {"path": "r", "format": "rows", "schema": "k INT, n DECIMAL(9,2)", "key": "k"}
@@ -99,13 +99,13 @@ def ledger(tmp_path: Path) -> Ledger:
     """Six batches of the left side; the last one has not been read."""
     made = Ledger(str(tmp_path / "p"), FOREIGN_KEY)
     files = [LandedFile(f"{n}.jsonl", Side.LEFT, BatchId(n), 1, "", str(n)) for n in range(6)]
-    made.record_files([("discovered", file) for file in files])
+    made.files.record([("discovered", file) for file in files])
     return made
 
 
 def ran(ledger: Ledger, batch: int, **counts: int) -> None:
     ledger.start(Stage.LEFT_CHANGELOG, [batch], "r")
-    ledger.succeed({batch: counts}, {}, 1.0)
+    ledger.runs.succeed({batch: counts}, {}, 1.0)
 
 
 def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
 
     ran(ledger, 0, events=1)
     assert again(ledger, ", w INT") == [0]  # nobody looked
-    ledger.record_fields(Side.LEFT, [])
+    ledger.fields.record(Side.LEFT, [])
     ran(ledger, 1, events=1)
     ran(ledger, 2, events=1, **{"rows not compared with the schema": 1})
     assert again(ledger, ", w INT") == [0, 2]
-    ledger.record_fields(Side.LEFT, ["w", "x"])
+    ledger.fields.record(Side.LEFT, ["w", "x"])
     ran(ledger, 3, events=1)
-    ledger.record_fields(Side.LEFT, ["y"])
+    ledger.fields.record(Side.LEFT, ["y"])
     ran(ledger, 4, events=1, quarantined=1)
     for known in (ledger, Ledger(str(tmp_path / "p"), FOREIGN_KEY)):
         assert again(known, ", w INT") == [0, 2, 3, 4]
@@ -136,7 +136,7 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
     ledger.start(Stage.LEFT_CHANGELOG, [5], "killed")
     assert again(ledger, ", q INT") == [0, 2, 5]
     ran(ledger, 5, events=1)
-    ledger.record_fields(Side.LEFT, ["z"], always=True)
+    ledger.fields.record(Side.LEFT, ["z"], always=True)
     assert again(ledger, ", z INT") == [0, 1, 2, 3, 4, 5]
     ran(ledger, 2, events=1)
     assert again(ledger, ", q INT") == [0]
@@ -155,7 +155,7 @@ def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) 
     """A run of it that failed does not hide that its partition will have other rows with the same files."""
     ran(ledger, 0, events=1)
     ledger.start(Stage.LEFT_CHANGELOG, [0], "fails")
-    ledger.fail(1.0, "why")
+    ledger.runs.fail(1.0, "why")
     changed = {"left.schema": ("id INT, v INT", "id INT, v INT, w INT")}
     for _ in range(2):
         reopen(spec(), ledger, changed, "r")

@@ -43,7 +43,7 @@ def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: A
     assert made.pipeline.table("right_table").where("k = 'north'").first() == stored
     error = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).error
     assert error == "batch 1 would touch 3 rows of the result (most by north: 3), and max_fan_out is 2"
-    [failed] = made.pipeline.ledger().failed_checks()
+    [failed] = made.pipeline.ledger().checks.failed()
     assert (failed.batch, failed.value, failed.cure) == (1, 3.0, "agreement")
 
     runs = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).attempts
@@ -53,7 +53,7 @@ def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: A
 
     made.pipeline.run(waive="the region was renamed")
     assert made.result() == NORTH | {4: ("d", "S2"), 5: ("e", "S2")}
-    assert made.pipeline.ledger().failed_checks() == []
+    assert made.pipeline.ledger().checks.failed() == []
     assert made.pipeline.verify().ok
 
 
@@ -71,7 +71,7 @@ def test_other_right_rows_are_asked_about_again(made: Any) -> None:
     made.land(1, [], [("south", "S2")])
     made.pipeline.run()
     assert made.result()[4] == ("d", "S2")
-    assert made.pipeline.ledger().failed_checks() == []
+    assert made.pipeline.ledger().checks.failed() == []
 
     made.land(1, [], [("north", "N2")])
     with pytest.raises(CheckFailedError):
@@ -90,16 +90,16 @@ def test_every_batch_of_a_backlog_is_asked_about_and_a_larger_budget_lets_them_i
     made.land(3, [], [("north", "N3"), ("west", "W")])
     with pytest.raises(CheckFailedError):
         made.pipeline.run()
-    assert [one.batch for one in made.pipeline.ledger().failed_checks()] == [1, 2, 3]
+    assert [one.batch for one in made.pipeline.ledger().checks.failed()] == [1, 2, 3]
     assert 6 not in made.result()  # the answers of a batch wait for its right rows
     for source in ("changelog", "landing"):
         made.pipeline.rebuild(source)  # nobody has agreed by that
         assert made.result()[1] == ("a", "N"), source
-        assert [one.batch for one in made.pipeline.ledger().failed_checks()] == [1, 2, 3]
+        assert [one.batch for one in made.pipeline.ledger().checks.failed()] == [1, 2, 3]
     made.file.write_text(made.file.read_text().replace("max_fan_out: 2", "max_fan_out: 3"))
     larger = Pipeline(load_spec(made.file), made.pipeline.session)
     larger.run()
     assert made.result()[1] == ("a", "N3")
     assert made.result()[6] == ("f", "S")
-    assert larger.ledger().failed_checks() == []
+    assert larger.ledger().checks.failed() == []
     assert larger.verify().ok

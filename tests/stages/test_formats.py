@@ -282,7 +282,7 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     assert "pipeline made, batch 0: versions left@..1 are not kept any more, and were not read before" in told
     assert f"Fix: fk-pipeline remove-batch {its.pipeline.spec.file} 0; the next run takes the whole table" in told
     assert told.endswith("Land right/0.jsonl under another name: it is withdrawn with the batch")
-    assert its.pipeline.ledger().due("left_changelog") == [0]
+    assert its.pipeline.ledger().due.of("left_changelog") == [0]
     its.pipeline.remove_batch(0)
     commit(its, "DELETE FROM LEFT", "INSERT INTO LEFT VALUES (2, 'a', 'y')")
     its.land("right", "1.jsonl", '{"k": "a", "name": "A"}\n')

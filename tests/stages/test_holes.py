@@ -132,7 +132,7 @@ def test_what_is_not_known_is_null_until_a_batch_brings_it(made: Holed) -> None:
     made.land(1, [left(1, 10, v="v10")], [right("a", 11, "A11")])
     made.pipeline.run("1")
     assert made.pipeline.due()[Stage.LEFT_CHANGELOG] == made.pipeline.due()[Stage.RIGHT_TABLE] == [3]
-    assert made.pipeline.ledger().why_due(Stage.LEFT_CHANGELOG, 3) == "another batch has values that it lacks"
+    assert made.pipeline.ledger().due.why(Stage.LEFT_CHANGELOG, 3) == "another batch has values that it lacks"
     assert made.settle() == {1: ("v10", "w", "A11")}
     assert made.holes(Stage.LEFT_CHANGELOG, 3) == made.holes(Stage.RIGHT_TABLE, 3) == (1, 0)
 

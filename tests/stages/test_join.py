@@ -249,7 +249,7 @@ def test_a_batch_in_which_nothing_landed_is_passed_over(rows_pipeline: Any) -> N
     assert made.pipeline.ledger().batches == [0, 2]
     empty = "batch 1 is empty: no landing file has this number; there is nothing to do for it"
     made.pipeline.remove_batch(1, tell=told.append)
-    assert (told.count(empty), made.pipeline.ledger().removed) == (2, set())
+    assert (told.count(empty), made.pipeline.ledger().files.removed) == (2, set())
     assert made.result() == {1: ("w", "A")}
     assert made.pipeline.verify().counts()["due"] == 0
 
@@ -280,14 +280,14 @@ def test_a_withdrawn_batch_leaves_the_result_and_comes_back(rows_pipeline: Any, 
         made.pipeline.remove_batch(1)
     with pytest.raises(UsageError, match="there is no batch 9"):
         made.pipeline.remove_batch(9)
-    assert (made.pipeline.has_files(9), made.pipeline.ledger().removed) == (False, {1})
+    assert (made.pipeline.has_files(9), made.pipeline.ledger().files.removed) == (False, {1})
     file = made.folder / "landing" / "left" / "00000001.jsonl"
     content = file.read_text()
     file.unlink()
     with pytest.raises(UsageError, match="cannot be brought back"):
         made.pipeline.run("1")
     file.write_text(content)
-    assert made.pipeline.ledger().removed == {1}
+    assert made.pipeline.ledger().files.removed == {1}
     made.pipeline.run("1")
     made.pipeline.run()
     assert made.result() == whole

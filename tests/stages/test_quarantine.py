@@ -45,7 +45,7 @@ def test_on_bad_record_fail_applies_nothing_and_names_the_line(rows_pipeline: An
     assert made.pipeline.table("left_changelog").isEmpty()
     ledger = made.pipeline.ledger()
     assert ledger.state("left_changelog", 0).last_event == "failed"
-    assert ledger.due("left_changelog") == [0]
+    assert ledger.due.of("left_changelog") == [0]
     made.land(0, [(1, "a", "v")], [("a", "A")])
     made.pipeline.run()
     assert made.result() == {1: ("v", "A")}
@@ -122,7 +122,7 @@ def test_on_bad_record_fail_counts_rows_that_cannot_be_computed(rows_pipeline: A
         made.pipeline.run()
     assert made.result() == {}
     assert made.pipeline.table("verdicts").isEmpty(), "nothing was applied"
-    assert made.pipeline.ledger().due("resolved_join") == [0]
+    assert made.pipeline.ledger().due.of("resolved_join") == [0]
 
 
 def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_due(
@@ -134,7 +134,7 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
     with pytest.raises(StageError, match="no_such") as caught:
         made.pipeline.run()
     assert len(caught.value.what.splitlines()) == 1
-    assert made.pipeline.ledger().due("left_changelog") == [0]
+    assert made.pipeline.ledger().due.of("left_changelog") == [0]
 
 
 @pytest.mark.once

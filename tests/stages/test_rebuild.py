@@ -248,7 +248,7 @@ def test_a_rebuild_that_dies_is_swapped_in_whole_or_not_at_all(made: Any, death:
     points = rebuild_and_die(made, lambda seen: seen.count(point) == number and seen[-1] == point)
     assert points[-1] == point
     if death == "before it is ready":
-        assert made.pipeline.ledger().open_rebuild is None
+        assert made.pipeline.ledger().rebuilds.unfinished is None
         with pytest.raises(StateError, match="join was 'left'"):
             made.pipeline.run()
         edited(made, ("join: inner", "join: left"))
@@ -282,7 +282,7 @@ def test_a_rebuild_after_one_that_died_finishes_that_one_first(made: Any) -> Non
     with faults.listening(die), contextlib.suppress(Killed):
         made.pipeline.rebuild("landing")
     made.pipeline = Pipeline(made.pipeline.spec, made.pipeline.session)
-    assert made.pipeline.ledger().open_rebuild is not None
+    assert made.pipeline.ledger().rebuilds.unfinished is not None
     made.pipeline.rebuild()
     made.pipeline.run()
     assert made.result() == RESULT | {8: ("v8", "A")}
@@ -326,7 +326,7 @@ def test_a_rebuild_may_die_at_every_point_of_its_swap(made: Any) -> None:
     while True:
         seen = rebuild_and_die(made, lambda seen, at=swap: FIRST in seen and len(seen) - seen.index(FIRST) > at)
         assert FIRST in seen
-        if made.pipeline.ledger().open_rebuild is None:
+        if made.pipeline.ledger().rebuilds.unfinished is None:
             break
         if swap % 2:
             made.pipeline.run("0", ["right_table"])

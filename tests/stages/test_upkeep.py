@@ -82,7 +82,7 @@ def test_old_batches_are_folded_to_the_winner_per_key(rows_pipeline: Any) -> Non
     assert rows_of(made, "responses") == rows_of(made, "verdicts") == []
     assert made.result() == before
     ledger = made.pipeline.ledger()
-    assert sorted(ledger.fully_folded) == [0, 1, 2]
+    assert sorted(ledger.folds.on_all_sides) == [0, 1, 2]
 
     made.pipeline.run()  # what was not folded goes on
     made.land(4, [(3, "a", "late, but by arrival it is the last")])
@@ -129,7 +129,7 @@ def test_deleted_keys_are_forgotten_when_nothing_else_is_known_of_them(
     made.pipeline.run()
     made.land(2, [left(3, 1, "a", "late: it was deleted since")])  # of a batch that is not folded: its delete decides
     made.pipeline.run(stages=["left_changelog", "right_table"])
-    assert made.pipeline.ledger().due(Stage.SUBSCRIPTION_STORE) == [2]
+    assert made.pipeline.ledger().due.of(Stage.SUBSCRIPTION_STORE) == [2]
     made.pipeline.compact()  # what was read is not applied yet: no left key is forgotten, the right one is
     assert set(versions(made, "subscription_store", "_fk_pk_id", "_fk_owner")) == {0, 1, 2, 3}
     assert set(versions(made, "right_table", "k", "_fk_owner")) == set(versions(made, "right_changelog", "k")) == {"a"}
@@ -194,7 +194,7 @@ def test_a_folded_batch_is_run_again_as_it_was_and_restated_by_a_rebuild_only(ro
         made.pipeline.run(waive="nobody can agree to that")
     made.pipeline.rebuild("landing")
     assert made.result() == {1: ("v0", "A0"), 2: ("w1", "A0"), 3: ("x2", "A0")}
-    assert made.pipeline.ledger().fully_folded == frozenset()
+    assert made.pipeline.ledger().folds.on_all_sides == frozenset()
     made.pipeline.remove_batch(1)
     made.pipeline.run()
     assert made.result() == {1: ("v0", "A0"), 3: ("x2", "A0")}

@@ -70,7 +70,7 @@ def test_a_death_after_the_responses_were_committed_tells_nothing_of_them(made: 
     made.land(0, [(1, "b", "again"), (2, "b", "v")], [("a", "A")])
     with faults.listening(die), pytest.raises(Killed):
         made.pipeline.run()
-    assert not made.pipeline.ledger().is_due(Stage.RESOLVED_JOIN, 0), "nothing says so yet"
+    assert not made.pipeline.ledger().due.has(Stage.RESOLVED_JOIN, 0), "nothing says so yet"
     assert made.verdicts(0) == {}
     assert {answer.verdict for answer in made.pipeline.explain("1").answers} == {None}
     made.pipeline.run()

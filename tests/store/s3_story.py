@@ -111,7 +111,7 @@ class Story:
             print(f"died {at}", flush=True)
         else:
             raise AssertionError(f"nothing came by {at}")
-        assert self.pipeline.ledger().due(Stage.RESOLVED_JOIN)
+        assert self.pipeline.ledger().due.of(Stage.RESOLVED_JOIN)
         self.pipeline.run()
 
     def verified(self) -> None:
@@ -144,7 +144,7 @@ def main(folder: Path, bucket: str) -> None:
     assert pipeline.table("quarantine").count() == 0
 
     story.step("verify", story.verified)
-    assert not any(pipeline.ledger().due(stage) for stage in Stage)
+    assert not any(pipeline.ledger().due.of(stage) for stage in Stage)
     assert "Bob" in str(pipeline.explain("1"))
     assert 1 in {row["id"] for row in pipeline.changes(1).collect()}
 

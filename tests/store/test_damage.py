@@ -14,7 +14,7 @@ from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.damage import telling_damage
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, has_files_only, put_aside
-from fk_pipeline.store.entries import Entries, rows_in_files
+from fk_pipeline.store.ledger.entries import Entries, rows_in_files
 
 
 @pytest.fixture

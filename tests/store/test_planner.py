@@ -6,7 +6,7 @@ import pytest
 
 from fk_pipeline.contract import StageDef
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
-from fk_pipeline.spec.model import Strategy
+from fk_pipeline.spec.settings import Strategy
 from fk_pipeline.store.planner import AUTO, FULL, INCREMENTAL, choose
 from fk_pipeline.store.sizes import MEASURED
 

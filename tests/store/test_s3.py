@@ -19,7 +19,7 @@ from fk_pipeline.environment.s3_jars import S3_JARS
 from fk_pipeline.environment.storage import delta_options, filesystem, opened
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.store.entries import Entries
+from fk_pipeline.store.ledger.entries import Entries
 from fk_pipeline.store.logs import DeltaLogs
 from tests.store.s3_story import NAMES
 

@@ -29,7 +29,7 @@ from fk_pipeline.errors import FanOutError
 from fk_pipeline.identity import APPLIED, INSERTED
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
 from fk_pipeline.spec import Column, PipelineSpec, quote
-from fk_pipeline.spec.model import FAN_OUT_WITHIN_BUDGET
+from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.fan_out import beyond

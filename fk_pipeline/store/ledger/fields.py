@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fk_pipeline.identity import Side
+from fk_pipeline.store.ledger.entries import Entries
 
 MOST_FIELDS = 1000
 """Names that are kept of a side; a source with more has names that are values."""
@@ -15,14 +16,38 @@ NOT_COMPARED = "rows not compared with the schema"
 
 
 class FieldLog:
-    """What the ledger knows of undeclared fields, and from which entry on a batch may have one."""
+    """The rows of `fields`, folded: from which entry on a batch may have an undeclared field; and what a look adds."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Entries) -> None:
+        """Reads the rows."""
+        self._entries = entries
         self._since: dict[Side, dict[str, int]] = {}
         self._looked: dict[Side, int] = {}
+        for row in entries.rows("fields"):
+            self._fold(row)
 
-    def fold(self, row: Mapping[str, Any]) -> None:
-        """Takes a row of the ledger in; rows come in the order of their entries."""
+    def record(self, side: Side, names: Iterable[str], *, always: bool = False) -> None:
+        """Records undeclared fields of a side that were not known, and that the side is looked at.
+
+        Args:
+            side: the side.
+            names: the fields.
+            always: any batch may have them; otherwise those that are read from now on.
+        """
+        new = names if always else self.new(side, names)
+        rows: list[dict[str, Any]] = [{"side": side.value, "name": name, "always": always} for name in new]
+        if not rows and not always and self.looked_since(side) is None:
+            rows = [{"side": side.value, "name": None, "always": False}]
+        for row in self._entries.append("fields", rows):
+            self._fold(row)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Takes over rows of another ledger, which have their entries."""
+        self._entries.add("fields", [*rows])
+        for row in rows:
+            self._fold(row)
+
+    def _fold(self, row: Mapping[str, Any]) -> None:
         side, known = Side(row["side"]), self._since.setdefault(Side(row["side"]), {})
         if row["name"] is not None:
             since = 0 if row["always"] else row["entry"]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fk_pipeline.identity import Side
+from fk_pipeline.store.ledger.entries import Entries
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,28 @@ def digest(text: str) -> str:
 
 
 class CorrectionLog:
-    """What the ledger knows of corrections. The newest of a line wins."""
+    """The rows of `corrections`, folded: the newest of a line wins; and what a person adds to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Entries) -> None:
+        """Reads the rows."""
+        self._entries = entries
         self._texts: dict[tuple[Side, str], dict[str, str]] = {}
         self._newest: dict[tuple[int, Side], int] = {}
+        for row in entries.rows("corrections"):
+            self._fold(row)
 
-    def fold(self, row: Mapping[str, Any]) -> None:
-        """Takes a row of the ledger in; rows come in the order of their entries."""
+    def record(self, corrections: Iterable[Correction], replay_id: str) -> int:
+        """Records what lines are to be read as, in one commit; their batches are due by that.
+
+        Returns:
+            How many of the corrections were not in force already.
+        """
+        unknown = self.unknown(corrections)
+        for row in self._entries.append("corrections", [{"replay_id": replay_id, **asdict(one)} for one in unknown]):
+            self._fold(row)
+        return len(unknown)
+
+    def _fold(self, row: Mapping[str, Any]) -> None:
         side = Side(row["side"])
         self._texts.setdefault((side, row["path"]), {})[row["digest"]] = row["text"]
         self._newest[row["batch"], side] = row["entry"]

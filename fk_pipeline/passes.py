@@ -1,0 +1,225 @@
+"""A run of a pipeline: stage by stage in passes over ranges of batches, until nothing is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fk_pipeline.errors import FanOutError, UsageError
+from fk_pipeline.identity import (
+    BatchId,
+    BatchRange,
+    contiguous,
+    cut,
+    parse_batches,
+    passes,
+)
+from fk_pipeline.opened import OpenPipeline
+from fk_pipeline.store.lease import lease
+
+if TYPE_CHECKING:
+    from fk_pipeline.stages.runner import StageRun
+    from fk_pipeline.store.ledger.checks import FailedCheck
+
+
+Progress = Callable[["Pass", "StageRun | None"], None]
+"""Called before a pass of a stage (without a result) and after it."""
+
+BATCHES_TOLD = 12
+"""So many runs of numbers an error names where it says which batches there are."""
+
+ROUNDS = 10
+"""So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a stage over a range of batches.
+
+    Attributes:
+        stage: the stage.
+        batches: the range.
+        number: which pass of the run it is, from 1.
+        of: how many the run makes, as far as is known when the pass begins; never less than `number`.
+    """
+
+    stage: str
+    batches: BatchRange
+    number: int
+    of: int
+
+
+def ranges_of(batches: str | Sequence[BatchRange] | None, option: str) -> Sequence[BatchRange] | None:
+    """Ranges as text (`3,7,9..12`), read; an error names the option that they were given with."""
+    try:
+        return parse_batches(batches) if isinstance(batches, str) else batches
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", fix=f"for example {option} 3,7,9..12") from None
+
+
+def run_stages(
+    pipeline: OpenPipeline,
+    batches: str | Sequence[BatchRange] | None,
+    stages: Iterable[str] | None,
+    progress: Progress | None,
+    waive: str | None,
+    adopt: bool,
+    tell: Callable[[str], None] | None,
+) -> list[StageRun]:
+    """Discovers batches and runs stages: see `Pipeline.run`."""
+    chosen = chosen_stages(pipeline, stages)
+    ranges = ranges_of(batches, "--batches")
+    if adopt:
+        pipeline.adopt()
+    _prepare(pipeline, ranges or (), tell or (lambda _: None))
+    done: list[StageRun] = []
+    if waive is not None:
+        _waive(pipeline, chosen, ranges, waive)
+    size = pipeline.spec.settings.max_batches_per_pass
+    if ranges is not None:
+        parts = [part for wanted in ranges for part in cut(wanted, pipeline.ledger().batches, size)]
+        works = [(stage, part) for part in parts for stage in chosen]
+        return [_pass(pipeline, Pass(*work, i, len(works)), progress) for i, work in enumerate(works, start=1)]
+    from fk_pipeline.plan import expected_passes
+
+    expected = expected_passes(pipeline.spec, pipeline.ledger(), chosen)
+
+    def run_pass(stage: str, part: BatchRange) -> None:
+        number = len(done) + 1
+        done.append(_pass(pipeline, Pass(stage, part, number, max(number, expected)), progress))
+
+    refused: list[FailedCheck] = []
+    for stage in chosen:
+        refusing = _run_due(pipeline, stage, size, run_pass)
+        refused += [one for one in refusing if one not in refused]
+    if refused:
+        from fk_pipeline.stages.runner import check_failed
+
+        stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
+        stopped.done = done
+        raise stopped
+    return done
+
+
+def empty_batches(pipeline: OpenPipeline, batches: Iterable[int], why: str) -> list[str]:
+    """What to tell of the batches in which nothing has landed, though something has before and after them.
+
+    Raises:
+        UsageError: a number is less than that of the first batch, or greater than that of the last.
+    """
+    known, found = pipeline.ledger().batches, []
+    for batch in (batch for batch in batches if batch not in known):
+        if known and known[0] < batch < known[-1]:
+            found.append(f"batch {int(batch)} is empty: no landing file has this number; there is nothing to do for it")
+        else:
+            runs = list(map(str, contiguous(known, [n + 1 for n in known if n + 1 not in known])))
+            there = ", ".join(runs if len(runs) <= BATCHES_TOLD else [*runs[: BATCHES_TOLD - 1], "...", runs[-1]])
+            raise UsageError(
+                f"there is no batch {int(batch)}: no landing file has this number",
+                where=f"pipeline {pipeline.spec.name}",
+                why=why,
+                fix=f"the batches are {there}" if known else "land a file first: there is no batch yet",
+            )
+    return found
+
+
+def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
+    """Brings a withdrawn batch back.
+
+    Raises:
+        UsageError: one of its landing files is gone; the batch stays withdrawn.
+        StateError: it was folded.
+    """
+    from fk_pipeline.stages.folding import refuse_folded
+
+    ledger = pipeline.ledger()
+    refuse_folded(ledger, pipeline.spec, batch)
+    gone = [f.path for f in pipeline.look().vanished if f.batch == batch]
+    if gone:
+        raise UsageError(
+            f"batch {batch} cannot be brought back: {gone[0]} is gone from the landing folder",
+            where=str(pipeline.spec.file),
+            why="the batch stays withdrawn",
+            fix="restore the file and run again",
+        )
+    with lease(pipeline.spec.home, "discovery"):
+        ledger.files.restore(batch)
+
+
+def _waive(pipeline: OpenPipeline, stages: Iterable[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
+    """Records that the failed checks for which stages would not run for batches do not count."""
+    if not reason.strip():
+        raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
+    ledger = pipeline.ledger()
+    wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
+    failed = {one: None for stage in stages for one in ledger.checks.refusing(stage, wanted) if one.may_be_waived}
+    ledger.checks.waive(failed, reason)
+
+
+def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[str]:
+    """The stages that were asked for, in running order; all where nobody asked.
+
+    Raises:
+        UsageError: there is no stage of a name.
+    """
+    known = pipeline.spec.definition.stage_names
+    if stages is None:
+        return list(known)
+    asked = {name.strip() for name in stages}
+    unknown = sorted(asked.difference(known))
+    if unknown:
+        raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(known)}")
+    return [stage for stage in known if stage in asked]
+
+
+def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> None:
+    """What a run does before its first pass: it looks at the landing folders, and mends what was left half done.
+
+    Raises:
+        UsageError: a number that is no range is of no batch (see `empty_batches`).
+        StateError: the stored tables do not fit the pipeline file.
+    """
+    from fk_pipeline.stages.fingerprints import columns_to_add
+
+    pipeline.check_fingerprints()
+    notices = pipeline.discover().notices
+    alone = [one.first for one in ranges if one.first == one.last]
+    for notice in [*map(str, notices), *empty_batches(pipeline, alone, "nothing was run")]:
+        tell(notice)
+    for batch in alone:
+        if batch in pipeline.ledger().files.removed:
+            _restore(pipeline, batch)
+    if pipeline.ledger().rebuilds.unfinished is not None:
+        pipeline.runner.finish_rebuild()
+    if columns_to_add(pipeline.spec, pipeline.ledger()):
+        pipeline.runner.add_columns()
+
+
+def _run_due(
+    pipeline: OpenPipeline, stage: str, size: int, run: Callable[[str, BatchRange], None]
+) -> list[FailedCheck]:
+    """Runs a stage until none of its batches is due but those that failed checks; these checks."""
+    refusing: list[FailedCheck] = []
+    left = ROUNDS
+    while left:
+        ledger = pipeline.ledger()
+        allowed, refusing = ledger.checks.not_refused(stage, ledger.due.of(stage))
+        if not allowed:
+            break
+        left -= 1
+        for part in passes(allowed, ledger.batches, size):
+            try:
+                run(stage, part)
+            except FanOutError:  # the ledger has it: another round does without these batches
+                left = ROUNDS
+    return refusing
+
+
+def _pass(pipeline: OpenPipeline, work: Pass, progress: Progress | None) -> StageRun:
+    if progress is not None:
+        progress(work, None)
+    result: StageRun = pipeline.runner.run(work.stage, work.batches)
+    if progress is not None:
+        progress(work, result)
+    return result

@@ -1,0 +1,89 @@
+"""Samples of Parquet files and Delta tables, which say their types themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.scaffold.deletes import operation
+from fk_pipeline.scaffold.names import table_of
+from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, sample_of
+from fk_pipeline.scaffold.types import of_arrow
+
+
+def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
+    """What Parquet files say of their table."""
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(files[0])
+        batches = pq.ParquetFile(files[0]).iter_batches(MOST_RECORDS)
+        rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{files[0]} is no Parquet: {error}") from None
+    types = {one.name: of_arrow(one.type) for one in schema}
+    dms = next(iter(types), "") == "Op" and {row["Op"] for row in rows} <= {"I", "U", "D", None}
+    options: dict[str, Any] = {}
+    if dms:
+        del types["Op"]
+    elif op := operation(list(types), rows):
+        options["op_column"] = op
+        del types[op]
+    return sample_of(
+        path,
+        files[0].parent,
+        "dms" if dms else "parquet",
+        "Parquet of AWS DMS" if dms else "Parquet",
+        table_of(files[0]),
+        types,
+        rows,
+        None,
+        rows,
+        records=len(rows),
+        types_from="the file",
+        options=options,
+    )
+
+
+def of_delta(path: Path) -> Sample:
+    """What a Delta table says of itself."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = DeltaTable(str(path))
+    except DeltaError as error:
+        raise UsageError(f"{path} is no Delta table: {error}") from None
+    schema = pa.schema(table.schema().to_arrow())
+    rows = _rows_of_delta(table)
+    types = {one.name: of_arrow(one.type) for one in schema if not one.name.startswith("_fk_")}
+    has_feed = str(table.metadata().configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
+    notes = [] if has_feed else ["the table has no change feed (delta.enableChangeDataFeed): each look reads it whole"]
+    return sample_of(
+        path,
+        path,
+        "delta",
+        "a Delta table",
+        path.name,
+        types,
+        rows,
+        None,
+        rows,
+        records=len(rows),
+        types_from="the table",
+        notes=notes,
+    )
+
+
+def _rows_of_delta(table: Any) -> list[dict[str, Any]]:
+    """Some rows; none where the table has what only Spark reads."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        found: list[dict[str, Any]] = table.to_pyarrow_dataset().head(MOST_RECORDS).to_pylist()
+    except (DeltaError, OSError, ValueError):
+        return []
+    return found

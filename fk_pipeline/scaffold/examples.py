@@ -1,0 +1,24 @@
+"""The tables that `init` writes of where there is no sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fk_pipeline.scaffold.sampled import Sample, SampleColumn
+from fk_pipeline.scaffold.types import Inferred
+
+
+def example(table: str, ddl: str, key: str) -> Sample:
+    """A table of which there are no rows, with its columns and its key."""
+    columns = tuple(
+        SampleColumn(name, Inferred(kind), frozenset(), 0)
+        for name, kind in (one.split(" ", 1) for one in ddl.split("; "))
+    )
+    return Sample(Path(), Path(), "rows", "", table, columns, (key,), "", 0, "")
+
+
+EXAMPLE_LEFT = example(
+    "orders", "order_id BIGINT; customer_id STRING; amount DECIMAL(12,2); updated_at TIMESTAMP", "order_id"
+)
+
+EXAMPLE_RIGHT = example("customers", "customer_id STRING; name STRING; city STRING", "customer_id")

@@ -1,0 +1,143 @@
+"""What a sample of rows says of a table: its columns, their types, its key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fk_pipeline.errors import UsageError
+from fk_pipeline.scaffold.deletes import marked_deleted
+from fk_pipeline.scaffold.key import guessed_key, text_of
+from fk_pipeline.scaffold.names import may_be_bare
+from fk_pipeline.scaffold.types import Inferred
+from fk_pipeline.spec.inputs import PLAIN
+from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
+
+MOST_RECORDS = 50_000
+
+
+@dataclass(frozen=True)
+class SampleColumn:
+    """A column of the sample: `name` as the pipeline file writes it, its type, and its values as texts."""
+
+    name: str
+    inferred: Inferred
+    values: frozenset[str]
+    nulls: int
+
+    @property
+    def ddl(self) -> str:
+        """`name TYPE`."""
+        return f"{self.name} {self.inferred.type}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sample says about a side.
+
+    Attributes:
+        path: file or folder, as it was named.
+        folder: where files like these lie, or the Delta table itself.
+        format: as the pipeline file names it.
+        shape: how to call its records in a sentence.
+        table: the name of the table, from the records, else of the file or its folder.
+        columns: in the order of the source.
+        key: names of the key columns.
+        key_doubt: what the key was guessed from; empty where the source says it.
+        records: how many were read.
+        types_from: where the types come from, for a sentence.
+        options: what else the pipeline file must say about the side, as YAML values.
+        notes: what the user should know.
+        mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
+    """
+
+    path: Path
+    folder: Path
+    format: str
+    shape: str
+    table: str
+    columns: tuple[SampleColumn, ...]
+    key: tuple[str, ...]
+    key_doubt: str
+    records: int
+    types_from: str
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    mark: str = ""
+
+    def column(self, name: str) -> SampleColumn:
+        """The column of that name."""
+        return next(one for one in self.columns if one.name == name)
+
+
+def sample_of(
+    path: Path,
+    folder: Path,
+    format_: str,
+    shape: str,
+    table: str,
+    types: dict[str, Inferred],
+    rows: Sequence[dict[str, Any]],
+    told_key: tuple[str, ...] | None,
+    new: Sequence[dict[str, Any]],
+    *,
+    records: int,
+    types_from: str,
+    options: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> Sample:
+    """The sample, without columns that no table can have.
+
+    Args:
+        new: the rows whose key was not there before: their keys are all different.
+        told_key: the key columns as the source names them; None: guessed.
+    """
+    said = list(notes)
+    columns: list[SampleColumn] = []
+    written: dict[str, str] = {}
+    for name, inferred in types.items():
+        as_written = name if may_be_bare(name) else quote(name)
+        try:
+            parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
+        except SqlTextError as error:
+            said.append(f"left out: {error}")
+            continue
+        present = present_in(rows, name)
+        values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
+        columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
+        written[name] = as_written
+    if not columns:
+        raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
+    key, doubt = ([], "") if told_key is None else ([written[one] for one in told_key if one in written], "")
+    if not key:
+        key, doubt = guessed_key(
+            table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new]
+        )
+    side, mark = dict(options or {}), ""
+    for name, as_written in written.items() if format_ in PLAIN and "op_column" not in side else ():
+        condition = marked_deleted(name, as_written, types[name], present_in(rows, name))
+        if condition is not None and as_written not in key:
+            side["delete_when"], mark = condition, as_written
+            break
+    return Sample(
+        path,
+        folder,
+        format_,
+        shape,
+        table,
+        tuple(columns),
+        tuple(key),
+        doubt,
+        records,
+        types_from,
+        side,
+        tuple(said),
+        mark,
+    )
+
+
+def present_in(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+    """The values that rows have in a column, without nulls and without rows that lack it."""
+    return [value for row in rows if (value := row.get(name)) is not None]

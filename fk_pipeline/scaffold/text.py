@@ -1,0 +1,179 @@
+"""The text of a pipeline file, line by line, with a comment where something was guessed."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import Any
+
+from fk_pipeline.scaffold.examples import EXAMPLE_LEFT
+from fk_pipeline.scaffold.foreign_key import Proposal
+from fk_pipeline.scaffold.names import singular
+from fk_pipeline.scaffold.sampled import Sample
+
+GUESSED = "guessed"
+"""Stands in the comment of every line that the sample does not say."""
+
+NO_SAMPLE = "no sample of it"
+
+_GLUE = "\0"
+"""Holds a column's name and type together where lines are wrapped."""
+
+_GUESSES = {
+    "op_column": "its name and its values: it says what a row does, insert, update or delete",
+    "delete_when": "its name: rows on which it is true are deleted; FALSE if it says no such thing",
+}
+
+_OPTIONS = {
+    "csv": "how the files are written",
+    "batch_by": "the numbers in these names are no batches: files count as they arrive",
+}
+
+
+def word(text: str, instead: str) -> str:
+    """A text as a name in the pipeline file; another one where nothing of it is left."""
+    return re.sub(r"\W+", "_", text).strip("_").lower() or instead
+
+
+def folder_of(sample: Sample) -> str:
+    """The folder in which the files of a table will land."""
+    return word(sample.table, "side")
+
+
+def _yaml(value: Any) -> str:
+    """A YAML scalar or flow collection: plain where it can be, else in double quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_yaml(k)}: {_yaml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./ ()-]*[\w/)]|[A-Za-z]", value):
+        plain = value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+        return value if plain else json.dumps(value)
+    return json.dumps(value)
+
+
+def pipeline_text(
+    name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal
+) -> tuple[str, list[str]]:
+    """The pipeline file, and what is guessed in it."""
+    foreign_key = proposal.expressions[0] if len(proposal.expressions) == 1 else list(proposal.expressions)
+    doubt = "" if left is EXAMPLE_LEFT else _foreign_key_doubt(proposal)
+    if right.types_from == NO_SAMPLE:
+        doubt = NO_SAMPLE.replace("it", right.table)
+    comment = "a SQL expression over left columns: the key of a right row"
+    refers = [_line("foreign_key", foreign_key, comment, doubt, indent=2)]
+    blocks = [
+        f"# {left.table} (left), each with the row of {right.table} (right) that it refers to.",
+        "# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.",
+        _line("name", name),
+        _line("join", "left", f"left: a row of {left.table} without a right row stays, with nulls; inner: it does not"),
+        "",
+        *_side("left", left, paths[0], refers),
+        "",
+        *_side("right", right, paths[1], []),
+        "",
+        "# The columns of the result. A right row whose selected columns stay as they are touches nothing: leave out",
+        "# what nobody reads. SQL expressions need a name: upper(city) AS city",
+        "select:",
+        *(f"  - {one}" for one in _select(left, right)),
+        "",
+        _line("warehouse", "warehouse", "folder or URI of the tables, all below warehouse/" + name),
+        _line("on_bad_record", "quarantine", "or fail: a record that cannot be read stops its batch"),
+        _line("schema_changes", "evolve", "or ignore, fail: when the source sends other columns than before"),
+        "",
+        "# settings:",
+        "#   driver_memory: 4g          # heap of a local Spark",
+        "#   sensor_seconds: 15         # how often Dagster looks for new files",
+    ]
+    doubts = [f"{label}: {one.key_doubt}" for one, label in ((left, "left.key"), (right, "right.key")) if one.key_doubt]
+    doubts += [f"left.foreign_key: {doubt}"] if doubt else []
+    doubts += [
+        f"{side}.{option}: {sample.options[option]}; {doubt}"
+        for side, sample in (("left", left), ("right", right))
+        for option, doubt in _GUESSES.items()
+        if option in sample.options
+    ]
+    doubts += [
+        f"{side}.{column.name}: {column.inferred.type}; {column.inferred.doubt}"
+        for side, sample in (("left", left), ("right", right))
+        for column in sample.columns
+        if column.inferred.doubt
+    ]
+    return "\n".join(blocks) + "\n", doubts
+
+
+def _foreign_key_doubt(proposal: Proposal) -> str:
+    if not proposal.is_sure:
+        return "nothing in the samples tells which column refers to the right key; say it"
+    also = f"; or {', '.join(proposal.others)}" if proposal.others else ""
+    return "; ".join(dict.fromkeys(proposal.evidence)) + also
+
+
+def _line(key: str, value: Any, comment: str = "", doubt: str = "", indent: int = 0) -> str:
+    """`key: value`, with a comment; what is a guess says so first."""
+    said = f"{GUESSED}: {doubt}" if doubt else comment
+    text = f"{' ' * indent}{key}: {_yaml(value)}"
+    return f"{text:<34} # {said}" if said else text
+
+
+def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
+    shape = f"found in the sample: {sample.shape}" if sample.shape and sample.shape != NO_SAMPLE else ""
+    unknown = sample.shape == NO_SAMPLE
+    lines = [
+        f"{side}:",
+        _line("path", path, "a folder, a glob, or a URI; the last number in a file's name is its batch", indent=2),
+        _line("format", sample.format, shape, NO_SAMPLE if unknown else "", indent=2),
+    ]
+    if "table" in sample.options:
+        lines.append(_line("table", sample.options["table"], "lines of other tables are ignored", indent=2))
+    if sample.types_from and not unknown:
+        lines.append(f"  # types from {sample.types_from}")
+    lines += [
+        f"  # {GUESSED}: {one.name} {one.inferred.type}; {one.inferred.doubt}"
+        for one in sample.columns
+        if one.inferred.doubt and not unknown
+    ]
+    ddl = ", ".join(one.ddl.replace(" ", _GLUE) for one in sample.columns)
+    wrapped = textwrap.wrap(
+        ddl, 110, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    lines += ["  schema: >-", *(line.replace(_GLUE, " ") for line in wrapped)]
+    logical = {one.name: one.inferred.logical for one in sample.columns if one.inferred.logical}
+    if logical:
+        lines += ["  logical_types:                   # how the source writes these values"]
+        lines += [f"    {_yaml(name.strip('`'))}: {how}" for name, how in logical.items()]
+    key = [name.strip("`") for name in sample.key]
+    known = "" if sample.types_from in ("", NO_SAMPLE) else "from the records"
+    lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
+    lines += refers
+    for option in ("op_column", "delete_when", "csv", "batch_by"):
+        if option in sample.options:
+            lines.append(_line(option, sample.options[option], _OPTIONS.get(option, ""), _GUESSES.get(option, ""), 2))
+    moment = next((c.name for c in sample.columns if c.inferred.type.startswith("TIMESTAMP")), None)
+    if sample.format in ("rows", "csv", "parquet") and moment:
+        lines.append(f"  # sequence_by: {moment:<17} # if a later change has a larger one; default: order of arrival")
+    lines.append("  # sensitive: [email]             # columns whose values stay out of logs, samples and messages")
+    return lines
+
+
+def _select(left: Sample, right: Sample) -> list[str]:
+    """Every column of both sides, those with equal names told apart."""
+    shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
+    taken = {one.name.strip("`").lower() for one in left.columns}
+    both = taken & {one.name.strip("`").lower() for one in right.columns}
+    lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
+    for one in right.columns:
+        if one.name == right.mark:
+            continue
+        plain = one.name.strip("`")
+        if plain.lower() not in both:
+            lines.append(one.name)
+            taken.add(plain.lower())
+            continue
+        alias = f"{singular(folder_of(right))}_{plain}"
+        while alias.lower() in taken or alias.lower() in {c.name.strip("`").lower() for c in right.columns}:
+            alias = f"right_{alias}"
+        taken.add(alias.lower())
+        lines.append(f"right.{one.name} AS {alias if alias.isidentifier() else f'`{alias}`'}")
+    return [_yaml(line) if line.startswith("`") or ":" in line else line for line in lines]

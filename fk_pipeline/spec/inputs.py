@@ -1,0 +1,251 @@
+"""The inputs of the pipeline file: where rows land, in which format, with which columns, key and order."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from fk_pipeline.spec.base import Frozen, StringList, Strings, problem
+from fk_pipeline.spec.sql import (
+    KEY_TYPES_REFUSED,
+    Column,
+    Expression,
+    SqlTextError,
+    parse_columns,
+    parse_expression,
+    refuse_moments,
+)
+
+FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
+"""Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
+
+PLAIN = ("csv", "parquet", "rows")
+"""Those of them whose records are rows, and know of operations only by a column."""
+
+NAMING_TABLES = ("debezium", "maxwell")
+"""Those whose records say which table they are about."""
+
+OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A format of the user's: `module:Class`."""
+
+
+class CsvSpec(Frozen):
+    """How CSV files are written; without a header the columns are those of the schema, in its order."""
+
+    delimiter: str = Field(default=",", pattern=r'^[^"\r\n]$')
+    """The character between two fields."""
+    header: bool | None = None
+    """Whether the first line has names; default: yes for `csv`, no for `dms`."""
+    null_text: str = ""
+    """A text that stands for null, as an empty field without quotes does."""
+
+
+LogicalType = Literal["decimal_bytes", "epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos"]
+
+
+class SideSpec(Frozen):
+    """One input: where its change files lie, what they look like, what its key is."""
+
+    path: str = Field(min_length=1)
+    """The landing files: a folder, a glob or a URI; relative to the pipeline file."""
+    format: str = "debezium"
+    """How changes are written; `module:Class` is a format of your own."""
+    schema_: str = Field(alias="schema", min_length=1)
+    """The columns that are read, as Spark DDL; other fields of the source are left out."""
+    key: StringList
+    """The primary key: a column, or a list."""
+    sequence_by: str | None = None
+    """A SQL expression: the order of the versions of a key; default: the order of the format."""
+    batch_by: str | None = None
+    """Which part of a file's name is the batch: a regular expression, whose groups are joined, or `arrival`; default:
+    the last number in the name."""
+    op_column: str | None = None
+    """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
+    delete_when: str | None = None
+    """A SQL expression over the columns of the side: a row on which it is true is deleted, one on which it is false or
+    null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
+    table: str | None = Field(default=None, min_length=1)
+    """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
+    only: `flights` or `public.flights`."""
+    contents: Literal["changes", "snapshot"] = "changes"
+    """What a batch brings: changes, or the whole table; `snapshot` goes with `rows`, `csv`, `parquet` and own formats
+    only."""
+    csv: CsvSpec = Field(default_factory=CsvSpec)
+    """How CSV files are written; `csv` and `dms` only."""
+    logical_types: dict[str, LogicalType] = Field(default_factory=dict)
+    """By column, how the source writes values whose text does not tell."""
+    sensitive: Strings = ()
+    """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
+    and messages. Those that have the same values on the other side are sensitive too."""
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in FORMATS and not OWN_FORMAT.fullmatch(value):
+            raise problem(
+                f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
+            )
+        return value
+
+    @field_validator("delete_when", mode="before")
+    @classmethod
+    def _as_sql(cls, value: Any) -> Any:
+        return str(value).upper() if isinstance(value, bool) else value
+
+    @property
+    def is_snapshot(self) -> bool:
+        """What a batch brings of the side is the whole table."""
+        return self.contents == "snapshot"
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The declared columns, in the order of the schema."""
+        return parse_columns(self.schema_)
+
+    def column(self, name: str) -> Column | None:
+        """The declared column of that name; Spark resolves names without regard to case."""
+        return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    def type_of(self, path: tuple[str, ...]) -> str | None:
+        """The declared type of the column that a path means; None of a part of a column, and of what is no column."""
+        column = self.column(path[0]) if len(path) == 1 else None
+        return None if column is None else column.type
+
+    def is_sensitive(self, name: str) -> bool:
+        """Whether it is the name of a sensitive column."""
+        return name.lower() in (sensitive.lower() for sensitive in self.sensitive)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the key, in the order of `key`."""
+        found = [self.column(name) for name in self.key]
+        return tuple(c for c in found if c is not None)
+
+    @cached_property
+    def value_columns(self) -> tuple[Column, ...]:
+        """Every column that is not part of the key."""
+        keys = {c.name for c in self.key_columns}
+        return tuple(c for c in self.columns if c.name not in keys)
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> SideSpec:
+        try:
+            names = [c.name for c in self.columns]
+        except SqlTextError as error:
+            raise problem(str(error), "schema") from None
+        for i, name in enumerate(self.key):
+            column = self.column(name)
+            if column is None:
+                raise problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
+            if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
+                raise problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
+        if len({n.lower() for n in self.key}) < len(self.key):
+            raise problem(f"a column stands twice in the key {list(self.key)}", "key")
+        for i, name in enumerate(self.sensitive):
+            if self.column(name) is None:
+                raise problem(
+                    f"sensitive column {name!r} is not in the schema; it has {', '.join(names)}", "sensitive", i
+                )
+        object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
+        if self.sequence_by is not None:
+            _check_row_expression(self, self.sequence_by, "sequence_by")
+        if self.delete_when is not None:
+            _check_delete_when(self, self.delete_when)
+        if self.batch_by is not None:
+            try:
+                re.compile(self.batch_by)
+            except re.error as error:
+                raise problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
+        return self
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> SideSpec:
+        plain = self.format in PLAIN or ":" in self.format
+        if self.op_column is not None and not plain:
+            raise problem(
+                f"op_column goes with plain rows ({', '.join(PLAIN)}); other formats name the operation", "op_column"
+            )
+        if self.delete_when is not None and not (plain or self.format == "dms"):
+            raise problem(
+                f"delete_when goes with plain rows ({', '.join(PLAIN)}) and dms; "
+                f"{self.format} says itself what is deleted, and may leave out the values of columns",
+                "delete_when",
+            )
+        if self.is_snapshot and self.batch_by == "arrival":
+            raise problem("dumps that arrive together would count as one table: number snapshots", "batch_by")
+        if self.csv != CsvSpec() and self.format not in ("csv", "dms"):
+            raise problem("csv goes with formats csv and dms", "csv")
+        if self.is_snapshot and (not plain or self.op_column is not None or self.sequence_by is not None):
+            raise problem(
+                f"a snapshot is plain rows ({', '.join(PLAIN)}) without op_column and sequence_by: "
+                "it replaces the table, and counts from its batch on",
+                "contents",
+            )
+        if self.table is not None and self.format not in NAMING_TABLES:
+            raise problem(f"table goes with formats whose lines name one ({', '.join(NAMING_TABLES)})", "table")
+        for name in ("batch_by", "sequence_by"):
+            if self.format == "delta" and getattr(self, name) is not None:
+                raise problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)
+        for name, how in self.logical_types.items():
+            column, wanted = self.column(name), "DECIMAL" if how == "decimal_bytes" else "TIMESTAMP"
+            if column is None:
+                have = ", ".join(c.name for c in self.columns)
+                raise problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)
+            if not column.type.upper().startswith(wanted):
+                raise problem(f"{how} is read into {wanted}; {name!r} is {column.type}", "logical_types", name)
+        return self
+
+    def logical_type(self, column: Column) -> LogicalType | None:
+        """How the source writes the values of a column, where text alone does not tell."""
+        return next((how for name, how in self.logical_types.items() if name.lower() == column.name.lower()), None)
+
+
+def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
+    try:
+        expression = parse_expression(text)
+    except SqlTextError as error:
+        raise problem(f"{text!r}: {error}", *path) from None
+    for read in expression.reads:
+        if side.column(read[0]) is None:
+            have = ", ".join(c.name for c in side.columns)
+            raise problem(f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", *path)
+    try:
+        refuse_moments(text, side.type_of)
+    except SqlTextError as error:
+        raise problem(f"{text!r}: {error}", *path) from None
+    return expression
+
+
+_AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP": "{} IS NOT NULL"}
+"""How a column of a type is made a condition, by the first word of the type."""
+
+
+def _check_delete_when(side: SideSpec, sql: str) -> None:
+    expression = _check_row_expression(side, sql, "delete_when")
+    if not expression.reads and sql.strip().upper() != "FALSE":
+        raise problem(f"{sql!r} reads no column: it would delete every row, or none; for none: FALSE", "delete_when")
+    column = side.column(expression.reads[0][0]) if expression.plain and len(expression.reads[0]) == 1 else None
+    if column is not None and column.type.upper() != "BOOLEAN":
+        condition = _AS_CONDITION.get(column.type.upper().split("(")[0].split("_")[0], "{} = 1").format(sql.strip())
+        raise problem(f"{sql!r} is {column.type}, not BOOLEAN; write {condition!r} for example", "delete_when")
+
+
+class LeftSpec(SideSpec):
+    """The left input also says which right row each of its rows refers to."""
+
+    foreign_key: StringList
+    """Which right row a left row refers to: a SQL expression over the left columns per column of the right key, in its
+    order."""
+
+    @model_validator(mode="after")
+    def _foreign_key_is_sql(self) -> LeftSpec:
+        for i, text in enumerate(self.foreign_key):
+            _check_row_expression(self, text, "foreign_key", i)
+        return self

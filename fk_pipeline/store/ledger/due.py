@@ -1,0 +1,138 @@
+"""What is due: which stage must run for which batch, and why. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.identity import BatchId
+from fk_pipeline.store.ledger.corrections import CorrectionLog
+from fk_pipeline.store.ledger.files import FileLog
+from fk_pipeline.store.ledger.runs import RunLog
+
+
+class Reading(Protocol):
+    """What a stage reads for a batch besides what is upstream, as a text: another text makes the batch due.
+
+    Attributes:
+        landing: it is what has landed by now.
+    """
+
+    landing: bool
+
+    def __call__(self, stage: str, batch: int) -> str:
+        """The text; empty where there is nothing to read."""
+        ...
+
+
+class LandingReading:
+    """What has landed: the files of a batch, the version of the reader, and the last correction of a line."""
+
+    landing = True
+
+    def __init__(self, kind: Kind, files: FileLog, corrections: CorrectionLog, reader: str) -> None:
+        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._files, self._corrections, self._reader = files, corrections, reader
+
+    def __call__(self, stage: str, batch: int) -> str:
+        """`FILES:READER`, or `FILES:READER:CORRECTION`; empty where nothing has landed, or the stage reads no files."""
+        side = self._sides.get(stage)
+        files = self._files.digest(batch, side) if side is not None else ""
+        if side is None or not files:
+            return ""
+        corrected = self._corrections.newest(batch, side)
+        return f"{files}:{self._reader}" + (f":{corrected}" if corrected is not None else "")
+
+
+class StoredReading:
+    """What a stage has read before, whatever has landed since: for a rebuild that reads changelogs."""
+
+    landing = False
+
+    def __init__(self, kind: Kind, runs: RunLog) -> None:
+        self._stages, self._runs = {one.stage for one in kind.inputs}, runs
+
+    def __call__(self, stage: str, batch: int) -> str:
+        """What the last start of the stage read."""
+        return (self._runs.state(stage, batch).started_input or "") if stage in self._stages else ""
+
+
+class Due:
+    """Which stage must run for which batch: from what landed, what ran, and what ran again upstream."""
+
+    def __init__(self, kind: Kind, files: FileLog, runs: RunLog, reading: Reading, kept: Sequence[str]) -> None:
+        """Compares what would be read with what was read.
+
+        Args:
+            kind: which stages are upstream of which.
+            files: the batches.
+            runs: what was read.
+            reading: what would be read.
+            kept: older versions of the reader whose rows stay until something else landed, or somebody rebuilds.
+        """
+        self._upstream = {stage.name: stage.upstream for stage in kind.stages}
+        self._files, self._runs, self.reading, self._kept = files, runs, reading, kept
+
+    def why(self, stage: str, batch: int) -> str | None:
+        """Why the stage must run (again) for a batch of the ledger; None when it need not."""
+        state = self._runs.state(stage, batch)
+        if not state.last_event:
+            return "never ran"
+        if state.last_event == "failed":
+            return f"failed: {state.error}"
+        if state.last_event == "started":
+            return "a run was killed, or goes on"
+        reading = self.reading(stage, batch)
+        if not self.is_kept(state.input, reading):
+            if batch in self._files.removed:
+                return "withdrawn"
+            return "lines of it were corrected" if _files_in(state.input) == _files_in(reading) else "its files changed"
+        if state.reopened > state.started:
+            return state.reopened_because
+        now = self.upstream_now(stage, batch)
+        again = [up for up, entry in now.items() if state.upstream.get(up) != entry]
+        return f"{' and '.join(again)} ran again" if again else None
+
+    def has(self, stage: str, batch: int) -> bool:
+        """Whether the stage must run (again) for a batch of the ledger."""
+        return self.why(stage, batch) is not None
+
+    def of(self, stage: str) -> list[BatchId]:
+        """The batches that a stage must run for, in order."""
+        return [batch for batch in self._files.batches if self.has(stage, batch)]
+
+    def upstream_now(self, stage: str, batch: int) -> dict[str, int]:
+        """The entries of the last success of what a stage reads upstream for a batch."""
+        states = ((up, self._runs.state(up, batch).succeeded) for up in self._upstream[stage])
+        return {up: entry for up, entry in states if entry is not None}
+
+    def all_upstream(self, stage: str) -> set[str]:
+        """Every stage that a stage depends on."""
+        found = set(self._upstream[stage])
+        return found.union(*(self.all_upstream(up) for up in found))
+
+    def is_kept(self, read: str | None, reading: str) -> bool:
+        """What was read is what would be read now, or all that is new is the reader, and its rows may stay."""
+        same = without_reader(read) == without_reader(reading)
+        return read == reading or (_reader_of(read) in self._kept and same)
+
+    def read_by_kept(self, stage: str) -> list[BatchId]:
+        """The batches whose rows an older reader made, and that stay as they are."""
+        return [b for b in self._files.batches if _reader_of(self._runs.state(stage, b).input) in self._kept]
+
+
+def without_reader(reading: str | None) -> list[str]:
+    """The parts of a reading that are about the files and about corrections."""
+    files, *rest = (reading or "").split(":")
+    return [files, *rest[1:]]
+
+
+def _files_in(reading: str | None) -> list[str]:
+    """The part of a reading that is about the files and how they are read, not about corrections."""
+    return (reading or "").split(":")[:2]
+
+
+def _reader_of(reading: str | None) -> str:
+    """The version of the reader; empty where nothing was read."""
+    return next(iter((reading or "").split(":")[1:2]), "")

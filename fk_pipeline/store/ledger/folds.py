@@ -1,0 +1,103 @@
+"""Folds: batches of whose rows only the last version per key is kept. And rebuilds, which undo them. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.store.ledger.checks import FoldedBatch
+from fk_pipeline.store.ledger.due import Due, without_reader
+from fk_pipeline.store.ledger.entries import Entries
+from fk_pipeline.store.ledger.runs import RunLog
+
+
+class RebuildLog:
+    """The rows of `rebuilds`; and what a rebuild adds to them.
+
+    Attributes:
+        rows: every event, in order.
+    """
+
+    def __init__(self, entries: Entries, runs: RunLog) -> None:
+        """Reads the rows, after all runs."""
+        self._entries, self._commits = entries, runs.commits
+        self.rows = entries.rows("rebuilds")
+        for row in self.rows:
+            self._commits.fold_rebuild(row)
+
+    def record(self, event: str, **what: Any) -> None:
+        """Records that a rebuild is ready to be swapped in, or is finished."""
+        [row] = self._entries.append("rebuilds", [{"event": event, **what}])
+        self.rows.append(row)
+        self._commits.fold_rebuild(row)
+
+    @property
+    def unfinished(self) -> dict[str, Any] | None:
+        """The rebuild whose tables were being swapped in when its process died, as its row says."""
+        return self.rows[-1] if self.rows and self.rows[-1]["event"] == "ready" else None
+
+    def last(self, stage: str, sources: Collection[str]) -> int:
+        """Entry of the last rebuild of a stage from one of these sources; 0 when there was none."""
+        finished = (row for row in self.rows if row["event"] == "finished" and stage in (row["stages"] or ()))
+        return max((int(row["entry"]) for row in finished if row["source"] in sources), default=0)
+
+
+class FoldLog:
+    """The rows of `folds`; and what a maintenance adds to them."""
+
+    def __init__(self, entries: Entries, kind: Kind, runs: RunLog, due: Due, rebuilds: RebuildLog) -> None:
+        """Reads the rows."""
+        self._entries, self._runs, self._due, self._rebuilds = entries, runs, due, rebuilds
+        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._rows = entries.rows("folds")
+
+    def of(self, stage: str) -> frozenset[int]:
+        """The batches of whose rows in the changelog of a stage only the winner per key is kept.
+
+        A rebuild from the landing files brings the others back.
+        """
+        side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
+        found = (row["batches"] for row in self._rows if row["side"] == side.value and row["entry"] > since)
+        return frozenset().union(*found)
+
+    @property
+    def on_all_sides(self) -> frozenset[int]:
+        """The batches that are folded on all sides; what they answered may be gone as well."""
+        return frozenset.intersection(*map(self.of, self._sides))
+
+    def restated(self, stage: str) -> list[FoldedBatch]:
+        """The folded batches of which something else landed than the stage has read: they can no longer be restated.
+
+        None where the stage reads what is stored.
+        """
+        if stage not in self._sides or not self._due.reading.landing:
+            return []
+        return [FoldedBatch.of(stage, b) for b in sorted(self.of(stage)) if self._is_restated(stage, b)]
+
+    def keeps_stored(self, stage: str, batch: int) -> bool:
+        """The batch was folded, and all that is new is how its files are read: its stored partition stays."""
+        read = self._runs.state(stage, batch).input
+        new = bool(read) and not self._due.is_kept(read, self._due.reading(stage, batch))
+        return new and batch in self.of(stage) and not self._is_restated(stage, batch)
+
+    def stays_folded(self, stage: str, batch: int) -> bool:
+        """The batch was folded, and runs again: it brings what is stored of it. Not so a first file of its side."""
+        return batch in self.of(stage) and self._runs.state(stage, batch).input not in (None, "")
+
+    def record(self, batches: Iterable[int]) -> None:
+        """Records, before a row is removed, that batches are folded on all sides."""
+        rows = []
+        for stage, side in self._sides.items():
+            new = sorted({int(batch) for batch in batches} - self.of(stage))
+            rows += [{"side": side.value, "batches": new}] if new else []
+        self._rows += self._entries.append("folds", rows)
+
+    def since(self, entry: int) -> bool:
+        """Whether old batches were folded since an entry."""
+        return any(row["entry"] > entry for row in self._rows)
+
+    def _is_restated(self, stage: str, batch: int) -> bool:
+        """Other files or corrections than the stage has read; where it had read nothing, nothing was folded."""
+        read = self._runs.state(stage, batch).input
+        return read not in (None, "") and without_reader(read) != without_reader(self._due.reading(stage, batch))

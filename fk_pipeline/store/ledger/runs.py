@@ -1,0 +1,248 @@
+"""Runs: what every stage did with every batch. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.identity import BatchId
+from fk_pipeline.store.ledger.commits import CommitLog
+from fk_pipeline.store.ledger.entries import Entries
+
+LACKING = "another batch has values that it lacks"
+"""Why a batch is due that reads what it read before, unless somebody says otherwise."""
+
+
+@dataclass
+class StageState:
+    """What the ledger knows of one stage and batch."""
+
+    last_event: str = ""
+    last_entry: int = 0
+    started: int = 0
+    """Entry of the last start."""
+    reopened: int = 0
+    """Entry at which it was made due, though it reads what it read before."""
+    reopened_because: str = LACKING
+    attempts: int = 0
+    successes: int = 0
+    failures: int = 0
+    """Since the last success."""
+    failed_at: datetime | None = None
+    generation: int = 0
+    started_input: str | None = None
+    uncertain: bool = False
+    """A run with another input than that of the last success was started since, and may have committed."""
+    succeeded: int | None = None
+    """Entry of the last success."""
+    input: str | None = None
+    upstream: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Of the last success."""
+    totals: dict[str, int] = field(default_factory=dict)
+    """Over all successes."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    finished_at: datetime | None = None
+    error: str | None = None
+
+
+class RunLog:
+    """The rows of `runs`, folded; and what a run adds to them.
+
+    `started` is written before a stage commits data and `succeeded` after, so a crash between the two leaves the stage
+    due; and a batch without any `started` was never committed, so that its first commit may be a plain append.
+
+    Attributes:
+        stages: by stage and batch, what is known of the two.
+        commits: what the runs said of versions.
+    """
+
+    def __init__(self, entries: Entries, kind: Kind) -> None:
+        """Reads the rows."""
+        self._entries = entries
+        self.stages: dict[tuple[str, int], StageState] = {}
+        self._started: dict[int, dict[str, Any]] = {}
+        self.commits = CommitLog(kind)
+        for row in entries.rows("runs"):
+            self._fold(row)
+
+    def state(self, stage: str, batch: int) -> StageState:
+        """What is known of a stage and batch."""
+        return self.stages.get((stage, batch)) or StageState()
+
+    def never_started(self, stage: str, batches: Iterable[int]) -> bool:
+        """Whether the stage cannot have committed anything for any of the batches."""
+        return all(self.state(stage, batch).attempts == 0 for batch in batches)
+
+    def never_did(self, stage: str, batches: Iterable[int], *counts: str) -> bool:
+        """Whether no run of the stage for any of the batches, finished or not, can have counted any of these."""
+        states = [self.state(stage, batch) for batch in batches]
+        return all(st.attempts == st.successes and not any(st.totals.get(name) for name in counts) for st in states)
+
+    def unchanged_since(self, stages: Iterable[str], entry: int) -> bool:
+        """Whether every run of some stages, for whatever batch, had ended before an entry."""
+        wanted = set(stages)
+        return all(
+            state.last_event in ("succeeded", "failed") and state.last_entry < entry
+            for (stage, _), state in self.stages.items()
+            if stage in wanted
+        )
+
+    def generations(self, stage: str) -> dict[int, int]:
+        """The batches whose partition was ever rewritten, with their generation."""
+        return {b: s.generation for (name, b), s in self.stages.items() if name == stage and s.generation > 0}
+
+    def since(self, stage: str, entry: int) -> list[BatchId]:
+        """The batches for which a stage was started since an entry, in order."""
+        return sorted(BatchId(b) for (name, b), s in self.stages.items() if name == stage and s.started > entry)
+
+    def start(
+        self, stage: str, reading: Mapping[BatchId, tuple[str, Mapping[str, int]]], run_id: str
+    ) -> dict[int, int]:
+        """Records, before anything is committed, that a stage runs for some batches.
+
+        Args:
+            stage: the stage.
+            reading: per batch, what it reads of the landing files, and the entries of what it reads upstream.
+            run_id: of the run.
+
+        Returns:
+            The generation of each batch's partition; it grows when the stage reads other files than before, or other
+            values that these lack.
+        """
+        rows: list[dict[str, Any]] = []
+        batches = [*reading]
+        for batch, (read, upstream) in reading.items():
+            state = self.state(stage, batch)
+            changed = state.attempts > 0 and (state.started_input != read or state.reopened > state.started)
+            rows.append(
+                {
+                    "event": "started",
+                    "run_id": run_id,
+                    "stage": stage,
+                    "batch": int(batch),
+                    "first": int(batches[0]),
+                    "last": int(batches[-1]),
+                    "generation": state.generation + changed,
+                    "input": read,
+                    "upstream": list(upstream.items()),
+                }
+            )
+        for row in self._entries.append("runs", rows):
+            self._fold({**row, "error": None})
+        self._started = {row["batch"]: row for row in rows}
+        return {row["batch"]: row["generation"] for row in rows}
+
+    def succeed(
+        self,
+        counts: Mapping[int, Mapping[str, int]],
+        versions: Mapping[str, int],
+        seconds: float,
+        strategy: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Records, after everything is committed, what the started run did per batch, and how it went about it."""
+        self._finish("succeeded", counts, versions, seconds, strategy=strategy, reason=reason)
+
+    def fail(self, seconds: float, error: str) -> None:
+        """Records that the started run failed; its batches stay due."""
+        self._finish("failed", {}, {}, seconds, error=error)
+
+    def reopen(
+        self,
+        stage: str,
+        batches: Iterable[int],
+        run_id: str,
+        because: str = LACKING,
+        versions: Mapping[str, int] | None = None,
+    ) -> None:
+        """Records that a stage is due for some batches, though they read what they read before.
+
+        Args:
+            stage: the stage.
+            batches: the batches.
+            run_id: of whoever found out.
+            because: why.
+            versions: by table the version up to which that accounts for its commits.
+        """
+        told = {"reason": because, "versions": [*(versions or {}).items()]}
+        self._append([self._about(stage, batch, run_id, "reopened") | told for batch in batches])
+
+    def assume_started(self, stage: str, batches: Iterable[int], run_id: str) -> None:
+        """Records a run of which only its commits are known: for all that is known it was killed."""
+        self._append(
+            [
+                self._about(stage, batch, run_id, "started")
+                | {"generation": self.state(stage, batch).generation, "input": None}
+                for batch in batches
+            ]
+        )
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Takes over rows of another ledger, which have their entries."""
+        self._entries.add("runs", [*rows])
+        for row in rows:
+            self._fold(row)
+
+    @staticmethod
+    def _about(stage: str, batch: int, run_id: str, event: str) -> dict[str, Any]:
+        return {"event": event, "run_id": run_id, "stage": stage, "batch": int(batch), "error": None}
+
+    def _append(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in self._entries.append("runs", rows):
+            self._fold(row)
+
+    def _finish(
+        self,
+        event: str,
+        counts: Mapping[int, Mapping[str, int]],
+        versions: Mapping[str, int],
+        seconds: float,
+        **said: str | None,
+    ) -> None:
+        self._append(
+            [
+                {
+                    **started,
+                    "event": event,
+                    "counts": [(k, int(v)) for k, v in counts.get(batch, {}).items()],
+                    "versions": [(k, int(v)) for k, v in versions.items()],
+                    "seconds": seconds,
+                    "error": None,
+                    **said,
+                }
+                for batch, started in self._started.items()
+            ]
+        )
+        self._started = {}
+
+    def _fold(self, row: Mapping[str, Any]) -> None:
+        self.commits.fold(row)
+        state = self.stages.setdefault((row["stage"], row["batch"]), StageState())
+        if row["event"] == "reopened":
+            state.reopened, state.reopened_because = row["entry"], row.get("reason") or LACKING
+            return
+        state.last_event, state.last_entry = row["event"], row["entry"]
+        state.error = row["error"]
+        if row["event"] == "failed":
+            state.failures += 1
+            state.failed_at = row["recorded_at"]
+        if row["event"] == "started":
+            state.attempts += 1
+            state.started = row["entry"]
+            state.uncertain |= state.succeeded is not None and row["input"] != state.input
+            state.generation, state.started_input = row["generation"], row["input"]
+        if row["event"] == "succeeded":
+            state.succeeded, state.input = row["entry"], row["input"]
+            state.upstream, state.counts = dict(row["upstream"] or ()), dict(row["counts"] or ())
+            state.versions = dict(row["versions"] or ())
+            state.seconds, state.finished_at = row["seconds"], row["recorded_at"]
+            state.successes += 1
+            state.uncertain = False
+            state.failures = 0
+            for name, value in state.counts.items():
+                state.totals[name] = state.totals.get(name, 0) + value

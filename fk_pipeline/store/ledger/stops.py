@@ -1,0 +1,120 @@
+"""Checks: which batches a failed check stops, until it is mended, overridden or approved. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.identity import BatchId
+from fk_pipeline.store.ledger.checks import AGREEMENT, REBUILD, SOURCE, CheckLog, FailedCheck
+from fk_pipeline.store.ledger.corrections import CorrectionLog
+from fk_pipeline.store.ledger.due import Due
+from fk_pipeline.store.ledger.entries import Entries
+from fk_pipeline.store.ledger.files import FileLog
+from fk_pipeline.store.ledger.folds import FoldLog, RebuildLog
+from fk_pipeline.store.ledger.runs import RunLog
+
+
+class Checks:
+    """What checks found, as far as it still stops something; and what a check or a person adds.
+
+    Attributes:
+        limits: per check with which a stage asks for approval before it commits, the largest value that needs none.
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        kind: Kind,
+        files: FileLog,
+        runs: RunLog,
+        due: Due,
+        corrections: CorrectionLog,
+        rebuilds: RebuildLog,
+        folds: FoldLog,
+        limits: Mapping[str, int],
+    ) -> None:
+        """Reads the rows of `checks`."""
+        self._entries, self._files, self._runs, self._due = entries, files, runs, due
+        self._corrections, self._rebuilds, self._folds, self.limits = corrections, rebuilds, folds, limits
+        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._log = CheckLog()
+        self._fold(entries.rows("checks"))
+
+    def record(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Records what a check found: `stage`, `name`, `severity`, `depth`, `first`, `last`, `passed`, `value`, ..."""
+        self._fold(self._entries.append("checks", [{"event": "checked", **row} for row in rows]))
+
+    def waive(self, failed: Iterable[FailedCheck], reason: str) -> None:
+        """Records that somebody takes failed checks upon himself, and why."""
+        rows = [
+            {"event": "waived", "stage": one.stage, "name": one.name, "reason": reason, "batches": one.batches}
+            for one in failed
+        ]
+        self._fold(self._entries.append("checks", rows))
+
+    def failed(self) -> list[FailedCheck]:
+        """The batches that failed a critical check, and have neither been mended nor waived since."""
+        counting = [one for one in self._log.failed() if one.entry > self._mended(one) and self._still_asks(one)]
+        kept = {one.place for one in counting} | {one.place for one in self._log.waived}
+
+        def lifted(one: FailedCheck) -> bool:
+            """It was found with something upstream that is in order by now."""
+            upstream = self._due.all_upstream(one.stage)
+            return any(o.stage in upstream and o.place not in kept for o in self._log.found_with(one))
+
+        return [one for one in counting if not lifted(one)]
+
+    def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
+        """The failed checks for which a stage does not run for some batches: those upstream, and what it asked itself.
+
+        A check that failed at no batch in particular stops all of them, unless it is about what landed: then no batch
+        is known to be wrong.
+        """
+        upstream, wanted = self._due.all_upstream(stage), set(batches)
+        concerned = [
+            one for one in self.failed() if one.stage in upstream or (one.stage == stage and one.cure == AGREEMENT)
+        ]
+        concerned += self._folds.restated(stage)
+        return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
+
+    def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
+        """The batches that a stage may run for, and the failed checks that stop the others."""
+        refusing = self.refusing(stage, batches)
+        left_out = {one.batch for one in refusing}
+        return [] if None in left_out else [batch for batch in batches if batch not in left_out], refusing
+
+    def approved(self, stage: str, name: str) -> set[int]:
+        """The batches that were approved, for what their landing files say now, when a stage asked."""
+        places = [one for one in self._log.waived if (one.stage, one.name) == (stage, name)]
+        return {one.batch for one in places if one.batch is not None and one.entry > self._listed(one)}
+
+    def _fold(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self._log.fold(row, self._files.batches)
+
+    def _still_asks(self, failed: FailedCheck) -> bool:
+        """A check that asks for approval would ask today; true of every other check."""
+        limit = self.limits.get(failed.name)
+        return failed.cure != AGREEMENT or (limit is not None and failed.value > limit)
+
+    def _listed(self, failed: FailedCheck) -> int:
+        """Entry of the last change of what the stage of a check reads for its batch: files, or corrections of lines."""
+        batch, side = failed.batch or 0, self._sides[failed.stage]
+        return max(self._files.listed(batch, side), self._corrections.newest(batch, side) or 0)
+
+    def _mended(self, failed: FailedCheck) -> int:
+        """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well.
+
+        What is wrong with a changelog is mended by reading its landing files again, and by nothing else. A stage asks
+        for approval again when other files have landed.
+        """
+        if failed.cure == AGREEMENT:
+            ran = self._runs.state(failed.stage, failed.batch or 0).succeeded or 0
+            return max(self._listed(failed), ran)
+        reads, ran = failed.stage in self._sides and failed.cure != REBUILD, 0
+        if failed.cure != REBUILD and failed.batch is not None:
+            state = self._runs.state(failed.stage, failed.batch)
+            ran = 0 if reads and not state.versions else state.succeeded or 0  # an adopted run has no versions
+        return max(ran, self._rebuilds.last(failed.stage, ("landing",) if reads else ("landing", "changelog")))
