@@ -8,7 +8,7 @@ from dagster import AssetsDefinition
 
 from assets.stage import stage_asset
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.layout import Layout
+from fk_pipeline.store.layout import Layout
 
 
 def assets_of(spec: PipelineSpec, layout: Layout) -> list[AssetsDefinition]:

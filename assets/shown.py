@@ -11,7 +11,6 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.runner import StageRun
-from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
 from resources.names import asset_key
 
@@ -89,7 +88,12 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
     tags = {"sensitive": ""} if name in table.sensitive else {}
-    return TableColumn(name, kind, description=s.meaning(name, table.name) or selected or "as in the source", tags=tags)
+    return TableColumn(
+        name,
+        kind,
+        description=loaded(spec.definition.meaning)(name, table.name) or selected or "as in the source",
+        tags=tags,
+    )
 
 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, wi
 from expectations.suites import HOLES
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.stages.changelog import anew
@@ -37,7 +38,7 @@ def changelog_view(
     """
     side_spec = spec.side(side)
     keys = [c.quoted for c in side_spec.key_columns]
-    fks = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
+    fks = [name for name, _ in k.fk_columns(spec)] if side is Side.LEFT else []
     stored = F.struct(*map(quote, [s.HASH, *fks])).alias("_fk_stored")
     rows = with_copies(anew(log.select("*", stored), spec, side, evaluator), [s.BATCH, TRUNCATES, *keys])
     nulls = " OR ".join(f"{key} IS NULL" for key in keys)

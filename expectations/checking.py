@@ -196,7 +196,7 @@ def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) 
         rows = runner.warehouse.read(result, where=where)
         return rows.select(*[quote(output.name) for output in spec.outputs])
     columns = [c.quoted for c in spec.side(side).columns]
-    table = runner.layout.changelog(side)
+    table = runner.layout[spec.definition.input(side).log]
     if batches is not None:
         return runner.warehouse.read(table, where=[Within(s.BATCH, batches)]).where(~F.col(s.DELETED)).select(*columns)
     if spec.definition.table(stage).role is Role.STATE:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.contract import Role
 from fk_pipeline.effects import Rows
 from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
@@ -93,7 +94,7 @@ class CheckReader(TableReader):
         other = copy(self)
         other.versions = {**self.versions, **versions}
         # The index was begun with the store as it was then: of an older one it may know too little.
-        other.index_fits = other.versions[s.SUBSCRIPTION_STORE] == self.versions[s.SUBSCRIPTION_STORE]
+        other.index_fits = other.versions[k.SUBSCRIPTION_STORE] == self.versions[k.SUBSCRIPTION_STORE]
         return other
 
     def at_once(self, *looks: Callable[[], Materialised]) -> list[Materialised]:
@@ -190,12 +191,12 @@ class CheckReader(TableReader):
     @cached_property
     def pks(self) -> dict[str, str]:
         """The columns of the left key in the state tables, by themselves."""
-        return {name: name for name, _ in s.pk_columns(self.spec)}
+        return {name: name for name, _ in k.pk_columns(self.spec)}
 
     @cached_property
     def right_keys(self) -> dict[str, str]:
         """By key column of the right side, its name in the state tables."""
-        return {one.name: s.fk(one.name) for one in self.spec.right.key_columns}
+        return {one.name: k.fk(one.name) for one in self.spec.right.key_columns}
 
     @cached_property
     def stored(self) -> int:
@@ -210,11 +211,11 @@ class CheckReader(TableReader):
     def subscribers_of(self, rights: Rows, columns: Sequence[str]) -> Materialised:
         """Columns of at least the rows of the subscription store that refer to some right rows."""
         fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
-        indexed = self.versions[s.SUBSCRIBERS] != ABSENT and self.rows(s.SUBSCRIBERS)
+        indexed = self.versions[k.SUBSCRIBERS] != ABSENT and self.rows(k.SUBSCRIBERS)
         if self.index_fits and indexed:
-            rows, at_most = self.through_index(s.SUBSCRIBERS, s.SUBSCRIPTION_STORE, rights, fks, columns)
+            rows, at_most = self.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, fks, columns)
         else:
-            rows = self.with_keys(s.SUBSCRIPTION_STORE, rights, fks)
+            rows = self.with_keys(k.SUBSCRIPTION_STORE, rights, fks)
         return self.at_hand(rows.select(*map(quote, columns)), at_most)
 
     @property

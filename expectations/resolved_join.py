@@ -13,9 +13,10 @@ from expectations.responses import answer_key, excused_keys, pair_of, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, VERDICTS, Stage
+from fk_pipeline.kinds.foreign_key.resolved_join import UNTOLD
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.resolved_join import UNTOLD
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
@@ -42,18 +43,18 @@ def _result_rows(looked: CheckReader) -> DataFrame:
         fails on it. The right row of a pair that is `half-quarantined` counts as one that is not there.
     """
     spec = looked.spec
-    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     if looked.batches is None:
-        result, store = looked.whole(s.RESOLVED_JOIN), looked.whole(s.SUBSCRIPTION_STORE)
-        rights = rights_of(looked.whole(s.RIGHT_TABLE), spec)
+        result, store = looked.whole(k.RESOLVED_JOIN), looked.whole(k.SUBSCRIPTION_STORE)
+        rights = rights_of(looked.whole(k.RIGHT_TABLE), spec)
     else:
         result, store, rights = _of_the_batches(looked)
     there = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,
         COPIES,
-        s.LEFT_HASH,
-        s.RIGHT_HASH,
+        k.LEFT_HASH,
+        k.RIGHT_HASH,
         s.BATCH,
         F.struct(*map(quote, fks)).alias("_fk_fk"),
     )
@@ -66,8 +67,8 @@ def _result_rows(looked: CheckReader) -> DataFrame:
     current = there.join(left, pks, "full").join(rights.select(*map(quote, fks), "_fk_right"), fks, "left")
     if not looked.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
-    pairs = F.struct(F.col(s.LEFT_HASH).alias("l"), F.col(s.RIGHT_HASH).alias("r"), F.col(s.VERDICT).alias("verdict"))
-    refused = looked.whole(s.VERDICTS).where(F.col(s.VERDICT).isin(*REFUSED))
+    pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
+    refused = looked.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
     refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
     its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND one.r <=> _fk_right)"
     rows = current.join(refused, pks, "left").withColumn("_fk_refused", F.expr(f"GET({its}, 0).verdict"))
@@ -78,14 +79,14 @@ def _result_rows(looked: CheckReader) -> DataFrame:
 def _of_the_batches(looked: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
     pks, fks = looked.pks, list(looked.right_keys.values())
-    places, names = {s.RESPONSES: s.BATCH, s.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
+    places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
     keys = looked.brought_by(places, {name: name for name in names})
     if looked.small:
         result, store = (
             looked.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
-            for name in (s.RESOLVED_JOIN, s.SUBSCRIPTION_STORE)
+            for name in (k.RESOLVED_JOIN, k.SUBSCRIPTION_STORE)
         )
-        return result, store, rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
+        return result, store, rights_of(looked.whole(k.RIGHT_TABLE), looked.spec)
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = looked.with_keys(name, keys, pks)
@@ -94,12 +95,12 @@ def _of_the_batches(looked: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
         return looked.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        rows = looked.with_keys(s.RIGHT_TABLE, pairs, looked.right_keys)
+        rows = looked.with_keys(k.RIGHT_TABLE, pairs, looked.right_keys)
         return looked.at_hand(rights_of(rows, looked.spec), pairs.at_most)
 
     looks = [
-        lambda: of_keys(s.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
-        lambda: of_keys(s.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
+        lambda: of_keys(k.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
+        lambda: of_keys(k.RESOLVED_JOIN, k.LEFT_HASH, k.RIGHT_HASH, s.BATCH),
     ]
     store, result, *rights = looked.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
     referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
@@ -110,10 +111,10 @@ def _of_the_batches(looked: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
 def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     """What must hold for `_result_rows`. A row of the result is stale, too much or missing: one of these at most."""
-    found, current = pair_of(s.LEFT_HASH, s.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
+    found, current = pair_of(k.LEFT_HASH, k.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
     due = f"{alive} AND {matched}" if spec.inner else alive
-    same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
+    same = f"{k.LEFT_HASH} <=> _fk_left AND {k.RIGHT_HASH} <=> _fk_right"
     rules = (
         only_one("one_row_per_left_key"),
         Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
@@ -138,34 +139,34 @@ def _verdicts(looked: CheckReader) -> View:
     about, and as many stored verdicts as it counted; by both it has the other ones.
     """
     spec = looked.spec
-    about = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE, s.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
+    about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE, k.INSTRUCTION, k.LEFT_HASH, k.RIGHT_HASH]
     columns = [quote(name) for name in about]
-    none = F.lit(None).cast("string").alias(s.VERDICT)
+    none = F.lit(None).cast("string").alias(k.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
     kept = f"NOT {ranges_sql(s.BATCH, looked.folded, looked.ledger.batches)}"
-    responses = looked.of_batches(s.RESPONSES, s.BATCH).where(kept).select(*columns, none)
+    responses = looked.of_batches(k.RESPONSES, s.BATCH).where(kept).select(*columns, none)
     verdicts = (
-        looked.of_batches(s.VERDICTS, s.BATCH)
+        looked.of_batches(k.VERDICTS, s.BATCH)
         .where(kept)
-        .select(*columns, F.coalesce(s.VERDICT, F.lit("?")).alias(s.VERDICT))
+        .select(*columns, F.coalesce(k.VERDICT, F.lit("?")).alias(k.VERDICT))
     )
     rows = (
         responses.unionByName(verdicts)
         .groupBy(*columns)
         .agg(
-            F.expr(f"COUNT_IF({s.VERDICT} IS NULL)").alias("_fk_responses"),
-            F.expr(f"COUNT_IF({s.VERDICT} IS NOT NULL)").alias("_fk_verdicts"),
-            F.expr(f"COUNT_IF({s.VERDICT} NOT IN ({known}))").alias("_fk_unknown"),
-            F.min(s.VERDICT).alias(s.VERDICT),
+            F.expr(f"COUNT_IF({k.VERDICT} IS NULL)").alias("_fk_responses"),
+            F.expr(f"COUNT_IF({k.VERDICT} IS NOT NULL)").alias("_fk_verdicts"),
+            F.expr(f"COUNT_IF({k.VERDICT} NOT IN ({known}))").alias("_fk_unknown"),
+            F.min(k.VERDICT).alias(k.VERDICT),
         )
         .withColumn(ROW, F.lit(True))
     )
     name = "every_response_has_its_verdict"
-    unwritable = f"{s.LEFT_HASH} IS NULL" + (f" OR {s.RIGHT_HASH} IS NULL" if spec.inner else "")
+    unwritable = f"{k.LEFT_HASH} IS NULL" + (f" OR {k.RIGHT_HASH} IS NULL" if spec.inner else "")
     rule = Rule(
         name,
         f"_fk_verdicts NOT IN (0, _fk_responses) OR _fk_unknown > 0 OR _fk_verdicts = 0 AND ({unwritable})",
-        f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({s.VERDICT}, ''))",
+        f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({k.VERDICT}, ''))",
         "CONCAT(_fk_responses, ' responses')",
     )
     answered = ledger_counts(name, looked)
@@ -173,7 +174,7 @@ def _verdicts(looked: CheckReader) -> View:
         answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(looked.due[Stage.RESPONSES])
     )
     untold = ", ".join(f"'{verdict}'" for verdict in UNTOLD)
-    told = f"SUM(_fk_verdicts) FILTER (WHERE {s.VERDICT} NOT IN ({untold}))"
+    told = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({untold}))"
     stored = ledger_counts(name, looked, *[verdict for verdict in VERDICTS if verdict not in UNTOLD])
     stored = replace(stored, number=told, what="verdicts that are not about written rows", open=answered.open)
     due = ranges_sql(s.BATCH, [*looked.due[Stage.RESPONSES], *looked.due[Stage.RESOLVED_JOIN]])

@@ -14,6 +14,7 @@ from expectations.looking import ABSENT, CheckReader
 from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from expectations.subscription_store import key_of
 from fk_pipeline.identity import ranges_sql
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
@@ -28,7 +29,7 @@ def pair_of(left: str, right: str) -> str:
 
 def answer_key(spec: PipelineSpec) -> str:
     """SQL (STRUCT): the key of a response."""
-    return key_of(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
+    return key_of(spec, f"{s.BATCH} AS batch", f"{k.CAUSE} AS cause")
 
 
 def excused_keys(looked: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
@@ -37,7 +38,7 @@ def excused_keys(looked: CheckReader) -> Callable[[DataFrame], DataFrame] | None
         return None
 
     def mark(rows: DataFrame) -> DataFrame:
-        read = (s.LEFT_CHANGELOG, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, s.SUBSCRIPTION_STORE, s.RESPONSES)
+        read = (k.LEFT_CHANGELOG, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, k.SUBSCRIPTION_STORE, k.RESPONSES)
         pending = pending_keys({name: looked.whole(name) for name in read}, looked.due, looked.spec)
         joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(looked.pks), "left")
         return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
@@ -50,14 +51,14 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
 
     A tombstone of a key that never had a row is no news to anybody.
     """
-    keys = [f"{c.quoted} AS {quote(s.fk(c.name))}" for c in spec.right.key_columns]
+    keys = [f"{c.quoted} AS {quote(k.fk(c.name))}" for c in spec.right.key_columns]
     told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
     return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
 
 
 def responses_views(looked: CheckReader) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
-    stored = looked.of_batches(s.RESPONSES, s.BATCH)
+    stored = looked.of_batches(k.RESPONSES, s.BATCH)
     counted = ledger_counts("rows_are_those_counted", looked)
     if looked.batches is None:
         return [_single(stored, looked.spec, counted), _pairs(looked)]
@@ -74,24 +75,24 @@ def responses_views(looked: CheckReader) -> list[View]:
 
 
 def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
-    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in s.pk_columns(spec)], s.CAUSE])
+    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], k.CAUSE])
     return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
 def _pairs(looked: CheckReader) -> View:
     """One row per left key ever seen: its current row and the current right row that it refers to."""
     spec = looked.spec
-    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
-    store = looked.whole(s.SUBSCRIPTION_STORE).select(
-        *map(quote, [*pks, *fks]), F.col(s.HASH).alias(s.LEFT_HASH), s.INSTRUCTION, s.APPLIED_IN
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
+    store = looked.whole(k.SUBSCRIPTION_STORE).select(
+        *map(quote, [*pks, *fks]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
-    right = rights_of(looked.whole(s.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", s.RIGHT_HASH)
-    said = looked.whole(s.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
+    right = rights_of(looked.whole(k.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", k.RIGHT_HASH)
+    said = looked.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
     pairs = store.join(right, fks, "left")
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
-    same += [pairs[name].eqNullSafe(said[name]) for name in (s.LEFT_HASH, s.RIGHT_HASH)]
+    same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
     rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
-        *[pairs[quote(name)] for name in [*pks, s.LEFT_HASH, s.RIGHT_HASH, s.INSTRUCTION, s.APPLIED_IN]],
+        *[pairs[quote(name)] for name in [*pks, k.LEFT_HASH, k.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
         "_fk_changed_in",
         F.lit(True).alias(ROW),
@@ -100,14 +101,14 @@ def _pairs(looked: CheckReader) -> View:
         ranges_sql(name, looked.folded, looked.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in")
     )
     asks = (
-        f"{s.INSTRUCTION} IS NOT NULL AND "
-        f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
+        f"{k.INSTRUCTION} IS NOT NULL AND "
+        f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL)"
     )
     rule = Rule(
         "every_current_pair_has_a_response",
         f"{asks} AND _fk_said IS NULL AND NOT ({folded})",
         "'no response'",
-        pair_of(s.LEFT_HASH, s.RIGHT_HASH),
+        pair_of(k.LEFT_HASH, k.RIGHT_HASH),
     )
     return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused_keys(looked))
 
@@ -122,7 +123,7 @@ def _snapshots(looked: CheckReader) -> dict[tuple[tuple[str, int], ...], list[in
     folded = looked.folded
     for batch in (b for b in looked.known if b not in folded):
         read = looked.ledger.state(Stage.RESPONSES, batch).versions
-        names = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
+        names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
         if any(name in read for name in names) and batch not in looked.due[Stage.RESPONSES]:
             groups.setdefault(tuple((name, read.get(name, ABSENT)) for name in names), []).append(int(batch))
     return groups
@@ -130,8 +131,8 @@ def _snapshots(looked: CheckReader) -> dict[tuple[tuple[str, int], ...], list[in
 
 def _snapshot(looked: CheckReader, stored: DataFrame, batches: list[int], counted: Counted) -> View:
     spec = looked.spec
-    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE)]
-    said = f"STRUCT({s.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
+    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE)]
+    said = f"STRUCT({k.INSTRUCTION} AS asked, {k.LEFT_HASH} AS left, {k.RIGHT_HASH} AS right)"
     there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
     wanted = _expected(looked, batches).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
     rows = (
@@ -173,15 +174,15 @@ def _expected(looked: CheckReader, batches: list[int]) -> DataFrame:
         One row per answer: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
     """
     spec = looked.spec
-    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     subscriptions, rights = _concerned(looked, batches)
     mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
-        f"{mine} AND {s.INSTRUCTION} IS NOT NULL AND "
-        f"({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR _fk_right IS NOT NULL)"
+        f"{mine} AND {k.INSTRUCTION} IS NOT NULL AND "
+        f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR _fk_right IS NOT NULL)"
     )
     hears = f"{news} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
-    left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {s.INSTRUCTION} AS asked)"
+    left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {k.INSTRUCTION} AS asked)"
     right = "STRUCT(_fk_changed_in AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
     concerned = subscriptions.join(rights, fks, "left").where(f"{mine} OR {news}")
     pairs = concerned.withColumn(
@@ -190,29 +191,29 @@ def _expected(looked: CheckReader, batches: list[int]) -> DataFrame:
     return pairs.select(
         F.col("_fk_due.batch").alias(s.BATCH),
         *map(quote, pks),
-        F.col("_fk_due.cause").alias(s.CAUSE),
-        F.col("_fk_due.asked").alias(s.INSTRUCTION),
-        F.col(s.HASH).alias(s.LEFT_HASH),
-        F.col("_fk_right").alias(s.RIGHT_HASH),
+        F.col("_fk_due.cause").alias(k.CAUSE),
+        F.col("_fk_due.asked").alias(k.INSTRUCTION),
+        F.col(s.HASH).alias(k.LEFT_HASH),
+        F.col("_fk_right").alias(k.RIGHT_HASH),
     )
 
 
 def _concerned(looked: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
     if looked.small:
-        return looked.whole(s.SUBSCRIPTION_STORE), rights_of(looked.whole(s.RIGHT_TABLE), looked.spec)
-    columns = [*looked.pks, *looked.right_keys.values(), s.INSTRUCTION, s.HASH, s.APPLIED_IN]
+        return looked.whole(k.SUBSCRIPTION_STORE), rights_of(looked.whole(k.RIGHT_TABLE), looked.spec)
+    columns = [*looked.pks, *looked.right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
     known = [*looked.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
     asking = looked.brought_by(
-        {s.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, looked.announced(Stage.SUBSCRIPTION_STORE)
+        {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, looked.announced(Stage.SUBSCRIPTION_STORE)
     )
-    news = looked.brought_by({s.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, looked.announced(Stage.RIGHT_TABLE))
+    news = looked.brought_by({k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, looked.announced(Stage.RIGHT_TABLE))
     if [*map(int, looked.known)] != batches:  # others answered from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     hearing, referred = looked.at_once(
         lambda: looked.subscribers_of(news, columns),
         lambda: looked.at_hand(
-            looked.with_keys(s.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
+            looked.with_keys(k.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
         ),
     )
     subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(looked.pks))

@@ -7,6 +7,7 @@ from expectations.looking import CheckReader
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.store import schemas as s
@@ -15,7 +16,7 @@ from fk_pipeline.store import schemas as s
 def right_table_view(looked: CheckReader) -> View:
     """The right table beside its changelog."""
     spec = looked.spec
-    log = looked.of_batches(s.RIGHT_CHANGELOG, s.BATCH)
+    log = looked.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
     keys = {c.name: c.name for c in spec.right.key_columns}
     types = {f.name: f.dataType for f in log.schema.fields}
     values = [c.name for c in spec.right.value_columns]
@@ -27,7 +28,7 @@ def right_table_view(looked: CheckReader) -> View:
         f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content",
         f"({has_values(spec.right)}) AS _fk_values",
     ]
-    rows = beside_changelog(looked, s.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
+    rows = beside_changelog(looked, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
         *version_rules("one_row_per_right_key", looked.batches, looked.ledger.folds.of(Stage.RIGHT_TABLE)),
         Rule(
@@ -53,4 +54,4 @@ def right_table_view(looked: CheckReader) -> View:
     )
     key = f"STRUCT({', '.join(c.quoted for c in spec.right.key_columns)})"
     due = looked.due[Stage.RIGHT_TABLE]
-    return state_view(rows, key, rules, excused_by(looked, s.RIGHT_CHANGELOG, s.RIGHT_TABLE, keys, due))
+    return state_view(rows, key, rules, excused_by(looked, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))

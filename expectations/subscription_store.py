@@ -8,6 +8,7 @@ from expectations.looking import CheckReader
 from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
@@ -20,20 +21,20 @@ INDEXED = "_fk_indexed"
 
 def key_of(spec: PipelineSpec, *more: str) -> str:
     """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
-    return f"STRUCT({', '.join([*[f'{quote(s.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
+    return f"STRUCT({', '.join([*[f'{quote(k.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
 def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING) -> View:
     """The subscription store beside the left changelog, and beside its index where there is one."""
     spec = looked.spec
-    keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
-    pks, fks = list(keys), [name for name, _ in s.fk_columns(spec)]
-    log = looked.of_batches(s.LEFT_CHANGELOG, s.BATCH)
+    keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
+    pks, fks = list(keys), [name for name, _ in k.fk_columns(spec)]
+    log = looked.of_batches(k.LEFT_CHANGELOG, s.BATCH)
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
-    previous = [s.previous_fk(c.name) for c in spec.right.key_columns]
-    columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, s.INSTRUCTION]
+    previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
+    columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
     log = anew(log, spec, Side.LEFT, evaluator)
-    rows = beside_changelog(looked, s.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
+    rows = beside_changelog(looked, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
@@ -53,14 +54,14 @@ def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING
         ),
         Rule(
             "instruction_is_that_of_the_change",
-            f"{ROW} AND NOT ({s.INSTRUCTION} <=> {_instruction(spec)})",
-            f"COALESCE({s.INSTRUCTION}, 'none')",
+            f"{ROW} AND NOT ({k.INSTRUCTION} <=> {_instruction(spec)})",
+            f"COALESCE({k.INSTRUCTION}, 'none')",
             f"COALESCE({_instruction(spec)}, 'none')",
         ),
     ]
     # By the keys of a batch the index cannot be looked up: it lies in the order of the foreign keys.
-    if looked.batches is None and looked.rows(s.SUBSCRIBERS):
-        index = looked.whole(s.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
+    if looked.batches is None and looked.rows(k.SUBSCRIBERS):
+        index = looked.whole(k.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
         rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
         rules.append(
             Rule(
@@ -71,7 +72,7 @@ def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING
             )
         )
     due = [*looked.due[Stage.LEFT_CHANGELOG], *looked.due[Stage.SUBSCRIPTION_STORE]]
-    return state_view(rows, key_of(spec), rules, excused_by(looked, s.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE, keys, due))
+    return state_view(rows, key_of(spec), rules, excused_by(looked, k.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE, keys, due))
 
 
 def _instruction(spec: PipelineSpec) -> str:
@@ -80,7 +81,7 @@ def _instruction(spec: PipelineSpec) -> str:
     return instruction_sql(
         seen=s.SEEN_BEFORE,
         deleted=f"{s.HASH} IS NULL",
-        fk_null=f"{quote(s.fk(first))} IS NULL",
-        had_fk=f"{quote(s.previous_fk(first))} IS NOT NULL",
+        fk_null=f"{quote(k.fk(first))} IS NULL",
+        had_fk=f"{quote(k.previous_fk(first))} IS NOT NULL",
         inner=spec.inner,
     )

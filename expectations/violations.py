@@ -20,6 +20,7 @@ from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, log_prefi
 from fk_pipeline.contract import Role
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchId, BatchRange, Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
@@ -66,7 +67,7 @@ def _scanned(looked: CheckReader) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
     session, side = looked.warehouse.session, looked.spec.definition.side_of(looked.stage)
     sides = [] if side is None else [side]
-    mask = mask_of(looked.spec, looked.ledger, s.sensitive_names(looked.spec, *sides))
+    mask = mask_of(looked.spec, looked.ledger, k.sensitive_names(looked.spec, *sides))
 
     def scanned(evaluator: Evaluator) -> Scan:
         views = _views(looked, evaluator)

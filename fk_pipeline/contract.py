@@ -46,11 +46,22 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Input:
-    """One input: its name in the pipeline file, the stage that reads its landing files, and the log they come to."""
+    """One input.
+
+    Attributes:
+        name: in the pipeline file.
+        stage: the stage that reads its landing files.
+        log: the table that they come to.
+        derives: of a pipeline (`PipelineSpec`), the columns that the log has besides those of the source: by name the
+            SQL over a row. All are null where one is.
+        derived_as: the key of the pipeline file that they are written under.
+    """
 
     name: Side
     stage: str
     log: str
+    derives: Callable[[Any], dict[str, str]] = lambda _: {}
+    derived_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,12 @@ class Kind:
             table is identified by, and the names of the sensitive ones; no columns where the table has no such key.
         lineage: reference to a function of pipeline and stage that returns, by column of the main table, the
             (stage, column) that its values come from.
+        layout: reference to a function of a Spark session and a pipeline that returns its tables (`store.layout`), with
+            the types that only Spark can tell.
+        declared_layout: reference to a function of a pipeline that returns the same as far as its file alone tells.
+        meaning: reference to a function of column and table that returns what a column of ours means, in a few words.
+        views: by a table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
+            returns them all.
     """
 
     name: str
@@ -131,6 +148,10 @@ class Kind:
     rebuilt_by: Mapping[str, tuple[str, ...]]
     keys: str
     lineage: str
+    layout: str
+    declared_layout: str
+    meaning: str
+    views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def stage_names(self) -> tuple[str, ...]:

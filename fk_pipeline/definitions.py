@@ -23,12 +23,12 @@ from assets import assets_of
 from assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from assets.sensors import batches_sensor
 from expectations.checks import checks_of
+from fk_pipeline.contract import loaded
 from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
-from fk_pipeline.stages.layout import declared_layout
 from resources import FkSparkResource, LandingZoneResource
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
@@ -59,7 +59,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
         shuffle_partitions=shared.shuffle_partitions,
     )
     return Definitions(
-        assets=[asset for spec in specs for asset in assets_of(spec, declared_layout(spec))],
+        assets=[asset for spec in specs for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec))],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
         jobs=[*jobs.values(), *[full_checks_job(spec) for spec in specs], *[upkeep_job(spec) for spec in specs]],
         schedules=[schedule for spec in specs for schedule in schedules(spec)],

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
-from fk_pipeline.stages.resolved_join import decided_batches
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
@@ -69,7 +70,7 @@ class _Explained:
     def __init__(self, read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> None:
         self.read, self.spec, self.ledger = read, spec, ledger
         self.key = key_row(read.warehouse.session, key, self.spec.left)
-        self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, s.pk)
+        self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, k.pk)
         self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in Side}
         self.logs: dict[Side, DataFrame] = {}
         for side, rows in ((Side.LEFT, self._left_log), (Side.RIGHT, self._right_log)):
@@ -77,12 +78,12 @@ class _Explained:
 
     def _left_log(self) -> DataFrame:
         """The rows of the left changelog that concern the key: its versions, and all truncates."""
-        return self.read.read(s.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
+        return self.read.read(k.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
 
     def _right_log(self) -> DataFrame:
         """Those of the right changelog: of the keys that the left versions refer to."""
-        log, keys = self.read.read(s.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
-        fks = [quote(name) for name, _ in s.fk_columns(self.spec)]
+        log, keys = self.read.read(k.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
+        fks = [quote(name) for name, _ in k.fk_columns(self.spec)]
         wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
         return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
 
@@ -92,7 +93,7 @@ class _Explained:
 
     def story(self) -> Story:
         names = [o.name for o in self.spec.outputs]
-        stored = next(iter(self._of_key(s.RESOLVED_JOIN)), None)
+        stored = next(iter(self._of_key(k.RESOLVED_JOIN)), None)
         joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, isolating=True)
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
@@ -159,19 +160,19 @@ class _Explained:
             for i, (row, key) in enumerate(zip(rows, keys, strict=True))
         )
 
-    def _reference(self, row: Row, column: Callable[[str], str] = s.fk) -> Row | None:
+    def _reference(self, row: Row, column: Callable[[str], str] = k.fk) -> Row | None:
         """The right key that a row of ours refers to."""
         key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
         return None if None in key.values() else key
 
     def _subscription(self) -> Subscription | None:
-        for row in self._of_key(s.SUBSCRIPTION_STORE):
+        for row in self._of_key(k.SUBSCRIPTION_STORE):
             return Subscription(
                 refers_to=self._reference(row),
-                before=self._reference(row, s.previous_fk),
+                before=self._reference(row, k.previous_fk),
                 batch=row[s.OWNER],
                 announced_in=row[s.APPLIED_IN],
-                instruction=row[s.INSTRUCTION],
+                instruction=row[k.INSTRUCTION],
             )
         return None
 
@@ -180,7 +181,7 @@ class _Explained:
         """What was answered, with the verdicts that there are."""
         before = decided_batches(self.ledger)
         asked, told = (
-            {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (s.RESPONSES, s.VERDICTS)
+            {(row[s.BATCH], row[k.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
         )
         self.ledger.refresh()
         decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
@@ -195,16 +196,16 @@ class _Explained:
             told: its verdict; about other versions if it was answered anew and not resolved yet.
             decided: the batch is resolved: without a stored verdict the response was written.
         """
-        left, right, refers_to = row[s.LEFT_HASH], row[s.RIGHT_HASH], self._reference(row)
+        left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], self._reference(row)
         verdict = None
-        if told is not None and (told[s.LEFT_HASH], told[s.RIGHT_HASH]) == (left, right):
-            verdict = told[s.VERDICT]
+        if told is not None and (told[k.LEFT_HASH], told[k.RIGHT_HASH]) == (left, right):
+            verdict = told[k.VERDICT]
         elif told is None and decided:
             verdict = verdicts.HALF_JOINED if right is None else verdicts.JOINED
         return Answer(
             batch=row[s.BATCH],
-            cause=row[s.CAUSE],
-            instruction=row[s.INSTRUCTION],
+            cause=row[k.CAUSE],
+            instruction=row[k.INSTRUCTION],
             refers_to=refers_to,
             left_hash=left,
             left_batch=_bringing(self.left, left, row[s.BATCH]),
@@ -230,7 +231,7 @@ class _Explained:
         }
         found = (
             self.read.read(s.QUARANTINE)
-            .select("*", *[pair[name].alias(s.pk(name)) for name in self.keys[Side.LEFT]])
+            .select("*", *[pair[name].alias(k.pk(name)) for name in self.keys[Side.LEFT]])
             .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
             .orderBy(F.col(s.BATCH).desc(), F.col(s.FILE).desc(), F.col(s.LINE).desc())
             .limit(MOST_QUARANTINED)

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.errors import UsageError
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import typed
-from fk_pipeline.store import schemas as s
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
@@ -22,7 +22,7 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
     """Writes the selected columns of the result, in the order of `select`, sorted by key: see `write`."""
-    keys = [quote(name) for name, _ in s.pk_columns(spec)]
+    keys = [quote(name) for name, _ in k.pk_columns(spec)]
     return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file, private=spec.has_sensitive)
 
 

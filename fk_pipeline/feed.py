@@ -15,6 +15,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import QUARANTINED, BatchRange, parse_batches
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import RETRACTED
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.runner import Runner
@@ -43,7 +44,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     Raises:
         StateError: the change feed of these commits is not kept any more.
     """
-    warehouse, table = runner.warehouse, runner.layout.resolved_join
+    warehouse, table = runner.warehouse, runner.layout[k.RESOLVED_JOIN]
     columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
@@ -102,10 +103,10 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
 
 def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
     """What one commit changed for a batch. A table that was written anew holds most of its rows twice in the feed."""
-    table = runner.layout.resolved_join
+    table = runner.layout[k.RESOLVED_JOIN]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
-    same = " AND ".join(f"_fk_new.{c} <=> _fk_old.{c}" for c in (s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT))
+    same = " AND ".join(f"_fk_new.{c} <=> _fk_old.{c}" for c in (k.LEFT_HASH, k.RIGHT_HASH, s.BATCH, s.CHANGED_AT))
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
     pairs = (
         feed.groupBy(*map(quote, table.keys))
@@ -128,13 +129,13 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
 
 def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
     """The keys that a run took out of the result on behalf of a batch, by the verdicts as that run left them."""
-    table = runner.layout.verdicts
-    keys = [quote(name) for name, _ in s.pk_columns(runner.spec)]
+    table = runner.layout[k.VERDICTS]
+    keys = [quote(name) for name, _ in k.pk_columns(runner.spec)]
     history = _history(runner, table.name, run_id=run_id)
     if not history:
-        return empty(runner.session, s.pk_columns(runner.spec))
+        return empty(runner.session, k.pk_columns(runner.spec))
     verdicts = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
     rows = verdicts.load(runner.warehouse.path(table.name))
     return (
-        rows.where((F.col(s.BATCH) == batch) & F.col(s.VERDICT).isin(RETRACTED, QUARANTINED)).select(*keys).distinct()
+        rows.where((F.col(s.BATCH) == batch) & F.col(k.VERDICT).isin(RETRACTED, QUARANTINED)).select(*keys).distinct()
     )

@@ -17,14 +17,15 @@ from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import LATE, BatchRange, Side
+from fk_pipeline.kinds.foreign_key import resolved_join as resolver
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.layout import layout_of
+from fk_pipeline.kinds.foreign_key.responses import responses
+from fk_pipeline.kinds.foreign_key.right_table import right_table
+from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages import resolved_join as resolver
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
-from fk_pipeline.stages.layout import layout_of
-from fk_pipeline.stages.responses import responses
-from fk_pipeline.stages.right_table import right_table
-from fk_pipeline.stages.subscription_store import subscription_store
 from fk_pipeline.stages.versions import OUTCOME
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
@@ -96,7 +97,7 @@ class StageFunctions:
         known = evaluate(records, self.spec, side)
         known = known.withColumn("kind", F.expr(f"IF(kind = '{BAD}', RAISE_ERROR('a {side} row: ' || reason), kind)"))
         log = changelog(mark_last(known, self.spec, side), self.spec, side, {int(batch): generation})
-        return log.select(*map(quote, self._layout.changelog(side).names))
+        return log.select(*map(quote, self._layout[self.spec.definition.input(side).log].names))
 
     def right_table(
         self,
@@ -114,7 +115,7 @@ class StageFunctions:
             generations: per batch that was ever replaced, its generation.
         """
         rows = right_table(right_changelog, state, self.spec, _range(batches), generations or {})
-        return self._changed(rows, self._layout.right_table)
+        return self._changed(rows, self._layout[k.RIGHT_TABLE])
 
     def subscription_store(
         self,
@@ -132,12 +133,12 @@ class StageFunctions:
             generations: per batch that was ever replaced, its generation.
         """
         rows = subscription_store(left_changelog, state, self.spec, _range(batches), generations or {})
-        return self._changed(rows, self._layout.subscription_store)
+        return self._changed(rows, self._layout[k.SUBSCRIPTION_STORE])
 
     def responses(self, subscription_store: DataFrame, right_table: DataFrame, batches: int | BatchRange) -> DataFrame:
         """The answers that are due to the batches, all of them: they replace those of an earlier run."""
         rows = responses(subscription_store, right_table, self.spec, _range(batches))
-        return rows.select(*map(quote, self._layout.responses.names))
+        return rows.select(*map(quote, self._layout[k.RESPONSES].names))
 
     def verdicts(
         self,

@@ -19,11 +19,12 @@ from fk_pipeline.cdc.unreadable import forget
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
-from fk_pipeline.stages.fan_out import SUBSCRIBERS, referring
 from fk_pipeline.stages.versions import order_of
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -72,9 +73,9 @@ def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
     side = spec.right
     key = parse_key(said, side, "--right-key")
     name = shown(key_row(read.warehouse.session, key, side))
-    there = read.read(s.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
+    there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
-    fan_out = _referring(read, spec).where(is_key(key, side, s.fk)).count()
+    fan_out = _referring(read, spec).where(is_key(key, side, k.fk)).count()
     return Impact(fan_out, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
@@ -111,7 +112,7 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
         kept.callback(read.release)
         records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
-        log, state = changelog(records.frame, spec, Side.RIGHT, {}), read.read(s.RIGHT_TABLE)
+        log, state = changelog(records.frame, spec, Side.RIGHT, {}), read.read(k.RIGHT_TABLE)
         subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBERS)
         touched = (
             _effects(log, state, keys)
@@ -135,12 +136,12 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
 
 
 def _referring(read: TableReader, spec: PipelineSpec) -> DataFrame:
-    return referring(read.read(s.SUBSCRIPTION_STORE), spec)
+    return referring(read.read(k.SUBSCRIPTION_STORE), spec)
 
 
 def _subscribers(read: TableReader, spec: PipelineSpec) -> DataFrame:
     """Per foreign key the number of left rows that refer to it."""
-    fks = [quote(name) for name, _ in s.fk_columns(spec)]
+    fks = [quote(name) for name, _ in k.fk_columns(spec)]
     return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBERS))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, look
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.contract import loaded
 from fk_pipeline.errors import EnvironmentNotFit, StateError, UsageError
 from fk_pipeline.identity import (
     BatchId,
@@ -218,7 +219,6 @@ class OpenPipeline:
             StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
         """
         from fk_pipeline.frames import empty
-        from fk_pipeline.store.schemas import VERDICTS
 
         runner = self.runner
         if name in LEDGER_TABLES:
@@ -227,12 +227,13 @@ class OpenPipeline:
             self.refuse_never_run()
             return empty(self.session, [("entry", "BIGINT")])
         self.refuse_unfinished()
-        table = runner.layout.table(name)
-        if table is None:
+        if runner.layout.table(name) is None:
             names = [*(one.name for one in runner.layout.tables), *LEDGER_TABLES]
             raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
         self.refuse_never_run()
-        return runner.verdicts() if name == VERDICTS else runner.warehouse.read(table)
+        view = self.spec.definition.views.get(name)
+        read = runner.reader()
+        return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
 
     def refuse_never_run(self) -> None:
         """There is nothing to look at; needs no Spark.

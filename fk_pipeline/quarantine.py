@@ -52,7 +52,7 @@ def records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) 
         One row per record, in the order of their places: `batch`, `side`, `file` (as the ledger knows it), `line`,
         `reason`, `raw`, and `digest`, by which the record is known when `raw` was edited.
     """
-    rows = runner.warehouse.read(runner.layout.quarantine)
+    rows = runner.warehouse.read(runner.layout[s.QUARANTINE])
     if side is not None:
         rows = rows.where(F.col(s.SIDE) == side)
     if batches:

@@ -18,7 +18,7 @@ from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.contract import Role, Source
+from fk_pipeline.contract import Role, Source, loaded
 from fk_pipeline.errors import FkPipelineError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchRange, Side, passes
@@ -37,12 +37,12 @@ from fk_pipeline.stages.fingerprints import (
     stale_parts,
     tables_without_ledger,
 )
-from fk_pipeline.stages.layout import Layout, layout_of
 from fk_pipeline.stages.runner import Runner, StageRun
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import discard_shadow, swap_in
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of
+from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import Check, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
@@ -104,7 +104,7 @@ class Rebuild:
             sole_session(self.session, home, self.kind.stage_names),
         ):  # nothing is done on behalf of one that was lost
             self.ledger.refresh()
-            layout = layout_of(self.session, self.spec)
+            layout = loaded(self.kind.layout)(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):
                 self._finish(layout, check)
             stages = self._stages()
@@ -311,7 +311,7 @@ class Rebuild:
         return passes(chosen, known, self.spec.settings.max_batches_per_pass)
 
     def _write_log(self, warehouse: Warehouse, layout: Layout, side: Side) -> None:
-        table = layout.changelog(side)
+        table = layout[self.kind.input(side).log]
         known = self.ledger.batches
         info = CommitInfo(self.spec.name, "rebuild", BatchRange(known[0], known[-1]), "")
         stored = Warehouse(self.session, self.spec.home)
@@ -326,7 +326,7 @@ class Rebuild:
         written = layout.of(*self.kind.written_by(stage))
         found = [table for table in written if warehouse.version(table.name) is not None]
         if stage == self.kind.result_stage and warehouse.version(s.QUARANTINE) is not None:
-            found.append(layout.quarantine)
+            found.append(layout[s.QUARANTINE])
         return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))
 
     def _given_up(self, error: Exception) -> StateError:

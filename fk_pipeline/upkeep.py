@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.contract import Kind
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import BatchId, BatchRange, Side, ranges_sql
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
+from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
-from fk_pipeline.stages.subscription_store import new_subscribers
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import Check, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS
@@ -195,7 +196,7 @@ class _Folding:
 
     def versions_of(self, stage: str, side: Side) -> None:
         """Of the versions in the changelog of a side the last per key, and of deleted keys none after some time."""
-        log = self.layout.changelog(side)
+        log = self.layout[self.spec.definition.input(side).log]
         with self._at(log) as info:
             if info is not None:
                 old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folds.of(stage)), self.ledger.batches)
@@ -205,12 +206,12 @@ class _Folding:
 
     def _forget(self, log_stage: str, side: Side, hours: float) -> None:
         """Deleted keys, in the changelog first: one of which the state alone knows is removed from it the next time."""
-        spec, ledger, log = self.spec, self.ledger, self.layout.changelog(side)
+        spec, ledger, log = self.spec, self.ledger, self.layout[self.spec.definition.input(side).log]
         if side is Side.LEFT:
-            state, state_stage = self.layout.subscription_store, Stage.SUBSCRIPTION_STORE
-            keys = {s.pk(c.name): c.name for c in spec.left.key_columns}
+            state, state_stage = self.layout[k.SUBSCRIPTION_STORE], Stage.SUBSCRIPTION_STORE
+            keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
         else:
-            state, state_stage = self.layout.right_table, Stage.RIGHT_TABLE
+            state, state_stage = self.layout[k.RIGHT_TABLE], Stage.RIGHT_TABLE
             keys = {c.name: c.name for c in spec.right.key_columns}
         with self._at(log, state) as info:
             if info is None or ledger.due.of(log_stage) or ledger.due.of(state_stage):
@@ -234,7 +235,7 @@ class _Folding:
     def answers(self) -> None:
         """What folded batches answered, and pairs that the index of subscribers has for nothing."""
         spec, layout, ledger = self.spec, self.layout, self.ledger
-        for table in (layout.responses, layout.verdicts):
+        for table in (layout[k.RESPONSES], layout[k.VERDICTS]):
             with self._at(table) as info:
                 if info is not None:
                     # A folded batch may run again; what it answers then is still to be resolved. Pairs that could not
@@ -247,13 +248,13 @@ class _Folding:
                     if number:
                         self.warehouse.delete(where, table, info)
                     self.removed[table.name] += number
-        store, index = layout.subscription_store, layout.subscribers
+        store, index = layout[k.SUBSCRIPTION_STORE], layout[k.SUBSCRIBERS]
         rows = self.warehouse.rows([index])
         if rows > self.warehouse.rows([store]) * MOST_PAIRS:
             with self._at(index) as info:
                 if info is not None:
                     pairs = new_subscribers(self.warehouse.read(store), spec)
-                    ordered = clustered(pairs, [name for name, _ in s.fk_columns(spec)], rows, self.warehouse.sizes)
+                    ordered = clustered(pairs, [name for name, _ in k.fk_columns(spec)], rows, self.warehouse.sizes)
                     self.warehouse.rewrite(ordered, None, index, info, delete_when=None)
 
     def _remove(self, lost: DataFrame, info: CommitInfo, table: Table) -> None:

@@ -7,9 +7,9 @@ import pytest
 from fk_pipeline.contract import Kind, Role, Source, loaded
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
+from fk_pipeline.kinds.foreign_key.layout import declared_layout
 from fk_pipeline.kinds.registry import KINDS, kind_named, kinds
 from fk_pipeline.spec.model import PipelineSpec
-from fk_pipeline.stages.layout import declared_layout
 
 every_kind = pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.name)
 

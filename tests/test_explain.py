@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.store import schemas as s
 from fk_pipeline.story import Subscription
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
@@ -32,7 +32,7 @@ def test_a_key_is_said_in_one_text() -> None:
     with pytest.raises(UsageError, match=r"--key: '1' is no key of 2 columns"):
         parse_key("1", TWO)
     assert is_key({"k": "it's"}, ONE) == "`k` = TRY_CAST('it\\'s' AS STRING)"
-    assert is_key({"A": "1", "b": "x"}, TWO, s.pk).startswith("`_fk_pk_A` = TRY_CAST('1' AS INT) AND `_fk_pk_b` = ")
+    assert is_key({"A": "1", "b": "x"}, TWO, k.pk).startswith("`_fk_pk_A` = TRY_CAST('1' AS INT) AND `_fk_pk_b` = ")
     assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1,b=x", "a", "-")
 
 

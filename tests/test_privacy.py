@@ -22,11 +22,11 @@ from fk_pipeline.errors import BadRecordError, StageError
 from fk_pipeline.failures import kind_of
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.tables import sensitive_names
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.stages.fingerprints import fingerprints
 from fk_pipeline.store import LEDGER_TABLES
-from fk_pipeline.store.schemas import sensitive_names
 from tests.expectations.test_checks import execute
 from tests.expectations.world import land, mutated
 from tests.mutations import Update

@@ -19,6 +19,7 @@ from expectations.scan import Finding
 from expectations.suites import SUITES, Depth
 from expectations.validation import Outcome
 from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.store import schemas
@@ -52,11 +53,11 @@ def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
 
 def _main_tables() -> dict[Stage, schemas.Table]:
     return {
-        Stage.LEFT_CHANGELOG: schemas.left_changelog(SPEC, "STRUCT<...>"),
-        Stage.RIGHT_TABLE: schemas.right_table(SPEC, "STRUCT<...>"),
-        Stage.SUBSCRIPTION_STORE: schemas.subscription_store(SPEC, "STRUCT<...>"),
-        Stage.RESPONSES: schemas.responses(SPEC),
-        Stage.RESOLVED_JOIN: schemas.resolved_join(SPEC, [(one.name, "STRING") for one in SPEC.outputs]),
+        Stage.LEFT_CHANGELOG: tables.left_changelog(SPEC, "STRUCT<...>"),
+        Stage.RIGHT_TABLE: tables.right_table(SPEC, "STRUCT<...>"),
+        Stage.SUBSCRIPTION_STORE: tables.subscription_store(SPEC, "STRUCT<...>"),
+        Stage.RESPONSES: tables.responses(SPEC),
+        Stage.RESOLVED_JOIN: tables.resolved_join(SPEC, [(one.name, "STRING") for one in SPEC.outputs]),
     }
 
 

@@ -7,6 +7,7 @@ from blocks.markdown import code, table
 from blocks.sample import SPEC
 
 from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.inputs import FORMATS
 from fk_pipeline.store import schemas
@@ -16,9 +17,9 @@ SOURCE = {"l": "left.key", "lv": "left.schema", "r": "right.key", "rv": "right.s
 """The columns of the sample that stand for those of a source, or of the result."""
 
 COMPONENTS = {
-    schemas.pk("l"): (schemas.pk("<left key column>"), "as the left key"),
-    schemas.fk("r"): (schemas.fk("<right key column>"), "as the right key"),
-    schemas.previous_fk("r"): (schemas.previous_fk("<right key column>"), "as the right key"),
+    tables.pk("l"): (tables.pk("<left key column>"), "as the left key"),
+    tables.fk("r"): (tables.fk("<right key column>"), "as the right key"),
+    tables.previous_fk("r"): (tables.previous_fk("<right key column>"), "as the right key"),
 }
 """The columns of the sample that have one for each component of a key: as they are shown, and their type."""
 
@@ -26,18 +27,18 @@ COMPONENTS = {
 def blocks() -> dict[str, str]:
     """The columns of each table, and the order that each format knows, by the names of their blocks."""
     order = "STRUCT<...>"
-    tables = [
-        schemas.left_changelog(SPEC, order, has_holes=True),
-        schemas.right_changelog(SPEC, order, has_holes=True),
-        schemas.right_table(SPEC, order),
-        schemas.subscription_store(SPEC, order),
-        schemas.subscribers(SPEC),
-        schemas.responses(SPEC),
-        schemas.verdicts(SPEC),
-        schemas.resolved_join(SPEC, (("out", "STRING"),)),
+    every = [
+        tables.left_changelog(SPEC, order, has_holes=True),
+        tables.right_changelog(SPEC, order, has_holes=True),
+        tables.right_table(SPEC, order),
+        tables.subscription_store(SPEC, order),
+        tables.subscribers(SPEC),
+        tables.responses(SPEC),
+        tables.verdicts(SPEC),
+        tables.resolved_join(SPEC, (("out", "STRING"),)),
         schemas.quarantine(),
     ]
-    found = {f"columns: {one.name}": _of_table(one) for one in tables}
+    found = {f"columns: {one.name}": _of_table(one) for one in every}
     found |= {f"columns: ledger {name}": _of_ledger(columns) for name, columns in entries.COLUMNS.items()}
     return {**found, "columns: every ledger table": _of_ledger(entries.EVERY), "sequences": _sequences()}
 
@@ -48,9 +49,9 @@ def _of_table(one: schemas.Table) -> str:
         if name in SOURCE:
             rows.append(_of_source(name, one.name))
             continue
-        meaning = schemas.meaning(name, one.name)
+        meaning = tables.meaning(name, one.name)
         if meaning is None:
-            raise LookupError(f"{one.name}.{name} has no meaning in fk_pipeline/store/schemas.py")
+            raise LookupError(f"{one.name}.{name} has no meaning in fk_pipeline/kinds/foreign_key/tables.py")
         note = "; only of formats with [holes](debezium.md#values-that-were-not-sent)"
         shown, typed = COMPONENTS.get(name, (name, code(kind)))
         rows.append([code(shown), typed, meaning + (note if name in (schemas.HOLES, schemas.OLD_KEY) else "")])

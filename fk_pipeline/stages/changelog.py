@@ -5,7 +5,7 @@ Used by `left_changelog` and by `right_table`. Late events are kept here; the st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -32,8 +32,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
-        `{value}` when the side has a `sequence_by`; left records get `foreign_key`, a struct of its components, all
-        null when one is (KIP-213 has no partial foreign key).
+        `{value}` when the side has a `sequence_by`; records of an input with derived columns (`Input.derives`) get
+        `derived`, a struct of these, all null when one is.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -45,8 +45,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
-    foreign_key = spec.left.foreign_key if side is Side.LEFT else ()
-    expressions = [(f"_fk_ref_{i}", sql, has_row, "foreign_key") for i, sql in enumerate(foreign_key)]
+    derived, of = _derived(spec, side), spec.definition.input(side).derived_as.removeprefix(f"{side}.")
+    expressions = [(f"_fk_derived_{i}", sql, has_row, of) for i, sql in enumerate(derived.values())]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
@@ -69,9 +69,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     # Only the text of a bad record is looked at again: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
     out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
-    if foreign_key:
-        parts = [f"{sql} AS {quote(name)}" for name, sql in _whole_foreign_key(spec).items()]
-        out["foreign_key"] = f"STRUCT({', '.join(parts)})"
+    if derived:
+        parts = [f"{sql} AS {quote(name)}" for name, sql in _whole(derived).items()]
+        out["derived"] = f"STRUCT({', '.join(parts)})"
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
 
@@ -121,7 +121,6 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             generation = F.when(F.col("batch") == batch, number).otherwise(generation)
     keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.key_columns]
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
-    fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
     lacking = []
     if format_of(side_spec).has_holes:
         hole = "STRUCT(_name AS column, IF(FALSE, sequence, NULL) AS sequence, CAST(NULL AS INT) AS batch)"
@@ -141,7 +140,7 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             f"deleted AS {s.DELETED}",
             f"events AS {s.EVENTS}",
             f"file AS {s.FILE}",
-            *[f"foreign_key.{quote(name)} AS {quote(name)}" for name in fk_names],
+            *[f"derived.{quote(name)} AS {quote(name)}" for name in _derived(spec, side)],
             *lacking,
             *keys,
             *values,
@@ -151,32 +150,35 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
 
 
 def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
-    """The rows of a stored changelog with foreign key and hash as the pipeline file has them now.
+    """The rows of a stored changelog with derived columns and hash as the pipeline file has them now.
 
     Args:
         log: the changelog of a side, whole rows.
         spec: the pipeline.
         side: whose changelog it is.
-        evaluator: isolating, the foreign key of a row on which its expression fails is null; otherwise Spark stops
+        evaluator: isolating, the derived columns of a row on which an expression fails are null; otherwise Spark stops
             there.
     """
-    if side is Side.LEFT:
-        evaluated = [
-            f"{evaluator.value(sql, f'NOT {s.DELETED}')} AS _fk_ref_{i}" for i, sql in enumerate(spec.left.foreign_key)
-        ]
-        log = log.selectExpr("*", *evaluated).withColumns(
-            {name: F.expr(sql) for name, sql in _whole_foreign_key(spec).items()}
-        )
+    derived = _derived(spec, side)
+    if derived:
+        values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
+        evaluated = [f"{value} AS _fk_derived_{i}" for i, value in enumerate(values)]
+        log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in _whole(derived).items()})
     return _with_hash(log, spec, side)
 
 
-def _whole_foreign_key(spec: PipelineSpec) -> dict[str, str]:
-    """`_fk_fk_*` from `_fk_ref_<i>`, as SQL: all null when one is (KIP-213 has no partial foreign key)."""
-    refs = [f"_fk_ref_{i}" for i in range(len(spec.left.foreign_key))]
-    whole = " AND ".join(f"{ref} IS NOT NULL" for ref in refs)
-    return {name: f"IF({whole}, {ref}, NULL)" for ref, (name, _) in zip(refs, s.fk_columns(spec), strict=True)}
+def _derived(spec: PipelineSpec, side: Side) -> dict[str, str]:
+    """The columns of a changelog besides those of the source, by name the SQL over a row."""
+    return spec.definition.input(side).derives(spec)
+
+
+def _whole(derived: Collection[str]) -> dict[str, str]:
+    """Derived columns from `_fk_derived_<i>`, as SQL: all null when one is."""
+    parts = [f"_fk_derived_{i}" for i in range(len(derived))]
+    whole = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    return {name: f"IF({whole}, {part}, NULL)" for part, name in zip(parts, derived, strict=True)}
 
 
 def _with_hash(rows: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
-    fk_names = [name for name, _ in s.fk_columns(spec)] if side is Side.LEFT else []
-    return with_row_hash(rows.drop(s.HASH), s.HASH, [*fk_names, *[c.name for c in spec.selected[side]]], s.DELETED)
+    hashed = [*_derived(spec, side), *[column.name for column in spec.selected[side]]]
+    return with_row_hash(rows.drop(s.HASH), s.HASH, hashed, s.DELETED)

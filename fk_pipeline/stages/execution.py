@@ -21,9 +21,9 @@ from fk_pipeline.stages.filling import reopened
 from fk_pipeline.stages.history import RunHistory
 from fk_pipeline.stages.landing import Landing, are_many, as_stored
 from fk_pipeline.stages.landing_refusals import refuse_gone_versions
-from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.stage_reader import StageReader
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.planner import Choice

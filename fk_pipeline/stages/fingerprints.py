@@ -86,9 +86,9 @@ class Cure:
 def cure(kind: Kind, stale: Stale) -> Cure:
     """What a rebuild must at least do when these parts are stale.
 
-    The changelogs hold whole rows: a new foreign key, selection or hash can be computed from them, and a schema that
-    has other columns, or wider types. What the landing files are read as (key, order, format, another type) cannot,
-    and tables of another state version are not read at all.
+    The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and a
+    schema that has other columns, or wider types. What the landing files are read as (key, order, format, another type)
+    cannot, and tables of another state version are not read at all.
     """
     known = {**kind.rebuilt_by, HASHES: tuple(one.stage for one in kind.inputs)}
     for side, edit in edits(stale).items():

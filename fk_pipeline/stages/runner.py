@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.contract import Source
+from fk_pipeline.contract import Source, loaded
 from fk_pipeline.effects import Counts
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.environment.spark_life import has_ended
@@ -29,7 +29,7 @@ from fk_pipeline.errors import (
     StageError,
 )
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Side, ranges_sql
+from fk_pipeline.identity import BatchRange, Side
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
@@ -38,16 +38,14 @@ from fk_pipeline.stages.damage import telling_damage, translated
 from fk_pipeline.stages.evolution import reopen
 from fk_pipeline.stages.execution import Done, Execution
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
-from fk_pipeline.stages.layout import Layout, layout_of
-from fk_pipeline.stages.resolved_join import decided_batches, every_verdict
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import finish_rebuild
+from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import Check, lease, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.store.schemas import BATCH
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
@@ -113,22 +111,13 @@ class Runner:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
-        self.layout: Layout = layout_of(session, spec)
+        self.layout: Layout = loaded(spec.definition.layout)(session, spec)
         self.warehouse = warehouse or Warehouse(session, spec.home, sizes=sizes)
         self.ledger, self.source = ledger, source
 
     def reader(self) -> TableReader:
         """Reads the tables, each at the version that it has when it is first asked for."""
         return TableReader(self.warehouse, self.layout.tables)
-
-    def verdicts(self) -> DataFrame:
-        """What became of every response: the stored verdicts, and those that the responses tell."""
-        before = decided_batches(self.ledger)
-        responses, stored = (self.warehouse.read(one) for one in (self.layout.responses, self.layout.verdicts))
-        self.ledger.refresh()  # what a run decides, or answers anew, while the tables are opened is left out
-        now = decided_batches(self.ledger)
-        decided = ranges_sql(BATCH, [b for b, runs in now.items() if before.get(b) == runs], self.ledger.batches)
-        return every_verdict(responses, stored, decided, self.spec)
 
     def finish_rebuild(self) -> None:
         """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""

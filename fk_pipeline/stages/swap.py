@@ -18,10 +18,10 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.damage import translated
 from fk_pipeline.stages.fingerprints import can_be_finished, fingerprints, shadow_home
-from fk_pipeline.stages.layout import Layout
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of, has_files_only, put_aside
+from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import Check, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.schemas import Table
@@ -79,13 +79,13 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
         if table.name in rows or real.version(table.name) is not None:
             _swap(built.read(table), table, real, spec, info)
     if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
-        rejected = built.read(layout.quarantine)
+        rejected = built.read(layout[s.QUARANTINE])
         if whole_quarantine:
-            real.replace_all(rejected, layout.quarantine, info)
+            real.replace_all(rejected, layout[s.QUARANTINE], info)
         else:
             for origin in rejecting:
                 of_origin = rejected.where(F.col(s.SIDE) == origin)
-                real.replace(of_origin, layout.quarantine, f"{s.SIDE} = '{origin}'", info)
+                real.replace(of_origin, layout[s.QUARANTINE], f"{s.SIDE} = '{origin}'", info)
     ledger.adopt(ledger.at(shadow_home(spec), source), stages, source)
     ledger.record_fingerprints(fingerprints(spec))
     names = [s.QUARANTINE, *(name for stage in stages for name in kind.written_by(stage))]

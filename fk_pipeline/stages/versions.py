@@ -1,8 +1,7 @@
 """The owner rule: brings a state table of current versions up to date from its changelog, for some batches.
 
 A state table has one row per key ever seen: which version won, who owns it (the batch that brought it) and
-`applied_in`, the batch whose processing last changed its content. `docs/architecture.md`, rules 1, 2, 5 and 6. Nothing
-here knows about foreign keys.
+`applied_in`, the batch whose processing last changed its content. `docs/architecture.md`, rules 1, 2, 5 and 6.
 """
 
 from __future__ import annotations
@@ -187,7 +186,7 @@ def _decide(
             F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            # What is announced counts where it is due: that it counts nowhere else lets `responses` leave a batch out.
+            # What is announced counts where it is due, and nowhere else: so a later stage may leave a batch out.
             F.when(announced, F.col("_fk_acting"))
             .when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
             .otherwise(F.col("_fk_acting"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
 from fk_pipeline.spec import PipelineSpec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-PK, FK, PREVIOUS_FK = s.pk("k"), s.fk("k"), s.previous_fk("k")
+PK, FK, PREVIOUS_FK = k.pk("k"), k.fk("k"), k.previous_fk("k")
 
 
 def trace(
@@ -129,15 +130,15 @@ class _Run:
         """What a batch sent and answered, per case."""
         steps: dict[str, Json] = defaultdict(lambda: {"subscriptions": [], "responses": []})
         table = self.pipeline.table
-        sent = table("subscription_store").where((F.col(s.APPLIED_IN) == batch) & F.col(s.INSTRUCTION).isNotNull())
+        sent = table("subscription_store").where((F.col(s.APPLIED_IN) == batch) & F.col(k.INSTRUCTION).isNotNull())
         for row in sent.orderBy(PK).collect():
             name, key = self._of(row[PK])
             for foreign_key, instruction in messages(row):
                 fk = None if foreign_key is None else self._of(foreign_key)[1]
                 steps[name]["subscriptions"].append({"fk": fk, "instruction": instruction, "pk": key})
-        for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, s.CAUSE).collect():
+        for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, k.CAUSE).collect():
             name, key = self._of(row[PK])
-            decided = {"cause": row[s.CAUSE], "instruction": row[s.INSTRUCTION], "verdict": row[s.VERDICT]}
+            decided = {"cause": row[k.CAUSE], "instruction": row[k.INSTRUCTION], "verdict": row[k.VERDICT]}
             steps[name]["responses"].append({"key": key, **decided})
         return steps
 
@@ -152,7 +153,7 @@ def messages(row: Row) -> list[tuple[str | None, str]]:
 
     The old foreign key is told once: by `DELETE_KEY_AND_PROPAGATE`, else by an implied `DELETE_KEY_NO_PROPAGATE`.
     """
-    old, new, instruction = row[PREVIOUS_FK], row[FK], row[s.INSTRUCTION]
+    old, new, instruction = row[PREVIOUS_FK], row[FK], row[k.INSTRUCTION]
     if instruction == DELETE_KEY_AND_PROPAGATE:
         return [(old, instruction)]
     unsubscribe = [(old, DELETE_KEY_NO_PROPAGATE)] if old is not None and old != new else []

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import QUARANTINED
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.privacy import Mask, mask_of
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
@@ -64,12 +65,12 @@ def expected_join(
     out. In a left join two rows match only if the expressions that read the right side can be computed on them; a left
     row is left out where one fails on the left row, or with no right row.
     """
-    keys = [f"`left`.{c.quoted} AS {quote(s.pk(c.name))}" for c in spec.left.key_columns]
+    keys = [f"`left`.{c.quoted} AS {quote(k.pk(c.name))}" for c in spec.left.key_columns]
     outputs = [o.sql for o in spec.outputs]
     computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
     joined = _joined(left_changelog, right_changelog, spec, isolating)
     rows: DataFrame = left_changelog.sparkSession.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
-    return rows.toDF(*[s.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
+    return rows.toDF(*[k.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
 
 
 def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, isolating: bool) -> str:
@@ -119,7 +120,7 @@ def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataF
     Returns:
         `_fk_pk_*`, `difference` (missing, stale, unexpected), `expected` and `found` as structs.
     """
-    keys = [name for name, _ in s.pk_columns(spec)]
+    keys = [name for name, _ in k.pk_columns(spec)]
     names = [o.name for o in spec.outputs]
     fields = {f.name: f.dataType for f in result.schema.fields}
 
@@ -160,7 +161,7 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
     batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
     left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})
     right, answers, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
-    pks, fks = [n for n, _ in s.pk_columns(spec)], [n for n, _ in s.fk_columns(spec)]
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     store = tables["subscription_store"]
 
     def truncated(changelog: str, side: SideSpec, batches: list[int]) -> DataFrame:
@@ -169,10 +170,10 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
         return log.where(F.col(quote(side.key_columns[0].name)).isNull()).limit(1).select()
 
     def left_keys(frame: DataFrame) -> DataFrame:
-        return frame.select(*[F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns])
+        return frame.select(*[F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns])
 
     def subscribers(rows: DataFrame) -> DataFrame:
-        keys = rows.select(*[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns])
+        keys = rows.select(*[F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns])
         return store.join(keys.distinct(), fks, "left_semi").select(*map(quote, pks))
 
     parts = [
@@ -213,7 +214,7 @@ def verify(
         ledger: its ledger, for the tokens of sensitive values.
         share: of the left keys, chosen by a hash; 1 for all.
     """
-    mask = mask_of(spec, ledger, s.sensitive_names(spec) | spec.sensitive_outputs)
+    mask = mask_of(spec, ledger, k.sensitive_names(spec) | spec.sensitive_outputs)
     states = [state for (stage, _), state in ledger.runs.stages.items() if stage in ledger.inputs]
     lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
     try:
@@ -238,13 +239,13 @@ def _verify(
         key = spec.left.key_columns[0].quoted
         chosen = _chosen([c.quoted for c in spec.left.key_columns], share)
         left_changelog = left_changelog.where(f"{key} IS NULL OR {chosen}")
-        result = result.where(_chosen([quote(name) for name, _ in s.pk_columns(spec)], share))
+        result = result.where(_chosen([quote(name) for name, _ in k.pk_columns(spec)], share))
     right_changelog = tables["right_changelog"]
     expected = expected_join(left_changelog, right_changelog, spec, isolating)
     work = sum(len(list(batches)) for batches in due.values())
     differences = compare(expected, result, spec).persist()
     try:
-        keys = [name for name, _ in s.pk_columns(spec)]
+        keys = [name for name, _ in k.pk_columns(spec)]
         explained = F.lit(False)
         found = differences
         if work:
@@ -276,7 +277,7 @@ def _sample(wrong: DataFrame, spec: PipelineSpec, mask: Mask) -> Iterator[dict[s
     rows = wrong.withColumn("differing", differing).persist()  # in one order for all three looks
     try:
         seen = mask(rows)
-        keys = json_rows(seen.select(*[F.col(quote(s.pk(c.name))).alias(c.name) for c in spec.left.key_columns]))
+        keys = json_rows(seen.select(*[F.col(quote(k.pk(c.name))).alias(c.name) for c in spec.left.key_columns]))
         both = [json_rows(seen.select(f"{side}.*")) for side in ("expected", "found")]
         told = seen.select("difference", "differing").collect()
     finally:

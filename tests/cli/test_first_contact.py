@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from typer.testing import CliRunner
 import fk_pipeline
 from fk_pipeline.cli import completion
 from fk_pipeline.cli.main import app
+from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.pipeline import load
-from fk_pipeline.stages.layout import Layout
 from fk_pipeline.store import LEDGER_TABLES
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -137,8 +136,8 @@ def test_the_completion_of_each_shell_can_be_shown(shell: str) -> None:
 
 
 def test_what_is_completed_is_what_there_is() -> None:
-    layout = {field.name for field in fields(Layout)}
-    assert set(completion.TABLES) == layout | set(LEDGER_TABLES) | {"changes"}
+    tables = {table.name for kind in kinds() for table in kind.tables}
+    assert set(completion.TABLES) == tables | set(LEDGER_TABLES) | {"changes"}
 
 
 def test_every_argument_that_names_a_pipeline_file_is_completed() -> None:

@@ -24,7 +24,7 @@ def made(rows_pipeline: Any) -> Any:
 def stored(made: Any) -> list[tuple[int, int, str]]:
     """(batch, id, verdict) of the table as it is on disk."""
     runner = made.pipeline.runner
-    rows = runner.warehouse.read(runner.layout.verdicts).collect()
+    rows = runner.warehouse.read(runner.layout["verdicts"]).collect()
     return sorted((row["_fk_batch"], row["_fk_pk_id"], row["_fk_verdict"]) for row in rows)
 
 
@@ -36,7 +36,7 @@ def test_a_response_that_was_written_has_no_row(made: Any) -> None:
     assert stored(made) == [(1, 1, "retracted")]
     assert made.verdicts(1) == {(1, "left"): "retracted", (2, "left"): "joined"}
     assert made.verdicts(0) == {(1, "left"): "joined", (2, "left"): "half-joined"}
-    columns = made.pipeline.runner.layout.verdicts.names
+    columns = made.pipeline.runner.layout["verdicts"].names
     assert made.pipeline.table("verdicts").columns == columns
 
 

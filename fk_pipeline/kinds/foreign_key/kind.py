@@ -35,6 +35,11 @@ _RUNS = "fk_pipeline.kinds.foreign_key.steps"
 """The module with the stages as functions."""
 
 
+def _foreign_key(spec: Any) -> dict[str, str]:
+    """The components of the foreign key, named after the right key columns (KIP-213 has no partial foreign key)."""
+    return {f"_fk_fk_{key.name}": sql for key, sql in zip(spec.right.key_columns, spec.left.foreign_key, strict=True)}
+
+
 def _depends_on(spec: Any) -> dict[str, str]:
     return {
         "join": spec.join,
@@ -46,7 +51,9 @@ def _depends_on(spec: Any) -> dict[str, str]:
 FOREIGN_KEY = Kind(
     name="foreign_key",
     inputs=(
-        Input(Side.LEFT, stage=Stage.LEFT_CHANGELOG, log="left_changelog"),
+        Input(
+            Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_foreign_key, derived_as="left.foreign_key"
+        ),
         Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog"),
     ),
     tables=(
@@ -121,6 +128,10 @@ FOREIGN_KEY = Kind(
         "left.foreign_key": (Stage.LEFT_CHANGELOG,),
         "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
     },
-    keys="fk_pipeline.store.schemas:keys_of",
+    keys="fk_pipeline.kinds.foreign_key.tables:keys_of",
     lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
+    layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
+    declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",
+    meaning="fk_pipeline.kinds.foreign_key.tables:meaning",
+    views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
 )

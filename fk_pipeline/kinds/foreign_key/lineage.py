@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import parse_expression
@@ -10,17 +11,17 @@ from fk_pipeline.store import schemas as s
 
 def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
     """By column of a stage's main table the (stage, column) that its values come from; empty for what lands."""
-    pks = [(s.pk(c.name), c.name) for c in spec.left.key_columns]
-    fks = [s.fk(c.name) for c in spec.right.key_columns]
+    pks = [(k.pk(c.name), c.name) for c in spec.left.key_columns]
+    fks = [k.fk(c.name) for c in spec.right.key_columns]
     found: dict[str, list[tuple[str, str]]] = {}
     if stage == Stage.SUBSCRIPTION_STORE:
         found = {pk: [(Stage.LEFT_CHANGELOG, column)] for pk, column in pks}
         found |= {name: [(Stage.LEFT_CHANGELOG, name)] for name in (*fks, s.HASH)}
     elif stage == Stage.RESPONSES:
         found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks)}
-        found |= {s.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], s.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
+        found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
     elif stage == Stage.RESOLVED_JOIN:
-        found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, s.LEFT_HASH, s.RIGHT_HASH)}
+        found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, k.LEFT_HASH, k.RIGHT_HASH)}
         for output in spec.outputs:
             reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
             found[output.name] = [(spec.definition.input(side).stage, c.name) for side, c in dict.fromkeys(reads)]

@@ -27,24 +27,25 @@ from fk_pipeline.effects import (
 )
 from fk_pipeline.errors import FanOutError
 from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.kinds.foreign_key import resolved_join as resolver
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.fan_out import beyond
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
+from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
+from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
+from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
+from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
+from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.stages import resolved_join as resolver
-from fk_pipeline.stages.fan_out import beyond
-from fk_pipeline.stages.responses import due_rights, due_subscriptions
-from fk_pipeline.stages.responses import responses as due_responses
-from fk_pipeline.stages.right_table import right_table as make_right_table
 from fk_pipeline.stages.stage_reader import StageReader
 from fk_pipeline.stages.state import state_effects
-from fk_pipeline.stages.subscription_store import new_subscribers
-from fk_pipeline.stages.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
 _UPSTREAM = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
-_TABLES = (s.SUBSCRIPTION_STORE, s.RIGHT_TABLE)
+_TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
 
 
 def right_table(read: StageReader) -> list[Effect]:
@@ -53,8 +54,8 @@ def right_table(read: StageReader) -> list[Effect]:
     return state_effects(
         read,
         Stage.RIGHT_TABLE,
-        s.RIGHT_CHANGELOG,
-        s.RIGHT_TABLE,
+        k.RIGHT_CHANGELOG,
+        k.RIGHT_TABLE,
         keys,
         make_right_table,
         check=partial(_within_budget, read),
@@ -64,13 +65,13 @@ def right_table(read: StageReader) -> list[Effect]:
 def subscription_store(read: StageReader) -> list[Effect]:
     """What every left row subscribes to; in a large store an index has its subscribers by right key."""
     spec = read.spec
-    keys = {s.pk(column.name): column.name for column in spec.left.key_columns}
-    index = Index(s.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
+    keys = {k.pk(column.name): column.name for column in spec.left.key_columns}
+    index = Index(k.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
     return state_effects(
         read,
         Stage.LEFT_CHANGELOG,
-        s.LEFT_CHANGELOG,
-        s.SUBSCRIPTION_STORE,
+        k.LEFT_CHANGELOG,
+        k.SUBSCRIPTION_STORE,
         keys,
         make_subscription_store,
         index=index,
@@ -84,10 +85,10 @@ def _within_budget(read: Reader, rows: Rows) -> Rows:
         FanOutError: a batch would touch more, and nobody approved it.
     """
     spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
-    if budget is None or not read.rows(s.SUBSCRIPTION_STORE):
+    if budget is None or not read.rows(k.SUBSCRIPTION_STORE):
         return rows
-    kept, store = read.cached(rows.frame, rows.at_most), read.read(s.SUBSCRIPTION_STORE)
-    if kept.local is not None and read.rows(s.SUBSCRIBERS):
+    kept, store = read.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
+    if kept.local is not None and read.rows(k.SUBSCRIBERS):
         store, _ = _subscribers(read, kept)
     found = beyond(kept.frame, store, spec, budget, read.history.approved(FAN_OUT_WITHIN_BUDGET))
     if found is None:
@@ -108,7 +109,7 @@ def responses(read: Reader) -> list[Effect]:
         return []
     subscriptions, right, at_most = _responding(read)
     rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches), at_most)
-    return [ReplaceBatches(s.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
+    return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, k.CAUSE, "{}-driven".format))]
 
 
 def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
@@ -117,17 +118,17 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
     In a large store a batch with few changes finds both by their keys; otherwise the tables are joined whole.
     """
     # The store is opened first: the index has at least what this version of the store holds.
-    subscriptions, rights = read.read(s.SUBSCRIPTION_STORE), read.read(s.RIGHT_TABLE)
+    subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
     asking, changing = map(read.history.announced, _UPSTREAM)
-    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), s.SUBSCRIPTION_STORE):
-        return subscriptions, rights, 2 * read.rows(s.SUBSCRIPTION_STORE)
+    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
+        return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
     batches, keys = read.batches, _right_keys(read.spec)
-    asked = due_subscriptions(read.of_batches(s.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
+    asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
     asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
     rows, at_most = asks.frame, asking
     versions = [*keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
-    answers = read.with_keys(s.RIGHT_TABLE, asks, keys, needed=versions)
-    news = due_rights(read.of_batches(s.RIGHT_TABLE, s.APPLIED_IN), batches)
+    answers = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
+    news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
     changed = read.cached(news.select(*map(quote, versions)), changing)
     if changed.local is None or len(changed.local):
         hearing, more = _subscribers(read, changed)
@@ -140,12 +141,12 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
 def _subscribers(read: Reader, rights: Rows) -> tuple[DataFrame, int]:
     """The rows of an indexed subscription store that refer to some right rows, or more; and a bound of their number."""
     columns = {fk: name for name, fk in _right_keys(read.spec).items()}
-    return read.through_index(s.SUBSCRIBERS, s.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
+    return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
 
 
 def touched_by_responses(read: Reader) -> int:
     """About how many rows of the result hear of the batches: those of a few right rows may be all of them."""
-    store, right = read.rows(s.SUBSCRIPTION_STORE), read.rows(s.RIGHT_TABLE)
+    store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
     return read.history.announced(Stage.RIGHT_TABLE) * store // max(1, right)
 
 
@@ -161,8 +162,8 @@ def resolved_join(read: Reader) -> list[Effect]:
         return []
     # What the ledger says of the responses, before they are looked at: later it may speak of other ones.
     answered = history.messages(Stage.RESPONSES)
-    due = read.of_batches(s.RESPONSES, s.BATCH)
-    if read.lookup_limit(answered.at_most, s.RESOLVED_JOIN) >= answered.at_most or read.evaluator.isolating:
+    due = read.of_batches(k.RESPONSES, s.BATCH)
+    if read.lookup_limit(answered.at_most, k.RESOLVED_JOIN) >= answered.at_most or read.evaluator.isolating:
         return _resolve_by_keys(read, due, answered)
     return _resolve_whole(read, due, answered)
 
@@ -175,17 +176,17 @@ def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[E
     pks = {name: name for name in _pks(spec)}
     decided = resolver.decide(
         answers.frame,
-        None if unchanged else read.with_keys(s.SUBSCRIPTION_STORE, answers, pks, needed=[s.HASH, s.OWNER]),
-        read.with_keys(s.RIGHT_TABLE, answers, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
+        None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, answers, pks, needed=[s.HASH, s.OWNER]),
+        read.with_keys(k.RIGHT_TABLE, answers, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
         _left_rows(read, answers, unchanged),
-        read.with_keys(s.RESOLVED_JOIN, answers, pks, needed=[s.LEFT_HASH, s.RIGHT_HASH]),
+        read.with_keys(k.RESOLVED_JOIN, answers, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH]),
         spec,
         carry=True,
     )
     kept = read.cached(decided, at_most)
     counts, writing = _tally(kept)
     evaluates = not all(parse_expression(sql).plain for sql in selected(spec))
-    if read.names_keys(s.RESOLVED_JOIN, writing) and not evaluates:
+    if read.names_keys(k.RESOLVED_JOIN, writing) and not evaluates:
         # Many rows are computed while they are written: their keys are known before.
         chosen = resolver.writing(kept.frame, spec, once=True)
         rows = read.planned(resolver.changes(chosen, spec), writing, cached=kept.cached)
@@ -193,7 +194,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[E
         return [
             Report(counts),
             _told(kept, counts),
-            Upsert(s.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once),
+            Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once),
         ]
     effects: list[Effect] = []
     changed: Rows | None = None
@@ -206,11 +207,11 @@ def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[E
     if evaluates:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
-        refused = kept.frame.where(F.col(s.VERDICT).isin(*REFUSED)) if read.evaluator.isolating else None
+        refused = kept.frame.where(F.col(k.VERDICT).isin(*REFUSED)) if read.evaluator.isolating else None
         number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
         effects.append(Reject(refused, number, "join"))
     effects += [Report(counts), _told(kept, counts)]
-    return effects if changed is None else [*effects, Upsert(s.RESOLVED_JOIN, changed, writing, s.DELETED)]
+    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, writing, s.DELETED)]
 
 
 def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Effect]:
@@ -218,21 +219,21 @@ def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Eff
 
     A row on which an expression fails makes the stage start again, isolating; then it replaces these verdicts.
     """
-    spec, at_most, right = read.spec, answered.at_most, read.read(s.RIGHT_TABLE)
+    spec, at_most, right = read.spec, answered.at_most, read.read(k.RIGHT_TABLE)
     unchanged = read.unchanged_since(answered, _UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
     first = unchanged and readable and _is_first_result(read)
-    log = read.read(s.LEFT_CHANGELOG)
+    log = read.read(k.LEFT_CHANGELOG)
     decided = resolver.decide(
         due,
-        None if unchanged else read.read(s.SUBSCRIPTION_STORE),
+        None if unchanged else read.read(k.SUBSCRIPTION_STORE),
         None if unchanged else right,
         None if readable else log,
-        read.read(s.RESOLVED_JOIN),
+        read.read(k.RESOLVED_JOIN),
         spec,
     )
     # Without a join to make, deciding again costs less than keeping what was decided.
-    joins = not (unchanged and readable) or bool(read.rows(s.RESOLVED_JOIN))
+    joins = not (unchanged and readable) or bool(read.rows(k.RESOLVED_JOIN))
     kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
     counts, writing = _tally(kept)
     effects: list[Effect] = [Report(counts)]
@@ -244,11 +245,11 @@ def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Eff
     chosen = resolver.writing(kept.frame, spec, _once(read, counts, at_most))
     rows = resolver.first_rows(log, right, spec) if first else _with_rows(read, chosen, writing, right)
     changes = resolver.changes(rows, spec)
-    if first and not read.fits_memory(s.RIGHT_TABLE):
+    if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
     keys = None if first else chosen
-    return [*effects, Upsert(s.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
+    return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
 
 
 def _left_rows(read: Reader, answers: Rows, owners_hold: bool) -> DataFrame:
@@ -259,7 +260,7 @@ def _left_rows(read: Reader, answers: Rows, owners_hold: bool) -> DataFrame:
         answers: the responses.
         owners_hold: their owners are the current ones: those among the batches lie in the files of these.
     """
-    spec, log = read.spec, s.LEFT_CHANGELOG
+    spec, log = read.spec, k.LEFT_CHANGELOG
     needed = [s.BATCH, s.HASH, *_names(spec.left.columns)]
     if not owners_hold:
         return read.with_keys(log, answers, _left_keys(spec), needed=needed)
@@ -284,7 +285,7 @@ def _older(read: Reader, answers: Rows) -> Rows:
 
 def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
     """Decided responses with both rows; left rows that the batches brought are looked up in these batches only."""
-    spec, log = read.spec, s.LEFT_CHANGELOG
+    spec, log = read.spec, k.LEFT_CHANGELOG
     if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.rows(log) // 2:
         return resolver.with_rows(decided, read.read(log), right, spec)
     brought = decided.where(read.batches.predicate(s.OWNER))
@@ -296,7 +297,7 @@ def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame)
 
 def _is_first_result(read: Reader) -> bool:
     """Every row of the left changelog is the current one of its key, and nothing has a result yet."""
-    return read.has_one_version_per_key(Stage.LEFT_CHANGELOG, s.SUBSCRIPTION_STORE) and not read.rows(s.RESOLVED_JOIN)
+    return read.has_one_version_per_key(Stage.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE) and not read.rows(k.RESOLVED_JOIN)
 
 
 def _once(read: Reader, counts: Counts, at_most: int) -> bool:
@@ -313,12 +314,12 @@ def _told(decided: Rows, counts: Counts) -> Effect:
     Before the result is written: after a crash between the two they are decided again, and the same way.
     """
     number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.UNTOLD)
-    return ReplaceBatches(s.VERDICTS, decided.but(s.VERDICT, *resolver.UNTOLD), number)
+    return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.UNTOLD), number)
 
 
 def _tally(decided: Rows) -> tuple[Counts, int]:
     """The verdicts per batch, and how many of them change the result."""
-    found = decided.counts(s.BATCH, s.VERDICT)
+    found = decided.counts(s.BATCH, k.VERDICT)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in resolver.WRITING)
 
@@ -329,26 +330,26 @@ def selected(spec: PipelineSpec) -> list[str]:
 
 
 def _pks(spec: PipelineSpec) -> list[str]:
-    return [name for name, _ in s.pk_columns(spec)]
+    return [name for name, _ in k.pk_columns(spec)]
 
 
 def _fks(spec: PipelineSpec) -> list[str]:
-    return [name for name, _ in s.fk_columns(spec)]
+    return [name for name, _ in k.fk_columns(spec)]
 
 
 def _left_keys(spec: PipelineSpec) -> Mapping[str, str]:
     """By key column of the left side, its name in the state tables."""
-    return {column.name: s.pk(column.name) for column in spec.left.key_columns}
+    return {column.name: k.pk(column.name) for column in spec.left.key_columns}
 
 
 def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
     """By key column of the right side, its name in the state tables."""
-    return {column.name: s.fk(column.name) for column in spec.right.key_columns}
+    return {column.name: k.fk(column.name) for column in spec.right.key_columns}
 
 
 def _subscription(spec: PipelineSpec) -> list[str]:
     """What responses need of a subscription."""
-    return [*_pks(spec), *_fks(spec), s.HASH, s.OWNER, s.APPLIED_IN, s.INSTRUCTION]
+    return [*_pks(spec), *_fks(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 
 
 def _names(columns: Iterable[Column]) -> list[str]:

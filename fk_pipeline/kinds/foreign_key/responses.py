@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
@@ -25,7 +26,7 @@ TOLD = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
 
 def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFrame:
     """The subscriptions whose message is due to the batches: those that were announced on their behalf."""
-    return subscriptions.where(batches.predicate(s.APPLIED_IN)).where(F.col(s.INSTRUCTION).isNotNull())
+    return subscriptions.where(batches.predicate(s.APPLIED_IN)).where(F.col(k.INSTRUCTION).isNotNull())
 
 
 def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
@@ -45,24 +46,24 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
         spec: the pipeline.
         batches: the batches whose answers are due.
     """
-    pks = [quote(name) for name, _ in s.pk_columns(spec)]
-    fks = [name for name, _ in s.fk_columns(spec)]
+    pks = [quote(name) for name, _ in k.pk_columns(spec)]
+    fks = [name for name, _ in k.fk_columns(spec)]
     right = right_table.select(
-        *[F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns],
-        F.col(s.HASH).alias(s.RIGHT_HASH),
+        *[F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns],
+        F.col(s.HASH).alias(k.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
         F.expr(TOLD).alias(_TOLD),
     )
     both = subscriptions.join(right, fks, "left").select(
-        *pks, *map(quote, fks), s.APPLIED_IN, s.INSTRUCTION, s.HASH, s.OWNER, s.RIGHT_HASH, _CHANGED_IN, _TOLD
+        *pks, *map(quote, fks), s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER, k.RIGHT_HASH, _CHANGED_IN, _TOLD
     )
     asks = (
-        f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {s.INSTRUCTION} IS NOT NULL "
-        f"AND ({s.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL), FALSE)"
+        f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {k.INSTRUCTION} IS NOT NULL "
+        f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL), FALSE)"
     )
     news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_TOLD}, FALSE)"
     hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
-    asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {s.INSTRUCTION} AS instruction)"
+    asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
     told = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
     if batches.first == batches.last:  # one answer to each: it asked, or else it hears
         answer = F.expr(f"IF({asks}, {asked}, {told})")
@@ -76,10 +77,10 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
             F.col("_fk_answer.batch").alias(s.BATCH),
             *pks,
             *map(quote, fks),
-            F.col("_fk_answer.cause").alias(s.CAUSE),
-            F.col("_fk_answer.instruction").alias(s.INSTRUCTION),
-            F.col(s.HASH).alias(s.LEFT_HASH),
-            s.RIGHT_HASH,
+            F.col("_fk_answer.cause").alias(k.CAUSE),
+            F.col("_fk_answer.instruction").alias(k.INSTRUCTION),
+            F.col(s.HASH).alias(k.LEFT_HASH),
+            k.RIGHT_HASH,
             s.OWNER,
         )
     )

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
     HALF_JOINED,
     JOINED,
@@ -34,7 +35,7 @@ WRITING = (JOINED, HALF_JOINED, RETRACTED)
 UNTOLD = (JOINED, HALF_JOINED)
 """Verdicts that are not stored: a decided response without a stored one was written, as its right hash says."""
 
-UNTOLD_SQL = f"IF({s.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
+UNTOLD_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: the verdict that is not stored."""
 
 FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
@@ -69,21 +70,21 @@ def decide(
         The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch in whose
         changelog partition the payload of the left row lies; when they are carried also `left` and `right`.
     """
-    pks = [name for name, _ in s.pk_columns(spec)]
-    fks = [name for name, _ in s.fk_columns(spec)]
+    pks = [name for name, _ in k.pk_columns(spec)]
+    fks = [name for name, _ in k.fk_columns(spec)]
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
     if subscriptions is not None:
         left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
         rows = rows.drop(s.OWNER).join(left, pks, "left")
-        fresh = F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
+        fresh = F.col(k.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
     right_fresh = F.lit(True)
     if right_table is not None:
         right = right_table.select(
             *_as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([_right_row(spec).alias("right")] if carry else [])
         )
         rows = rows.join(right, fks, "left")
-        right_fresh = F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
+        right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
         stored = left_changelog.select(
             *_as_pks(spec),
@@ -92,36 +93,36 @@ def decide(
             *([_left_row(spec).alias("left")] if carry else []),
         )
         rows = rows.join(stored, [*pks, s.OWNER], "left")
-        stored_there = F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH))
+        stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
     there = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),
-        F.col(s.LEFT_HASH).alias("_fk_there_left"),
-        F.col(s.RIGHT_HASH).alias("_fk_there_right"),
+        F.col(k.LEFT_HASH).alias("_fk_there_left"),
+        F.col(k.RIGHT_HASH).alias("_fk_there_right"),
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
-    gone = F.col(s.LEFT_HASH).isNull() | (F.col(s.RIGHT_HASH).isNull() & F.lit(spec.inner))
+    gone = F.col(k.LEFT_HASH).isNull() | (F.col(k.RIGHT_HASH).isNull() & F.lit(spec.inner))
     verdict = (
         F.when(~fresh, STALE_LEFT)
         .when(~right_fresh, STALE_RIGHT)
         .when(gone, F.when(is_there, RETRACTED).otherwise(UNCHANGED))
         .when(
             is_there
-            & F.col("_fk_there_left").eqNullSafe(F.col(s.LEFT_HASH))
-            & F.col("_fk_there_right").eqNullSafe(F.col(s.RIGHT_HASH)),
+            & F.col("_fk_there_left").eqNullSafe(F.col(k.LEFT_HASH))
+            & F.col("_fk_there_right").eqNullSafe(F.col(k.RIGHT_HASH)),
             UNCHANGED,
         )
         .when(~stored_there, REWRITTEN)
         .otherwise(F.expr(UNTOLD_SQL))
     )
     return rows.join(there, pks, "left").select(
-        *map(quote, due.columns), verdict.alias(s.VERDICT), *(["left", "right"] if carry else [])
+        *map(quote, due.columns), verdict.alias(k.VERDICT), *(["left", "right"] if carry else [])
     )
 
 
 def told(decided: DataFrame) -> DataFrame:
     """The decided responses whose verdict is stored."""
-    return decided.where(~F.col(s.VERDICT).isin(*UNTOLD))
+    return decided.where(~F.col(k.VERDICT).isin(*UNTOLD))
 
 
 def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: PipelineSpec) -> DataFrame:
@@ -136,9 +137,9 @@ def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: P
     Returns:
         The columns of `verdicts`; one row per batch, left key and cause.
     """
-    keys = [s.BATCH, *[name for name, _ in s.pk_columns(spec)], s.CAUSE]
+    keys = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE]
     others = responses.where(decided).join(stored, keys, "left_anti")
-    return stored.unionByName(others.withColumn(s.VERDICT, F.expr(UNTOLD_SQL)))
+    return stored.unionByName(others.withColumn(k.VERDICT, F.expr(UNTOLD_SQL)))
 
 
 def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
@@ -153,14 +154,14 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
 
 def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
     """What `with_rows` returns of all answers to a changelog in which every row is the current one of its key."""
-    fks = [name for name, _ in s.fk_columns(spec)]
+    fks = [name for name, _ in k.fk_columns(spec)]
     left = left_changelog.where(~F.col(s.DELETED)).select(
-        *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(s.LEFT_HASH), _left_row(spec).alias("left")
+        *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(k.LEFT_HASH), _left_row(spec).alias("left")
     )
     right = right_table.where(F.col(s.HASH).isNotNull()).select(
-        *_as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), _right_row(spec).alias("right")
+        *_as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), _right_row(spec).alias("right")
     )
-    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(s.VERDICT, F.expr(UNTOLD_SQL))
+    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(k.VERDICT, F.expr(UNTOLD_SQL))
 
 
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -168,17 +169,17 @@ def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFr
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
     right = right_table.select(*_as_fks(spec), _right_row(spec).alias("right"))
     # The left rows last: they are sorted by their keys for it, and are written in that order.
-    return decided.join(right, [name for name, _ in s.fk_columns(spec)], "left").join(
-        left, [*[name for name, _ in s.pk_columns(spec)], s.OWNER], "left"
+    return decided.join(right, [name for name, _ in k.fk_columns(spec)], "left").join(
+        left, [*[name for name, _ in k.pk_columns(spec)], s.OWNER], "left"
     )
 
 
 def _as_pks(spec: PipelineSpec) -> list[Column]:
-    return [F.col(quote(c.name)).alias(s.pk(c.name)) for c in spec.left.key_columns]
+    return [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
 
 
 def _as_fks(spec: PipelineSpec) -> list[Column]:
-    return [F.col(quote(c.name)).alias(s.fk(c.name)) for c in spec.right.key_columns]
+    return [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
 
 
 def _left_row(spec: PipelineSpec) -> Column:
@@ -203,12 +204,12 @@ def changes(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING
         `_fk_failed` (why it cannot be computed as it is; null when it can) and `_fk_pair` (the two rows that fail, as
         JSON). A row without its right row has no right hash either: it is decided again whenever it is answered.
     """
-    pks = [name for name, _ in s.pk_columns(spec)]
-    ours = [*pks, *[name for name, _ in s.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    pks = [name for name, _ in k.pk_columns(spec)]
+    ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
     rows = rows.select(
         *map(quote, ours),
         F.current_timestamp().alias(s.CHANGED_AT),
-        (F.col(s.VERDICT) == RETRACTED).alias(s.DELETED),
+        (F.col(k.VERDICT) == RETRACTED).alias(s.DELETED),
         "left",
         "right",
     )
@@ -225,8 +226,8 @@ def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataF
         spec: the pipeline.
         once: there is one per key, as `responses` gives them for one batch.
     """
-    chosen = decided.where(F.col(s.VERDICT).isin(*WRITING))
-    return chosen if once else chosen.dropDuplicates([name for name, _ in s.pk_columns(spec)])
+    chosen = decided.where(F.col(k.VERDICT).isin(*WRITING))
+    return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
 
 
 def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -242,15 +243,15 @@ def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFr
         right row; and with the columns of the quarantine beside `_fk_batch`: `_fk_file` and `_fk_line` (null: it is
         about a pair of rows, not a line), `_fk_reason` and `_fk_raw`.
     """
-    pks = [name for name, _ in s.pk_columns(spec)]
+    pks = [name for name, _ in k.pk_columns(spec)]
     verdict = F.when(F.col(s.DELETED), QUARANTINED).otherwise(HALF_QUARANTINED)
     failing = changed.where(F.col(FAILED).isNotNull()).select(
         *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW), verdict.alias("_fk_refused")
     )
-    refused = F.col(s.VERDICT).isin(JOINED, HALF_JOINED) & F.col(s.REASON).isNotNull()
+    refused = F.col(k.VERDICT).isin(JOINED, HALF_JOINED) & F.col(s.REASON).isNotNull()
     verdicts = decided.join(failing, pks, "left").withColumns(
         {
-            s.VERDICT: F.when(refused, F.col("_fk_refused")).otherwise(F.col(s.VERDICT)),
+            k.VERDICT: F.when(refused, F.col("_fk_refused")).otherwise(F.col(k.VERDICT)),
             s.FILE: F.lit(None).cast("string"),
             s.LINE: F.lit(None).cast("bigint"),
         }
@@ -293,7 +294,7 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
     frame = frame.withColumns(
         {
             "right": F.expr(f"IF({without}, NULL, right)"),
-            s.RIGHT_HASH: F.expr(f"IF({without}, NULL, {s.RIGHT_HASH})"),
+            k.RIGHT_HASH: F.expr(f"IF({without}, NULL, {k.RIGHT_HASH})"),
         }
     )
     frame = _with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.responses import TOLD
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
-from fk_pipeline.stages.responses import TOLD
 from fk_pipeline.stages.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.store import schemas as s
 
@@ -42,7 +43,7 @@ class FanOut:
 
 def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
     """The rows of the subscription store that refer to a right row: none that are deleted."""
-    first = quote(s.fk_columns(spec)[0][0])
+    first = quote(k.fk_columns(spec)[0][0])
     return subscriptions.where(f"{s.HASH} IS NOT NULL AND {first} IS NOT NULL")
 
 
@@ -60,8 +61,8 @@ def beyond(
     """
     keys = [c.name for c in spec.right.key_columns]
     told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(TOLD).where(~F.col(COUNTED_IN).isin(*agreed))
-    changed = told.select(COUNTED_IN, *[F.col(quote(key)).alias(s.fk(key)) for key in keys])
-    fks = [s.fk(key) for key in keys]
+    changed = told.select(COUNTED_IN, *[F.col(quote(key)).alias(k.fk(key)) for key in keys])
+    fks = [k.fk(key) for key in keys]
     hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
     found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBERS)).persist()
     try:
@@ -73,7 +74,7 @@ def beyond(
         listed = [] if spec.has_sensitive else most.limit(MOST).collect()
     finally:
         found.unpersist()
-    named = [(shown({key: _text(row[s.fk(key)]) for key in keys}), row[SUBSCRIBERS]) for row in listed]
+    named = [(shown({key: _text(row[k.fk(key)]) for key in keys}), row[SUBSCRIBERS]) for row in listed]
     return FanOut(over, tuple(named))
 
 

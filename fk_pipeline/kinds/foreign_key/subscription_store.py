@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
+from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.versions import BEFORE, OUTCOME, apply_versions
@@ -34,7 +35,7 @@ def subscription_store(
         One row per left key that the batches bring or own; `_fk_instruction` and `_fk_previous_fk_*` describe the
         message of `applied_in`; a silent row keeps those of its last message.
     """
-    renamed = {c.name: s.pk(c.name) for c in spec.left.key_columns}
+    renamed = {c.name: k.pk(c.name) for c in spec.left.key_columns}
     fks = [c.name for c in spec.right.key_columns]
     log = left_changelog.select(
         *[F.col(quote(name)).alias(new) for name, new in renamed.items()],
@@ -42,16 +43,16 @@ def subscription_store(
         s.BATCH,
         s.GENERATION,
         s.HASH,
-        *[quote(s.fk(name)) for name in fks],
+        *[quote(k.fk(name)) for name in fks],
     )
-    pks, payload = list(renamed.values()), [s.fk(n) for n in fks]
+    pks, payload = list(renamed.values()), [k.fk(n) for n in fks]
     rows = apply_versions(log, state, pks, payload, batches, generations, truncated)
     announced, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
 
     def before(name: str) -> Column:
         return old[name]
 
-    first = s.fk(fks[0])
+    first = k.fk(fks[0])
     message = F.expr(
         instruction_sql(
             seen=s.SEEN_BEFORE,
@@ -63,8 +64,8 @@ def subscription_store(
     )
     return rows.withColumns(
         {
-            s.INSTRUCTION: F.when(announced, message).otherwise(before(s.INSTRUCTION)),
-            **{s.previous_fk(n): F.when(announced, before(s.fk(n))).otherwise(before(s.previous_fk(n))) for n in fks},
+            k.INSTRUCTION: F.when(announced, message).otherwise(before(k.INSTRUCTION)),
+            **{k.previous_fk(n): F.when(announced, before(k.fk(n))).otherwise(before(k.previous_fk(n))) for n in fks},
         }
     )
 
@@ -76,11 +77,11 @@ def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         rows: what `subscription_store` returns, or the store itself for all pairs.
         spec: the pipeline.
     """
-    fks = [name for name, _ in s.fk_columns(spec)]
-    pairs = [quote(name) for name in (*fks, *[name for name, _ in s.pk_columns(spec)])]
+    fks = [name for name, _ in k.fk_columns(spec)]
+    pairs = [quote(name) for name in (*fks, *[name for name, _ in k.pk_columns(spec)])]
     if OUTCOME in rows.columns:
         kept = [
-            F.col(quote(s.fk(c.name))).eqNullSafe(F.col(quote(s.previous_fk(c.name)))) for c in spec.right.key_columns
+            F.col(quote(k.fk(c.name))).eqNullSafe(F.col(quote(k.previous_fk(c.name)))) for c in spec.right.key_columns
         ]
         rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(~reduce(and_, kept))
     return rows.where(F.col(quote(fks[0])).isNotNull()).select(*pairs)

@@ -1,0 +1,86 @@
+"""The tables of one join, with the types that only Spark can tell: those of the expressions in the pipeline file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stages.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.layout import Layout
+from fk_pipeline.store.schemas import Table
+
+
+def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
+    """Lets Spark analyse every expression on empty rows.
+
+    Raises:
+        PipelineFileError: Spark refuses an expression, or a foreign key has not the type of the right key.
+    """
+    left = empty_rows(session, spec, spec.left)
+    right = empty_rows(session, spec, spec.right)
+    for text, key in zip(spec.left.foreign_key, spec.right.key_columns, strict=True):
+        wanted = right.schema[key.name].dataType
+        found = type_of(spec, left, text, "left.foreign_key")
+        if found != wanted:
+            raise PipelineFileError(
+                f"foreign_key {text!r} is {found.simpleString()}, the right key {key.name!r} is "
+                f"{wanted.simpleString()}",
+                where=str(spec.file),
+                fix=f"make the types equal, for example with CAST(({text}) AS {wanted.simpleString()})",
+            )
+    joined = left.select(F.struct("*").alias("left")).join(right.select(F.struct("*").alias("right")), F.lit(True))
+    try:
+        outputs = select_outputs(joined, spec).schema.fields
+    except PySparkException as error:
+        raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
+    types = [(f.name, f.dataType.simpleString()) for f in outputs]
+    for side in Side:
+        check_delete_when(session, spec, side)
+    left_order, right_order = (sequence_type(session, spec, side) for side in Side)
+    return _layout(spec, left_order, right_order, types)
+
+
+def declared_layout(spec: PipelineSpec) -> Layout:
+    """The tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
+    types = []
+    for output in spec.outputs:
+        expression = parse_expression(output.sql)
+        column = spec.resolve(expression.reads[0])[1] if expression.plain else None
+        types.append((output.name, column.type if column else "expression"))
+    orders = [
+        "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
+        for side in Side
+    ]
+    return _layout(spec, orders[0], orders[1], types)
+
+
+def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[tuple[str, str]]) -> Layout:
+    keys = k.sensitive_names(spec)
+    left, right = (k.sensitive_names(spec, side) for side in Side)
+
+    def marked(table: Table, names: frozenset[str] = keys) -> Table:
+        return replace(table, sensitive=names & {*table.names})
+
+    tables = (
+        marked(k.left_changelog(spec, left_order, format_of(spec.left).has_holes), left),
+        marked(k.right_changelog(spec, right_order, format_of(spec.right).has_holes), right),
+        marked(k.right_table(spec, right_order), right),
+        marked(k.subscription_store(spec, left_order)),
+        marked(k.subscribers(spec)),
+        marked(k.responses(spec)),
+        marked(k.resolved_join(spec, types), keys | spec.sensitive_outputs),
+        marked(k.verdicts(spec)),
+        s.quarantine(),
+    )
+    return Layout(tables)

@@ -1,0 +1,242 @@
+"""Names and schemas of the tables of the foreign-key join.
+
+Source columns keep their names in the changelogs and the right table. In state tables the components of the primary
+key of the left row are `_fk_pk_<column>`, those of the foreign key `_fk_fk_<column of the right key>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.schemas import (
+    MERGED,
+    QUARANTINE,
+    Table,
+    changelog,
+    has_statistics,
+    skippable,
+    typed_columns,
+    version_columns,
+)
+
+CAUSE = "_fk_cause"
+LEFT_HASH = "_fk_left_hash"
+RIGHT_HASH = "_fk_right_hash"
+VERDICT = "_fk_verdict"
+INSTRUCTION = "_fk_instruction"
+LEFT_CHANGELOG = "left_changelog"
+RIGHT_CHANGELOG = "right_changelog"
+RIGHT_TABLE = "right_table"
+SUBSCRIPTION_STORE = "subscription_store"
+SUBSCRIBERS = "subscribers"
+RESPONSES = "responses"
+RESOLVED_JOIN = "resolved_join"
+VERDICTS = "verdicts"
+
+
+def pk(name: str) -> str:
+    """Name of a component of the left primary key in a state table."""
+    return f"_fk_pk_{name}"
+
+
+def fk(name: str) -> str:
+    """Name of a component of the foreign key, after the right key column that it refers to."""
+    return f"_fk_fk_{name}"
+
+
+def previous_fk(name: str) -> str:
+    """Name of a component of the foreign key before the last announced change."""
+    return f"_fk_previous_fk_{name}"
+
+
+_MEANING = {
+    s.BATCH: "the batch",
+    s.GENERATION: "how often the batch was read from other files than before; 0 at first",
+    s.SEQUENCE: "where the version stands in the source's order",
+    s.OP: "operation: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
+    s.DELETED: "the event is a tombstone",
+    s.HASH: "of the selected columns; null for a tombstone",
+    s.EVENTS: "events of the key in the batch, this one included",
+    s.FILE: "the landing file that it came from",
+    s.HOLES: "the columns that the source did not send, each with the sequence and the batch that its value is from, "
+    'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known',
+    s.OLD_KEY: "of a row with holes: the key that it had when the batch began, if its primary key changed there, and "
+    "the sequence of that change, as JSON",
+    s.OWNER: "the batch that brought the current version; null if no version is left",
+    s.APPLIED_IN: "the batch whose processing last changed the content; the answers are due there",
+    s.SEEN_BEFORE: "a version of the key had been applied before the last announced change",
+    INSTRUCTION: "what the subscription asked for (KIP-213)",
+    CAUSE: "`left`: the subscription asked; `right`: the right row changed",
+    LEFT_HASH: "of the left row; null: deleted",
+    RIGHT_HASH: "of the right row; null: there is none",
+    VERDICT: "what the resolver made of the response",
+    s.CHANGED_AT: "when the row was last written",
+    s.SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
+    s.LINE: "the line, from 1; null for a pair",
+    s.REASON: "why it could not be used; without the values of sensitive columns",
+    s.RAW: "the line as it is, sensitive values too, or as it was corrected; of a Parquet file the row as JSON; for a "
+    'pair `{"left", "right"}` as JSON',
+}
+_MEANING_IN = {
+    (LEFT_CHANGELOG, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
+    (RIGHT_TABLE, s.GENERATION): "of the owner's changelog partition when it was read",
+    (SUBSCRIPTION_STORE, s.GENERATION): "of the owner's changelog partition when it was read",
+    (SUBSCRIPTION_STORE, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
+    (SUBSCRIPTION_STORE, INSTRUCTION): "of the last announced change (KIP-213); null: no message",
+    (RESPONSES, s.BATCH): "the batch that the answer is due to",
+    (RESPONSES, INSTRUCTION): "of the subscription (KIP-213); null for cause `right`",
+    (RESPONSES, LEFT_HASH): "of the left row that the answer is about; null: deleted",
+    (RESPONSES, RIGHT_HASH): "of the right row that the answer is about; null: there is none",
+    (RESPONSES, s.OWNER): "the batch that brought the left row, when the answer was made",
+    (RESOLVED_JOIN, s.BATCH): "the batch of the last change; after a range run, one of its batches",
+    (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of",
+    (RESOLVED_JOIN, RIGHT_HASH): "of the right row that it was made of; null without a match",
+    (QUARANTINE, s.FILE): "the file; null for a pair",
+}
+"""Where a column means something more exact than elsewhere. A verdict has the columns of its response."""
+
+_COMPONENTS = {
+    pk(""): "component of the left row's key",
+    fk(""): "component of the foreign key; all are null if one is",
+    previous_fk(""): "component of the foreign key before the last announced change",
+}
+
+
+def pk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """The left primary key in a state table: (name, type) of each component."""
+    return tuple((pk(c.name), c.type) for c in spec.left.key_columns)
+
+
+def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """The foreign key: (name, type) of each component; types are those of the right key."""
+    return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
+
+
+def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
+    """The columns of tables, and the fields of their structs, that hold sensitive values.
+
+    Args:
+        spec: the pipeline.
+        sides: those whose columns the tables have under the names of the source.
+    """
+    keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
+    fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
+    keys += [name(column) for column in fks for name in (fk, previous_fk)]
+    orders = [
+        "value"  # the field of a sequence that `sequence_by` gives
+        for side in map(spec.side, Side)
+        if side.sequence_by is not None
+        and any(side.is_sensitive(path[0]) for path in parse_expression(side.sequence_by).reads)
+    ]
+    return frozenset([*keys, *orders, *(name for side in sides for name in spec.side(side).sensitive)])
+
+
+def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    """The columns (name, type) that a row of a table is identified by, and the sensitive ones; none of a log."""
+    if table == RIGHT_TABLE:
+        return typed_columns(spec.right.key_columns), sensitive_names(spec, Side.RIGHT)
+    keyed = table in (SUBSCRIPTION_STORE, RESOLVED_JOIN)
+    return (pk_columns(spec) if keyed else ()), sensitive_names(spec)
+
+
+def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
+    """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
+
+    The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row says
+    which values its source did not send, and where they were taken from.
+    """
+    return changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
+
+
+def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
+    """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
+    return changelog(RIGHT_CHANGELOG, spec.right, sequence, (), has_holes)
+
+
+def right_table(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash."""
+    return Table(
+        RIGHT_TABLE,
+        (*typed_columns(spec.right.key_columns), *version_columns(sequence), *typed_columns(spec.right.value_columns)),
+        skip_by=(s.APPLIED_IN, s.OWNER, *(c.name for c in spec.right.key_columns if has_statistics(c.type))),
+        keys=tuple(name for name, _ in keys_of(spec, RIGHT_TABLE)[0]),
+        properties=MERGED,
+    )
+
+
+def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
+    """One row per left key ever seen: where its current version lies, what it refers to, what it asked for last."""
+    return Table(
+        SUBSCRIPTION_STORE,
+        (
+            *pk_columns(spec),
+            *fk_columns(spec),
+            *version_columns(sequence),
+            *((previous_fk(c.name), c.type) for c in spec.right.key_columns),
+            (INSTRUCTION, "STRING"),
+        ),
+        skip_by=(s.APPLIED_IN, s.OWNER, *skippable(pk_columns(spec))),
+        keys=tuple(name for name, _ in pk_columns(spec)),
+        properties=MERGED,
+    )
+
+
+def subscribers(spec: PipelineSpec) -> Table:
+    """Index of a large subscription store: every foreign key and left key that ever stood in a row of it together.
+
+    It may say too much and some things twice, never too little; whoever uses it asks the store about every key.
+    """
+    return Table(SUBSCRIBERS, (*fk_columns(spec), *pk_columns(spec)), skip_by=skippable(fk_columns(spec)))
+
+
+def responses(spec: PipelineSpec) -> Table:
+    """One row per batch, left key and cause (left or right): the two versions that an answer is about. No payload."""
+    return Table(
+        RESPONSES,
+        (
+            (s.BATCH, "INT"),
+            *pk_columns(spec),
+            *fk_columns(spec),
+            (CAUSE, "STRING"),
+            (INSTRUCTION, "STRING"),
+            (LEFT_HASH, "BINARY"),
+            (RIGHT_HASH, "BINARY"),
+            (s.OWNER, "INT"),
+        ),
+        skip_by=(s.BATCH,),
+    )
+
+
+def verdicts(spec: PipelineSpec) -> Table:
+    """One row per response that was not simply written: what the resolver made of it instead (ADR 0021)."""
+    return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
+
+
+def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -> Table:
+    """One row per joined left key: the selected columns, the key, both hashes, batch and time of the last change."""
+    return Table(
+        RESOLVED_JOIN,
+        (
+            *pk_columns(spec),
+            *fk_columns(spec),
+            (LEFT_HASH, "BINARY"),
+            (RIGHT_HASH, "BINARY"),
+            (s.BATCH, "INT"),
+            (s.CHANGED_AT, "TIMESTAMP"),
+            *output_types,
+        ),
+        skip_by=(s.BATCH, *skippable(pk_columns(spec)), *skippable(fk_columns(spec))),
+        keys=tuple(name for name, _ in pk_columns(spec)),
+        properties={**MERGED, "delta.enableChangeDataFeed": "true"},
+    )
+
+
+def meaning(column: str, table: str) -> str | None:
+    """What a column of ours means in a table, in a few words; None for one of the source or the result."""
+    exact = _MEANING_IN.get((RESPONSES if table == VERDICTS else table, column))
+    component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
+    return exact or _MEANING.get(column, component)

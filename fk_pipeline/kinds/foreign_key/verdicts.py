@@ -1,0 +1,31 @@
+"""What became of every response: the verdicts that are stored, and those that the responses tell (ADR 0021)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from fk_pipeline.identity import ranges_sql
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches, every_verdict
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.reader import TableReader
+
+
+def verdicts(read: TableReader, ledger: Ledger, spec: PipelineSpec) -> DataFrame:
+    """Every verdict on the responses as they are: the columns of the table `verdicts`.
+
+    What a run decides, or responds anew, while the tables are opened is left out.
+
+    Args:
+        read: reads the tables.
+        ledger: says which batches were decided.
+        spec: the pipeline.
+    """
+    before = decided_batches(ledger)
+    responses, stored = read.read(k.RESPONSES), read.read(k.VERDICTS)
+    ledger.refresh()
+    now = decided_batches(ledger)
+    decided = ranges_sql(s.BATCH, [b for b, runs in now.items() if before.get(b) == runs], ledger.batches)
+    return every_verdict(responses, stored, decided, spec)

@@ -1,0 +1,37 @@
+"""The tables of one pipeline, with their types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fk_pipeline.store.schemas import Table
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Every table of a pipeline, in the order in which its kind names them.
+
+    Attributes:
+        tables: the tables.
+    """
+
+    tables: tuple[Table, ...]
+
+    def __getitem__(self, name: str) -> Table:
+        """A table by name.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        found = self.table(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def table(self, name: str) -> Table | None:
+        """A table by name; None where there is none of that name."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def of(self, *names: str) -> list[Table]:
+        """Some tables by name, in the order of the names."""
+        return [self[name] for name in names]
