@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-connect test-fast test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -54,6 +54,13 @@ test-connect: $(STAMP) ## the tests of stages, store and verify as a client of a
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(AT_ONCE) -m "not spark and not slow and not docs" $(TESTS)
+
+test-lowest: $(STAMP) ## the tests of stages and tables with the lowest versions that the package accepts, in .venv-lowest
+	@$(BIN)/python tests/lowest.py > build-lowest.txt
+	@test -x .venv-lowest/bin/python || $(BIN)/python -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --requirement build-lowest.txt && rm build-lowest.txt
+	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/stages/test_join.py)
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
 	$(BIN)/pytest tests/docs

@@ -14,9 +14,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import fk_pipeline
-from fk_pipeline.environment import jars
+from fk_pipeline.environment import doctor, jars
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("fk_pipeline", "assets", "resources", "expectations")
@@ -70,8 +71,9 @@ def tracked(folder: str) -> set[str]:
 def test_the_wheel_has_the_four_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
     found = {name for name in names(wheel) if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in found} == set(PACKAGES)
-    assert {name for name in found if not name.endswith(".py")} == DATA
-    assert found == set().union(*map(tracked, PACKAGES))
+    lock = "fk_pipeline/environment/requirements.lock"
+    assert {name for name in found if not name.endswith(".py")} == {*DATA, lock}
+    assert found == {lock}.union(*map(tracked, PACKAGES))
 
 
 def test_the_wheel_is_for_every_platform_and_says_what_it_is(wheel: Path) -> None:
@@ -86,11 +88,17 @@ def test_the_wheel_is_for_every_platform_and_says_what_it_is(wheel: Path) -> Non
     assert "KIP-213" in said["Summary"]
     classifiers = said.get_all("Classifier") or []
     assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(classifiers)
-    pins = [line for line in said.get_all("Requires-Dist") or [] if "extra ==" not in line]
-    assert len(pins) >= 18
-    assert [pin for pin in pins if "==" not in pin] == []
+    wanted = [Requirement(line) for line in said.get_all("Requires-Dist") or [] if "extra ==" not in line]
+    assert len(wanted) >= 18
+    assert [str(one) for one in wanted if "==" in str(one) or ">=" not in str(one)] == [], "others must install it too"
+
     assert "Apache License" in info(wheel, "licenses/LICENSE")
     assert info(wheel, "entry_points.txt") == "[console_scripts]\nfk-pipeline = fk_pipeline.cli.main:app_main\n"
+
+
+def test_the_tested_versions_fit_what_the_package_accepts() -> None:
+    tested, fitting = doctor.tested_versions(), doctor.fitting_versions()
+    assert {name for name, fits in fitting.items() if tested[name] not in fits} == set()
 
 
 def test_the_classifiers_are_known(wheel: Path) -> None:

@@ -2,7 +2,7 @@
 
 Nothing heavy is imported, but the client of a Spark Connect server where one is named, and no Spark is started, so that
 the checks also work, and quickly, on a broken installation.
-The tested versions are the pins of this package's own metadata: there is no second list.
+The tested versions are those of `requirements.lock`, which the package has with it; what else fits is in its metadata.
 """
 
 import base64
@@ -19,6 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
 from fk_pipeline.environment import jars, spark_address
 from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
@@ -27,7 +30,7 @@ from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
-PINNED_PACKAGES = ("dagster", "dagster-pyspark", "pyspark", "delta-spark", "great-expectations", "deltalake")
+COMPARED_PACKAGES = ("dagster", "dagster-pyspark", "pyspark", "delta-spark", "great-expectations", "deltalake")
 _GIB = 1024**3
 _LEAST_DISK = 1 * _GIB
 _LEAST_MEMORY = 3 * _GIB  # a JVM with a heap of 1 GiB, its Python, and Dagster
@@ -70,7 +73,7 @@ def check_environment(
         check_engine(),
         check_java(),
         check_jars(),
-        *(check_version(package) for package in PINNED_PACKAGES),
+        *(check_version(package) for package in COMPARED_PACKAGES),
         *(check_own_package(name, folder) for name in NAMES),
         check_dagster_home(),
         check_writable(store),
@@ -163,27 +166,39 @@ def check_jars() -> Check:
 
 
 def tested_versions() -> dict[str, str]:
-    """The exact pins of this package by distribution name; empty when it is not installed."""
-    try:
-        requirements = importlib.metadata.requires("fk-pipeline") or []
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*==\s*([^\s;,]+)", requirement) for requirement in requirements)
+    """The versions that the tests ran with, by distribution name."""
+    here, checkout = Path(__file__).with_name("requirements.lock"), ROOT / "requirements.lock"
+    lines = (here if here.is_file() else checkout).read_text(encoding="utf-8").splitlines()
+    pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)", line) for line in lines)
     return {pin[1].lower(): pin[2] for pin in pins if pin}
 
 
+def fitting_versions() -> dict[str, SpecifierSet]:
+    """The versions that this package accepts, by distribution name; empty when it is not installed."""
+    try:
+        found = map(Requirement, importlib.metadata.requires("fk-pipeline") or [])
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return {one.name.lower(): one.specifier for one in found if one.marker is None}
+
+
 def check_version(package: str) -> Check:
-    """An installed distribution against the tested version."""
-    wanted = tested_versions().get(package)
-    if wanted is None:
+    """An installed distribution: the tested version, another one that fits, or one that does not."""
+    tested, fits = tested_versions()[package], fitting_versions().get(package)
+    if fits is None:
         fix = "Run `pip install fk-pipeline`, or in a checkout `make setup`."
-        return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted="its pins", fix=fix)
+        return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted=tested, fix=fix)
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         found = "not installed"
-    ok = found == wanted
-    return Check(package, ok, found, wanted, "" if ok else f"Run `pip install '{package}=={wanted}'`.")
+    if found == tested:
+        return Check(package, ok=True, found=found, wanted=tested)
+    ok, install = found != "not installed" and found in fits, f"`pip install '{package}=={tested}'`"
+    wanted = f"{tested} (tested), or {fits}"
+    return Check(
+        package, ok, found, wanted, f"{install} is the version that the tests ran with." if ok else f"Run {install}."
+    )
 
 
 def check_own_package(name: str, folder: Path) -> Check:

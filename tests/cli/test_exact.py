@@ -52,7 +52,7 @@ def test_the_digits_that_were_written_are_exported_and_what_is_altered_is_told(
         (tmp_path / "landing" / side).mkdir(parents=True)
         (tmp_path / "landing" / side / name).write_text("".join(line + "\n" for line in lines))
     with monkeypatch.context() as older:
-        older.setattr("fk_pipeline.pipeline.READER_VERSION", "2")
+        older.setattr("fk_pipeline.opened.READER_VERSION", "2")
         done = invoke("run", file, "--format", "json")
     assert done.exit_code == 0, done.exception
     left = json.loads(done.stdout)[0]

@@ -245,17 +245,25 @@ def test_a_damaged_jar_is_found(tmp_path, monkeypatch):
     assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar has another SHA-256", "spark.jars.packages")
 
 
-def test_the_tested_versions_are_the_pins_of_the_package():
+def test_the_tested_versions_are_those_of_the_lock():
     pins = doctor.tested_versions()
-    assert set(doctor.PINNED_PACKAGES) <= set(pins)
+    assert set(doctor.COMPARED_PACKAGES) <= set(pins)
     assert pins["pyspark"] == "4.2.0"  # written with an extra, pyspark[connect]
     delta_jar = next(jar for jar in jars.DELTA_JARS if jar.artifact.startswith("delta-spark"))
     assert pins["delta-spark"] == delta_jar.version
 
 
-def test_another_version_than_the_tested_one_is_found(monkeypatch):
+def test_a_version_that_does_not_fit_is_found(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.5.1")
     assert_failed(doctor.check_version("pyspark"), "3.5.1", "pip install 'pyspark==4.2.0'")
+
+
+def test_a_version_that_fits_and_was_not_tested_is_told(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.1")
+    check = doctor.check_version("pyspark")
+    assert (check.verdict, check.found) == ("WARNING", "4.2.1")
+    assert check.wanted.startswith("4.2.0 (tested), or ")
+    assert "pip install 'pyspark==4.2.0'" in check.fix
 
 
 def test_a_package_that_is_not_installed_is_found(monkeypatch):
