@@ -1,4 +1,4 @@
-"""A warehouse that an older version wrote is read on, by every command."""
+"""A warehouse that an older version wrote is read on: what is due runs, and folded batches run again."""
 
 from __future__ import annotations
 
