@@ -16,7 +16,7 @@ LONGEST_PAUSE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Due:
+class DueBatches:
     """The batches with work due.
 
     Attributes:
@@ -30,7 +30,7 @@ class Due:
     failed: frozenset[BatchId]
 
 
-def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
+def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
     """What is due by the ledger, without what failed a check, failed just now or too often, or has not settled."""
     refusing, failed, settling = [], [], []
     wanted: dict[BatchId, None] = {}
@@ -54,7 +54,7 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> Due:
     again = frozenset(
         batch for batch in may if any(ledger.state(stage, batch).failures for stage in ledger.kind.stage_names)
     )
-    return Due(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])), again)
+    return DueBatches(tuple(may), tuple(dict.fromkeys([*refusing, *failed, *settling])), again)
 
 
 def pause(settings: Settings, failures: int) -> timedelta:

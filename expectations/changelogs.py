@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.looking import CheckReader
+from expectations.check_reader import CheckReader
 from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from expectations.suites import HOLES
 from fk_pipeline.cdc.reader import format_of
@@ -99,18 +99,18 @@ def has_values(side: SideSpec) -> str:
     return " OR ".join(f"{c.quoted} IS NOT NULL" for c in side.value_columns) or "FALSE"
 
 
-def ledger_counts(name: str, looked: CheckReader, *counts: str) -> Counted:
+def ledger_counts(name: str, reader: CheckReader, *counts: str) -> Counted:
     """How many rows the batches of a log have by what the ledger counted when they were written.
 
     Args:
         name: of the expectation.
-        looked: what is looked at.
+        reader: what is looked at.
         counts: the counts of the stage that say how many rows there are; default: all of them together.
     """
-    states = {int(batch): looked.ledger.state(looked.stage, batch) for batch in looked.known}
+    states = {int(batch): reader.ledger.state(reader.stage, batch) for batch in reader.known}
     rows = {
         batch: sum(number for count, number in state.counts.items() if not counts or count in counts)
         for batch, state in states.items()
         if state.succeeded is not None
     }
-    return Counted(name, rows, looked.folded.union(map(int, looked.due[looked.stage])))
+    return Counted(name, rows, reader.folded.union(map(int, reader.due[reader.stage])))

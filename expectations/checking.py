@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.scan import Finding
-from expectations.suites import SUITES, Cure, Depth, Expectation, Severity, suite_of
+from expectations.suites import SUITES, Depth, Expectation, Remedy, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
 from fk_pipeline.contract import Role
@@ -182,7 +182,7 @@ def _checked(
         for mine in own:
             severity: Severity = "critical" if mine.severity == "critical" else "warning"
             text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
-            results.append(CheckResult(Expectation(mine.name, text, severity, Cure.SOURCE), *ran[mine.name]))
+            results.append(CheckResult(Expectation(mine.name, text, severity, Remedy.SOURCE), *ran[mine.name]))
     return Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
 
 
@@ -232,7 +232,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
             "value": float(one.finding.value),
             "pending": one.finding.pending,
             "batches": _lies_at(one.finding, checked, ledger.batches),
-            "cure": one.expectation.cure.value,
+            "cure": one.expectation.remedy.value,
         }
         for one in checked.results
         if one.failed or (one.outcome.passed and one.name in failed_before)
@@ -258,7 +258,7 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
     return sorted({*finding.batches, *([] if set(here) & set(finding.batches) else here)})
 
 
-def remedy(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
+def fix_of(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
     """What mends an expectation that does not hold, as far as the ledger has it: a command, or what to do.
 
     Args:
@@ -273,10 +273,10 @@ def remedy(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
     failed = [each for each in ledger.checks.failed() if (each.stage, each.name) == (stage, one.name)]
     if failed:
         return check_failed(failed, spec, ledger).fix
-    return one.expectation.remedy.format(file=spec.file)
+    return one.expectation.advice.format(file=spec.file)
 
 
-def refuse(checked: Checked, pipeline: Pipeline) -> None:
+def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
     """Stops where a critical expectation does not hold, or is not known to.
 
     Raises:

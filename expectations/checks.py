@@ -22,7 +22,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from expectations.checking import Checked, CheckResult, check, not_run, own_suite, remedy
+from expectations.checking import Checked, CheckResult, check, fix_of, not_run, own_suite
 from expectations.scan import SAMPLE
 from expectations.suites import suite_of
 from expectations.validation import Validator
@@ -96,7 +96,7 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
                     severity=_SEVERITY[one.severity],
                     description=_sentence(one),
                     metadata=metadata_of(
-                        one, checked, validator.index, remedy(one, stage, pipeline) if one.failed else None
+                        one, checked, validator.index, fix_of(one, stage, pipeline) if one.failed else None
                     ),
                 )
         if checked.not_run:

@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import ledger_counts
-from expectations.looking import CheckReader
-from expectations.responses import answer_key, excused_keys, pair_of, rights_of
+from expectations.check_reader import CheckReader
+from expectations.responses import excused_keys, pair_of, response_key, rights_of
 from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
-from expectations.subscription_store import key_of
+from expectations.subscription_store import source_key
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import REFUSED, VERDICTS, Stage
-from fk_pipeline.kinds.foreign_key.resolved_join import UNTOLD
+from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
+from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.materialised import Materialised
@@ -24,15 +24,15 @@ from fk_pipeline.store.planner import sendable
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 
 
-def resolved_join_views(looked: CheckReader) -> list[View]:
+def resolved_join_views(reader: CheckReader) -> list[View]:
     """The result beside the current rows of both sides, and the verdicts beside the responses."""
-    spec = looked.spec
+    spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
-    result = View(_result_rows(looked), key_of(spec), batch, _result_rules(spec), excused_keys(looked))
-    return [result, _verdicts(looked)]
+    result = View(_result_rows(reader), source_key(spec), batch, _result_rules(spec), excused_keys(reader))
+    return [result, _verdicts(reader)]
 
 
-def _result_rows(looked: CheckReader) -> DataFrame:
+def _result_rows(reader: CheckReader) -> DataFrame:
     """The result beside the current versions of both sides.
 
     Returns:
@@ -42,13 +42,13 @@ def _result_rows(looked: CheckReader) -> DataFrame:
         key and the current one as structs; and `_fk_refused`: the verdict on the current pair, where an expression
         fails on it. The right row of a pair that is `half-quarantined` counts as one that is not there.
     """
-    spec = looked.spec
+    spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
-    if looked.batches is None:
-        result, store = looked.whole(k.RESOLVED_JOIN), looked.whole(k.SUBSCRIPTION_STORE)
-        rights = rights_of(looked.whole(k.RIGHT_TABLE), spec)
+    if reader.batches is None:
+        result, store = reader.whole(k.RESOLVED_JOIN), reader.whole(k.SUBSCRIPTION_STORE)
+        rights = rights_of(reader.whole(k.RIGHT_TABLE), spec)
     else:
-        result, store, rights = _of_the_batches(looked)
+        result, store, rights = _of_the_batches(reader)
     there = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,
@@ -65,10 +65,10 @@ def _result_rows(looked: CheckReader) -> DataFrame:
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
     current = there.join(left, pks, "full").join(rights.select(*map(quote, fks), "_fk_right"), fks, "left")
-    if not looked.may_refuse:
+    if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
     pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
-    refused = looked.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
+    refused = reader.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
     refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
     its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND one.r <=> _fk_right)"
     rows = current.join(refused, pks, "left").withColumn("_fk_refused", F.expr(f"GET({its}, 0).verdict"))
@@ -76,35 +76,35 @@ def _result_rows(looked: CheckReader) -> DataFrame:
     return rows.withColumn("_fk_right", F.when(~half, F.col("_fk_right")))
 
 
-def _of_the_batches(looked: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
+def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
-    pks, fks = looked.pks, list(looked.right_keys.values())
+    pks, fks = reader.pks, list(reader.right_keys.values())
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
-    keys = looked.brought_by(places, {name: name for name in names})
-    if looked.small:
+    keys = reader.touched_by(places, {name: name for name in names})
+    if reader.small:
         result, store = (
-            looked.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
+            reader.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
             for name in (k.RESOLVED_JOIN, k.SUBSCRIPTION_STORE)
         )
-        return result, store, rights_of(looked.whole(k.RIGHT_TABLE), looked.spec)
+        return result, store, rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
 
     def of_keys(name: str, *columns: str) -> Materialised:
-        rows = looked.with_keys(name, keys, pks)
-        if keys.at_most > sendable(looked.table_of(name), pks, looked.sizes):  # there are more than those of the keys
+        rows = reader.with_keys(name, keys, pks)
+        if keys.at_most > sendable(reader.table_of(name), pks, reader.sizes):  # there are more than those of the keys
             rows = rows.join(keys.frame, list(pks), "left_semi")
-        return looked.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
+        return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        rows = looked.with_keys(k.RIGHT_TABLE, pairs, looked.right_keys)
-        return looked.at_hand(rights_of(rows, looked.spec), pairs.at_most)
+        rows = reader.with_keys(k.RIGHT_TABLE, pairs, reader.right_keys)
+        return reader.at_hand(rights_of(rows, reader.spec), pairs.at_most)
 
     looks = [
         lambda: of_keys(k.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
         lambda: of_keys(k.RESOLVED_JOIN, k.LEFT_HASH, k.RIGHT_HASH, s.BATCH),
     ]
-    store, result, *rights = looked.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
+    store, result, *rights = reader.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
     referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
-    if looked.some_not_among(referred, keys):  # what was answered is not what the store refers to now
+    if reader.some_not_among(referred, keys):  # what was answered is not what the store refers to now
         rights = [rights_for(store)]
     return result.frame, store.frame, rights[0].frame
 
@@ -132,21 +132,21 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
 
 
-def _verdicts(looked: CheckReader) -> View:
+def _verdicts(reader: CheckReader) -> View:
     """One row per batch, left key, cause and pair of versions: how many responses and stored verdicts are about it.
 
-    A response without a stored one was written (`UNTOLD`). So a batch must have as many responses as the stage decided
+    A response without a stored one was written (`IMPLIED`). So a batch must have as many responses as the stage decided
     about, and as many stored verdicts as it counted; by both it has the other ones.
     """
-    spec = looked.spec
+    spec = reader.spec
     about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE, k.INSTRUCTION, k.LEFT_HASH, k.RIGHT_HASH]
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(k.VERDICT)
-    known = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
-    kept = f"NOT {ranges_sql(s.BATCH, looked.folded, looked.ledger.batches)}"
-    responses = looked.of_batches(k.RESPONSES, s.BATCH).where(kept).select(*columns, none)
+    known = ", ".join(f"'{verdict}'" for verdict in ALL_VERDICTS)
+    kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
+    responses = reader.of_batches(k.RESPONSES, s.BATCH).where(kept).select(*columns, none)
     verdicts = (
-        looked.of_batches(k.VERDICTS, s.BATCH)
+        reader.of_batches(k.VERDICTS, s.BATCH)
         .where(kept)
         .select(*columns, F.coalesce(k.VERDICT, F.lit("?")).alias(k.VERDICT))
     )
@@ -169,18 +169,18 @@ def _verdicts(looked: CheckReader) -> View:
         f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({k.VERDICT}, ''))",
         "CONCAT(_fk_responses, ' responses')",
     )
-    answered = ledger_counts(name, looked)
+    answered = ledger_counts(name, reader)
     answered = replace(
-        answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(looked.due[Stage.RESPONSES])
+        answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(reader.due[Stage.RESPONSES])
     )
-    untold = ", ".join(f"'{verdict}'" for verdict in UNTOLD)
-    told = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({untold}))"
-    stored = ledger_counts(name, looked, *[verdict for verdict in VERDICTS if verdict not in UNTOLD])
+    implied = ", ".join(f"'{verdict}'" for verdict in IMPLIED)
+    told = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({implied}))"
+    stored = ledger_counts(name, reader, *[verdict for verdict in ALL_VERDICTS if verdict not in IMPLIED])
     stored = replace(stored, number=told, what="verdicts that are not about written rows", open=answered.open)
-    due = ranges_sql(s.BATCH, [*looked.due[Stage.RESPONSES], *looked.due[Stage.RESOLVED_JOIN]])
+    due = ranges_sql(s.BATCH, [*reader.due[Stage.RESPONSES], *reader.due[Stage.RESOLVED_JOIN]])
     return View(
         rows,
-        answer_key(spec),
+        response_key(spec),
         s.BATCH,
         (rule,),
         lambda rows: rows.withColumn(PENDING, F.expr(due)),

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import ledger_counts
-from expectations.looking import ABSENT, CheckReader
+from expectations.check_reader import ABSENT, CheckReader
 from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
-from expectations.subscription_store import key_of
+from expectations.subscription_store import source_key
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -27,20 +27,20 @@ def pair_of(left: str, right: str) -> str:
     return f"CONCAT('left ', {hex_of(left)}, ', right ', {hex_of(right)})"
 
 
-def answer_key(spec: PipelineSpec) -> str:
+def response_key(spec: PipelineSpec) -> str:
     """SQL (STRUCT): the key of a response."""
-    return key_of(spec, f"{s.BATCH} AS batch", f"{k.CAUSE} AS cause")
+    return source_key(spec, f"{s.BATCH} AS batch", f"{k.CAUSE} AS cause")
 
 
-def excused_keys(looked: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
+def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
     """Adds `_fk_pending` to rows with a left key: work that is due may still change what belongs to it."""
-    if not any(looked.due.values()):
+    if not any(reader.due.values()):
         return None
 
     def mark(rows: DataFrame) -> DataFrame:
         read = (k.LEFT_CHANGELOG, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, k.SUBSCRIPTION_STORE, k.RESPONSES)
-        pending = pending_keys({name: looked.whole(name) for name in read}, looked.due, looked.spec)
-        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(looked.pks), "left")
+        pending = pending_keys({name: reader.whole(name) for name in read}, reader.due, reader.spec)
+        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(reader.pks), "left")
         return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
 
     return mark
@@ -56,38 +56,38 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
     return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
 
 
-def responses_views(looked: CheckReader) -> list[View]:
+def responses_views(reader: CheckReader) -> list[View]:
     """The responses by themselves; beside what the ledger counted; beside what they answer."""
-    stored = looked.of_batches(k.RESPONSES, s.BATCH)
-    counted = ledger_counts("rows_are_those_counted", looked)
-    if looked.batches is None:
-        return [_single(stored, looked.spec, counted), _pairs(looked)]
-    groups = _snapshots(looked)
+    stored = reader.of_batches(k.RESPONSES, s.BATCH)
+    counted = ledger_counts("rows_are_those_counted", reader)
+    if reader.batches is None:
+        return [_single(stored, reader.spec, counted), _pairs(reader)]
+    groups = _snapshots(reader)
     covered = {batch for batches in groups.values() for batch in batches}
-    others = [int(batch) for batch in looked.known if batch not in covered]
+    others = [int(batch) for batch in reader.known if batch not in covered]
     views = [
-        _snapshot(looked.as_of(dict(read)), stored, batches, counted.of(batches)) for read, batches in groups.items()
+        _snapshot(reader.as_of(dict(read)), stored, batches, counted.of(batches)) for read, batches in groups.items()
     ]
     if others or not views:
         others_alone = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
-        views.append(_single(others_alone, looked.spec, counted.of(others)))
+        views.append(_single(others_alone, reader.spec, counted.of(others)))
     return views
 
 
 def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
     rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], k.CAUSE])
-    return View(rows, answer_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
+    return View(rows, response_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
-def _pairs(looked: CheckReader) -> View:
+def _pairs(reader: CheckReader) -> View:
     """One row per left key ever seen: its current row and the current right row that it refers to."""
-    spec = looked.spec
+    spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
-    store = looked.whole(k.SUBSCRIPTION_STORE).select(
+    store = reader.whole(k.SUBSCRIPTION_STORE).select(
         *map(quote, [*pks, *fks]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
-    right = rights_of(looked.whole(k.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", k.RIGHT_HASH)
-    said = looked.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
+    right = rights_of(reader.whole(k.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", k.RIGHT_HASH)
+    said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
     pairs = store.join(right, fks, "left")
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
     same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
@@ -98,7 +98,7 @@ def _pairs(looked: CheckReader) -> View:
         F.lit(True).alias(ROW),
     )
     folded = " OR ".join(
-        ranges_sql(name, looked.folded, looked.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in")
+        ranges_sql(name, reader.folded, reader.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in")
     )
     asks = (
         f"{k.INSTRUCTION} IS NOT NULL AND "
@@ -110,31 +110,31 @@ def _pairs(looked: CheckReader) -> View:
         "'no response'",
         pair_of(k.LEFT_HASH, k.RIGHT_HASH),
     )
-    return View(rows, key_of(spec), s.APPLIED_IN, (rule,), excused_keys(looked))
+    return View(rows, source_key(spec), s.APPLIED_IN, (rule,), excused_keys(reader))
 
 
-def _snapshots(looked: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
+def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
     """The batches by the versions of store and right table from which their responses were made.
 
     Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none. The
     answers of one that was folded are removed.
     """
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    folded = looked.folded
-    for batch in (b for b in looked.known if b not in folded):
-        read = looked.ledger.state(Stage.RESPONSES, batch).versions
+    folded = reader.folded
+    for batch in (b for b in reader.known if b not in folded):
+        read = reader.ledger.state(Stage.RESPONSES, batch).versions
         names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
-        if any(name in read for name in names) and batch not in looked.due[Stage.RESPONSES]:
+        if any(name in read for name in names) and batch not in reader.due[Stage.RESPONSES]:
             groups.setdefault(tuple((name, read.get(name, ABSENT)) for name in names), []).append(int(batch))
     return groups
 
 
-def _snapshot(looked: CheckReader, stored: DataFrame, batches: list[int], counted: Counted) -> View:
-    spec = looked.spec
+def _snapshot(reader: CheckReader, stored: DataFrame, batches: list[int], counted: Counted) -> View:
+    spec = reader.spec
     columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE)]
     said = f"STRUCT({k.INSTRUCTION} AS asked, {k.LEFT_HASH} AS left, {k.RIGHT_HASH} AS right)"
     there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
-    wanted = _expected(looked, batches).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
+    wanted = _expected(reader, batches).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
     rows = (
         there.unionByName(wanted)
         .groupBy(*columns)
@@ -161,21 +161,21 @@ def _snapshot(looked: CheckReader, stored: DataFrame, batches: list[int], counte
             False,
         ),
     )
-    return View(rows, answer_key(spec), s.BATCH, rules, counted=(replace(counted, number=f"SUM({COPIES})"),))
+    return View(rows, response_key(spec), s.BATCH, rules, counted=(replace(counted, number=f"SUM({COPIES})"),))
 
 
-def _expected(looked: CheckReader, batches: list[int]) -> DataFrame:
-    """The answers that batches owe by the tables as `looked` has them.
+def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
+    """The answers that batches owe by the tables as `reader` has them.
 
-    KIP-213's two sources of responses: the subscriptions announced on behalf of a batch, and the subscribers of the
+    KIP-213's two sources of responses: the subscriptions propagated on behalf of a batch, and the subscribers of the
     right rows changed on behalf of it; one who asked in the very batch in which the right row changed hears it once.
 
     Returns:
         One row per answer: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
     """
-    spec = looked.spec
+    spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
-    subscriptions, rights = _concerned(looked, batches)
+    subscriptions, rights = _concerned(reader, batches)
     mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
         f"{mine} AND {k.INSTRUCTION} IS NOT NULL AND "
@@ -198,24 +198,24 @@ def _expected(looked: CheckReader, batches: list[int]) -> DataFrame:
     )
 
 
-def _concerned(looked: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
+def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
     """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
-    if looked.small:
-        return looked.whole(k.SUBSCRIPTION_STORE), rights_of(looked.whole(k.RIGHT_TABLE), looked.spec)
-    columns = [*looked.pks, *looked.right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
-    known = [*looked.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
-    asking = looked.brought_by(
-        {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, looked.announced(Stage.SUBSCRIPTION_STORE)
+    if reader.small:
+        return reader.whole(k.SUBSCRIPTION_STORE), rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
+    columns = [*reader.pks, *reader.right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
+    known = [*reader.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    asking = reader.touched_by(
+        {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, reader.propagated(Stage.SUBSCRIPTION_STORE)
     )
-    news = looked.brought_by({k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, looked.announced(Stage.RIGHT_TABLE))
-    if [*map(int, looked.known)] != batches:  # others answered from other versions
+    news = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, reader.propagated(Stage.RIGHT_TABLE))
+    if [*map(int, reader.known)] != batches:  # others answered from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
-    hearing, referred = looked.at_once(
-        lambda: looked.subscribers_of(news, columns),
-        lambda: looked.at_hand(
-            looked.with_keys(k.RIGHT_TABLE, asking, looked.right_keys).select(*map(quote, known)), asking.at_most
+    hearing, referred = reader.at_once(
+        lambda: reader.subscribers_of(news, columns),
+        lambda: reader.at_hand(
+            reader.with_keys(k.RIGHT_TABLE, asking, reader.right_keys).select(*map(quote, known)), asking.at_most
         ),
     )
-    subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(looked.pks))
-    rights = referred.frame.unionByName(news.frame).dropDuplicates(list(looked.right_keys))
-    return subscriptions, rights_of(rights, looked.spec)
+    subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(reader.pks))
+    rights = referred.frame.unionByName(news.frame).dropDuplicates(list(reader.right_keys))
+    return subscriptions, rights_of(rights, reader.spec)

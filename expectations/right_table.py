@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from expectations.changelogs import has_values
-from expectations.looking import CheckReader
+from expectations.check_reader import CheckReader
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
@@ -13,10 +13,10 @@ from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.store import schemas as s
 
 
-def right_table_view(looked: CheckReader) -> View:
+def right_table_view(reader: CheckReader) -> View:
     """The right table beside its changelog."""
-    spec = looked.spec
-    log = looked.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
+    spec = reader.spec
+    log = reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
     keys = {c.name: c.name for c in spec.right.key_columns}
     types = {f.name: f.dataType for f in log.schema.fields}
     values = [c.name for c in spec.right.value_columns]
@@ -28,9 +28,9 @@ def right_table_view(looked: CheckReader) -> View:
         f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content",
         f"({has_values(spec.right)}) AS _fk_values",
     ]
-    rows = beside_changelog(looked, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
+    rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
-        *version_rules("one_row_per_right_key", looked.batches, looked.ledger.folds.of(Stage.RIGHT_TABLE)),
+        *version_rules("one_row_per_right_key", reader.batches, reader.ledger.folds.of(Stage.RIGHT_TABLE)),
         Rule(
             "hash_is_that_of_the_row",
             f"{ROW} IS NOT NULL AND {s.HASH} IS NOT NULL AND NOT ({s.HASH} <=> _fk_content)",
@@ -53,5 +53,5 @@ def right_table_view(looked: CheckReader) -> View:
         ),
     )
     key = f"STRUCT({', '.join(c.quoted for c in spec.right.key_columns)})"
-    due = looked.due[Stage.RIGHT_TABLE]
-    return state_view(rows, key, rules, excused_by(looked, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))
+    due = reader.due[Stage.RIGHT_TABLE]
+    return state_view(rows, key, rules, excused_by(reader, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.changelogs import TRUNCATES
-from expectations.looking import CheckReader
+from expectations.check_reader import CheckReader
 from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
 from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.spec import quote
@@ -27,7 +27,7 @@ _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER}
 
 
 def beside_changelog(
-    looked: CheckReader,
+    reader: CheckReader,
     name: str,
     log_stage: str,
     log: DataFrame,
@@ -38,7 +38,7 @@ def beside_changelog(
     """A state table beside the changelog rows that it points to, and beside the last writer of every key.
 
     Args:
-        looked: the tables.
+        reader: the tables.
         name: the state table.
         log_stage: the stage that writes the changelog.
         log: the rows of the changelog; within some batches those of these.
@@ -52,29 +52,29 @@ def beside_changelog(
         `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
         `_fk_truncates` (the owner's batch holds a truncate).
     """
-    within, truncated = looked.batches, looked.truncated(log_stage)
+    within, truncated = reader.batches, reader.truncated(log_stage)
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
     whole = log.where(f"{first} IS NOT NULL").selectExpr(
         *[f"{quote(name)} AS {quote(key)}" for key, name in keys.items()],
         f"{_ORDER} AS _fk_own_last",
-        f"{s.BATCH} AS _fk_brought_in",
+        f"{s.BATCH} AS _fk_logged_in",
         f"{s.GENERATION} AS {LOG_GENERATION}",
         *[f"{sql} AS {name}" for name, sql in facts.items()],
     )
     wanted = [*names, s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
     if within is None or truncated:
-        state = looked.whole(name).selectExpr(*wanted)
+        state = reader.whole(name).selectExpr(*wanted)
     else:
-        log_name = looked.spec.definition.input(looked.ledger.inputs[log_stage]).log
-        state, whole = looked.touched(name, wanted, log_name, whole, keys, looked.brought(log_stage))
+        log_name = reader.spec.definition.input(reader.ledger.inputs[log_stage]).log
+        state, whole = reader.touched(name, wanted, log_name, whole, keys, reader.rows_read(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one
         rows = rows.join(whole, list(keys), "full")
-        rows = rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_brought_in, TRUE, NULL)"))
+        rows = rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_logged_in, TRUE, NULL)"))
     else:
         last = whole.groupBy(*names).agg(F.max("_fk_own_last").alias("_fk_own_last"))
-        owners = whole.drop("_fk_own_last").withColumnRenamed("_fk_brought_in", s.OWNER).withColumn(LOGGED, F.lit(True))
+        owners = whole.drop("_fk_own_last").withColumnRenamed("_fk_logged_in", s.OWNER).withColumn(LOGGED, F.lit(True))
         rows = rows.join(last, list(keys), "full").join(owners, [*keys, s.OWNER], "left")
     if truncated:
         truncates = log.where(f"{first} IS NULL").where(TRUNCATES)
@@ -134,12 +134,12 @@ def state_view(
 
 
 def excused_by(
-    looked: CheckReader, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
+    reader: CheckReader, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
 ) -> Callable[[DataFrame], DataFrame] | None:
     """Adds `_fk_pending` to rows with keys that due batches bring, own or truncate.
 
     Args:
-        looked: the tables.
+        reader: the tables.
         log_name: the changelog.
         state_name: the state table.
         keys: by key column of the state, its name in the changelog.
@@ -151,14 +151,14 @@ def excused_by(
     first = quote(next(iter(keys.values())))
 
     def mark(rows: DataFrame) -> DataFrame:
-        log, state = looked.whole(log_name), looked.whole(state_name)
-        brought = log.where(ranges_sql(s.BATCH, due))
+        log, state = reader.whole(log_name), reader.whole(state_name)
+        touched = log.where(ranges_sql(s.BATCH, due))
         owned = state.where(ranges_sql(s.OWNER, due)).select(*names)
-        concerned = brought.where(f"{first} IS NOT NULL").selectExpr(
+        concerned = touched.where(f"{first} IS NOT NULL").selectExpr(
             *[f"{quote(name)} AS {quote(key)}" for key, name in keys.items()]
         )
         concerned = concerned.union(owned).distinct().withColumn("_fk_concerned", F.lit(True))
-        everything = brought.where(f"{first} IS NULL").agg(F.expr("COUNT(*) > 0").alias("_fk_everything"))
+        everything = touched.where(f"{first} IS NULL").agg(F.expr("COUNT(*) > 0").alias("_fk_everything"))
         marked = rows.join(concerned, list(keys), "left").crossJoin(F.broadcast(everything))
         return marked.withColumn(PENDING, F.expr("_fk_everything OR COALESCE(_fk_concerned, FALSE)"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from expectations.looking import CheckReader
+from expectations.check_reader import CheckReader
 from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.identity import Side
@@ -19,27 +19,27 @@ from fk_pipeline.store import schemas as s
 INDEXED = "_fk_indexed"
 
 
-def key_of(spec: PipelineSpec, *more: str) -> str:
+def source_key(spec: PipelineSpec, *more: str) -> str:
     """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
     return f"STRUCT({', '.join([*[f'{quote(k.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
-def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING) -> View:
+def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING) -> View:
     """The subscription store beside the left changelog, and beside its index where there is one."""
-    spec = looked.spec
+    spec = reader.spec
     keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
     pks, fks = list(keys), [name for name, _ in k.fk_columns(spec)]
-    log = looked.of_batches(k.LEFT_CHANGELOG, s.BATCH)
+    log = reader.of_batches(k.LEFT_CHANGELOG, s.BATCH)
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
     log = anew(log, spec, Side.LEFT, evaluator)
-    rows = beside_changelog(looked, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
+    rows = beside_changelog(reader, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
     no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
     rules = [
-        *version_rules("one_row_per_left_key", looked.batches, looked.ledger.folds.of(Stage.LEFT_CHANGELOG)),
+        *version_rules("one_row_per_left_key", reader.batches, reader.ledger.folds.of(Stage.LEFT_CHANGELOG)),
         Rule(
             "hash_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) OR ({ROW} AND {s.OWNER} IS NULL AND {s.HASH} IS NOT NULL)",
@@ -60,8 +60,8 @@ def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING
         ),
     ]
     # By the keys of a batch the index cannot be looked up: it lies in the order of the foreign keys.
-    if looked.batches is None and looked.rows(k.SUBSCRIBERS):
-        index = looked.whole(k.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
+    if reader.batches is None and reader.rows(k.SUBSCRIBERS):
+        index = reader.whole(k.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
         rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
         rules.append(
             Rule(
@@ -71,8 +71,10 @@ def subscription_store_view(looked: CheckReader, evaluator: Evaluator = STOPPING
                 "'an entry in subscribers'",
             )
         )
-    due = [*looked.due[Stage.LEFT_CHANGELOG], *looked.due[Stage.SUBSCRIPTION_STORE]]
-    return state_view(rows, key_of(spec), rules, excused_by(looked, k.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE, keys, due))
+    due = [*reader.due[Stage.LEFT_CHANGELOG], *reader.due[Stage.SUBSCRIPTION_STORE]]
+    return state_view(
+        rows, source_key(spec), rules, excused_by(reader, k.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE, keys, due)
+    )
 
 
 def _instruction(spec: PipelineSpec) -> str:

@@ -34,7 +34,7 @@ class Depth(StrEnum):
 BOTH = (Depth.BATCH, Depth.FULL)
 
 
-class Cure(StrEnum):
+class Remedy(StrEnum):
     """What mends a broken row."""
 
     RUN = checks.RUN
@@ -53,21 +53,21 @@ class Expectation:
         name: unique within its stage.
         description: one or two sentences; what goes wrong for whom when it does not hold.
         severity: a critical one stops what comes after it.
-        cure: what mends it.
+        remedy: what mends it.
         depths: at which depths it can be told.
         threshold: the setting that says how much is too much; without one, anything is.
         only: holds for this join only.
-        remedy: what to do about one that stops nothing; `{file}` stands for the pipeline file.
+        advice: what to do about one that stops nothing; `{file}` stands for the pipeline file.
     """
 
     name: str
     description: str
     severity: Severity = "critical"
-    cure: Cure = Cure.REBUILD
+    remedy: Remedy = Remedy.REBUILD
     depths: tuple[Depth, ...] = BOTH
     threshold: str = ""
     only: Literal["inner", "left", ""] = ""
-    remedy: str = "correct what landed and run the batch again"
+    advice: str = "correct what landed and run the batch again"
 
     @property
     def share(self) -> bool:
@@ -85,57 +85,57 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
         Expectation(
             f"{prefix}one_row_per_key_and_batch",
             "A changelog has one row per key and batch, the last event. With two, the winner would be left to chance.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}no_null_key",
             "Every changelog row has a whole key; only a truncate has none.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}sequence_is_present",
             "Every changelog row says where it stands in the source's order. Without, the last writer is unknown.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}hash_is_that_of_the_row",
             f"The hash of a {rows} row, computed anew from the row, is the stored one. Otherwise answers are about a "
             "row that nobody can read.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}no_payload_in_a_tombstone",
             "A deleted row has no values: somebody asked for them to be gone.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}rows_are_those_counted",
             "A batch has as many rows as its last run counted. With fewer, changes were lost after they were read.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}{HOLES}",
             "No row lacks a value that the source did not send. It is null as long as no older version has it.",
             severity="warning",
-            cure=Cure.SOURCE,
+            remedy=Remedy.SOURCE,
             threshold="max_unresolved_holes",
-            remedy="let the source send these rows whole (a snapshot), or raise max_unresolved_holes",
+            advice="let the source send these rows whole (a snapshot), or raise max_unresolved_holes",
         ),
         Expectation(
             f"{prefix}{SENT}",
             "No row lacks a column that the rows of older batches have. It is null since the source renamed or dropped "
             "it.",
             severity="warning",
-            cure=Cure.SOURCE,
-            remedy="let the source send the column under the name of the schema, or take it out of the schema",
+            remedy=Remedy.SOURCE,
+            advice="let the source send the column under the name of the schema, or take it out of the schema",
         ),
         Expectation(
             f"{prefix}quarantined_share_is_low",
             "Few of the records that were read are in the quarantine. Many mean that the feed or the schema changed.",
             severity="warning",
-            cure=Cure.SOURCE,
+            remedy=Remedy.SOURCE,
             threshold="max_quarantined_share",
-            remedy="fk-pipeline quarantine {file} lists them; correct and replay them, or raise max_quarantined_share",
+            advice="fk-pipeline quarantine {file} lists them; correct and replay them, or raise max_quarantined_share",
         ),
     )
 
@@ -157,9 +157,9 @@ def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
             "late_share_is_low",
             "Few changes came after something newer. Many mean that the feed is out of order.",
             severity="warning",
-            cure=Cure.SOURCE,
+            remedy=Remedy.SOURCE,
             threshold="max_late_share",
-            remedy="nothing in the tables: late changes lost to newer ones. Look at the feed, or raise max_late_share",
+            advice="nothing in the tables: late changes lost to newer ones. Look at the feed, or raise max_late_share",
         ),
     )
 
@@ -170,7 +170,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation(
             "foreign_key_is_that_of_the_row",
             "The stored foreign key is what its expression says of the row.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
     ),
     Stage.RIGHT_TABLE: (
@@ -213,36 +213,36 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation(
             "one_answer_per_key_and_cause",
             "A batch answers a left key at most once for its own change and once for that of its right row.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             "rows_are_those_counted",
             "A batch has as many responses as its last run counted. With fewer, answers were lost.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             "no_missing_answer",
             "Every answer that was due by the tables as the stage read them is there.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "no_unexpected_answer",
             "No answer is there that was not due by the tables as the stage read them.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "answer_is_about_the_rows_read",
             "A response carries the hashes of both rows as the stage read them, and the instruction it answers.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "every_current_pair_has_a_response",
             "Every left row and the right row that it refers to, as they are now, have been announced to the resolver. "
             "A pair that was not is missing in the result, or stale there.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
             depths=(Depth.FULL,),
         ),
     ),
@@ -270,7 +270,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation(
             "every_response_has_its_verdict",
             "Each response has one verdict, stored or told by itself; by batch they are as many as were counted.",
-            cure=Cure.RUN,
+            remedy=Remedy.RUN,
         ),
         Expectation(
             "rows_are_those_of_the_join",

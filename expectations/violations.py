@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from expectations.changelogs import changelog_view, ledger_counts
-from expectations.looking import CheckReader
+from expectations.check_reader import CheckReader
 from expectations.resolved_join import resolved_join_views
 from expectations.responses import responses_views
 from expectations.right_table import right_table_view
@@ -49,69 +49,69 @@ def violations(
     Raises:
         StateError: the stored tables do not fit the pipeline file.
     """
-    looked = CheckReader(pipeline, stage, batches)
+    reader = CheckReader(pipeline, stage, batches)
     try:
-        with settings(pipeline.session, looked.settings(), optional=True):
-            found = _scanned(looked)
+        with settings(pipeline.session, reader.settings(), optional=True):
+            found = _scanned(reader)
     finally:
-        looked.release()
+        reader.release()
     depth = Depth.FULL if batches is None else Depth.BATCH
-    findings = {**_ledger_says(looked), **found.findings}
+    findings = {**_ledger_says(reader), **found.findings}
     if stage == pipeline.spec.definition.result_stage and depth is Depth.FULL and (proof is None or proof.share == 1):
         findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
     wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
     return Scan(found.rows, {name: findings[name] for name in wanted if name in findings})
 
 
-def _scanned(looked: CheckReader) -> Scan:
+def _scanned(reader: CheckReader) -> Scan:
     """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
-    session, side = looked.warehouse.session, looked.spec.definition.side_of(looked.stage)
+    session, side = reader.warehouse.session, reader.spec.definition.side_of(reader.stage)
     sides = [] if side is None else [side]
-    mask = mask_of(looked.spec, looked.ledger, k.sensitive_names(looked.spec, *sides))
+    mask = mask_of(reader.spec, reader.ledger, k.sensitive_names(reader.spec, *sides))
 
     def scanned(evaluator: Evaluator) -> Scan:
-        views = _views(looked, evaluator)
-        return scan(views, settings(session, looked.settings_of_counts(), optional=True), mask)
+        views = _views(reader, evaluator)
+        return scan(views, settings(session, reader.settings_of_counts(), optional=True), mask)
 
     try:
         return scanned(STOPPING)
     except Exception as error:
-        if not is_from_spark(error) or all(parse_expression(sql).plain for sql in looked.spec.left.foreign_key):
+        if not is_from_spark(error) or all(parse_expression(sql).plain for sql in reader.spec.left.foreign_key):
             raise
     with settings(session, GUARDED):
         return scanned(ISOLATING)
 
 
-def _views(looked: CheckReader, evaluator: Evaluator) -> list[View]:
+def _views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """What is looked at of a stage's tables: of its log, if it has one, and of its main table."""
-    of_main = VIEWS.get(looked.stage)
-    side = looked.spec.definition.side_of(looked.stage)
-    logs = [] if side is None else [_changelog_view(looked, side, evaluator)]
-    return [*(of_main(looked, evaluator) if of_main else []), *logs]
+    of_main = VIEWS.get(reader.stage)
+    side = reader.spec.definition.side_of(reader.stage)
+    logs = [] if side is None else [_changelog_view(reader, side, evaluator)]
+    return [*(of_main(reader, evaluator) if of_main else []), *logs]
 
 
 VIEWS: dict[str, Callable[[CheckReader, Evaluator], list[View]]] = {
-    Stage.RIGHT_TABLE: lambda looked, _: [right_table_view(looked)],
-    Stage.SUBSCRIPTION_STORE: lambda looked, evaluator: [subscription_store_view(looked, evaluator)],
-    Stage.RESPONSES: lambda looked, _: responses_views(looked),
-    Stage.RESOLVED_JOIN: lambda looked, _: resolved_join_views(looked),
+    Stage.RIGHT_TABLE: lambda reader, _: [right_table_view(reader)],
+    Stage.SUBSCRIPTION_STORE: lambda reader, evaluator: [subscription_store_view(reader, evaluator)],
+    Stage.RESPONSES: lambda reader, _: responses_views(reader),
+    Stage.RESOLVED_JOIN: lambda reader, _: resolved_join_views(reader),
 }
 """By stage what is looked at of its main table; of one that keeps a log only, the log is all there is."""
 
 
-def _changelog_view(looked: CheckReader, side: Side, evaluator: Evaluator) -> View:
-    log = looked.of_batches(looked.spec.definition.input(side).log, s.BATCH)
-    prefix = log_prefix(looked.spec.definition, looked.stage)
-    counted = ledger_counts(f"{prefix}rows_are_those_counted", looked, "rows")
-    return changelog_view(log, looked.spec, side, counted, prefix, evaluator)
+def _changelog_view(reader: CheckReader, side: Side, evaluator: Evaluator) -> View:
+    log = reader.of_batches(reader.spec.definition.input(side).log, s.BATCH)
+    prefix = log_prefix(reader.spec.definition, reader.stage)
+    counted = ledger_counts(f"{prefix}rows_are_those_counted", reader, "rows")
+    return changelog_view(log, reader.spec, side, counted, prefix, evaluator)
 
 
-def _ledger_says(looked: CheckReader) -> dict[str, Finding]:
+def _ledger_says(reader: CheckReader) -> dict[str, Finding]:
     """What the ledger counted of what landed: the share in the quarantine, and that which came too late.
 
     A batch that runs again counts as late what it brought before, so only those that ran once tell what came too late.
     """
-    here, ledger = looked.stage, looked.ledger
+    here, ledger = reader.stage, reader.ledger
 
     def share(part: str, whole: str, of: str, batches: Sequence[BatchId]) -> Finding:
         """A count of the stage by a count of another, or of its own."""
@@ -120,15 +120,15 @@ def _ledger_says(looked: CheckReader) -> dict[str, Finding]:
         return Finding(round(number / total, 6) if total else 0.0)
 
     found: dict[str, Finding] = {}
-    kind = looked.spec.definition
+    kind = reader.spec.definition
     if here in ledger.inputs:
         prefix = log_prefix(kind, here)
-        found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, looked.known)
-        found[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, here, looked.known)))
+        found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, reader.known)
+        found[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, here, reader.known)))
     main = kind.table(here)
     if main.role is Role.STATE and main.of is not None:
         log = kind.input(main.of).stage
-        once = [batch for batch in looked.known if ledger.state(here, batch).attempts == 1]
+        once = [batch for batch in reader.known if ledger.state(here, batch).attempts == 1]
         found[LATE] = share("late", "rows", log, once)
     return found
 

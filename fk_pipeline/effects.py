@@ -21,7 +21,7 @@ Counts = dict[int, dict[str, int]]
 """Per batch, numbers by name."""
 
 
-class Rows(Protocol):
+class RowSet(Protocol):
     """Rows that are computed, or planned; see `store.materialised.Materialised`."""
 
     frame: DataFrame
@@ -33,11 +33,11 @@ class Rows(Protocol):
         """Per batch the number of rows for every combination of values of some columns."""
         ...
 
-    def but(self, column: str, *values: Any) -> Rows:
+    def but(self, column: str, *values: Any) -> RowSet:
         """All rows but those with certain values in a column."""
         ...
 
-    def only(self, column: str, values: Sequence[Any]) -> Rows:
+    def only(self, column: str, values: Sequence[Any]) -> RowSet:
         """The rows with certain values in a column."""
         ...
 
@@ -51,7 +51,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class Answered:
+class Messages:
     """What the ledger said of the messages of the batches before they were read.
 
     Attributes:
@@ -74,15 +74,15 @@ class History(Protocol):
         """The stage cannot have committed anything for any of the batches."""
         ...
 
-    def announced(self, stage: str) -> int:
+    def propagated(self, stage: str) -> int:
         """The rows of the state of a stage that changed on behalf of the batches, at most."""
         ...
 
-    def brought(self, stage: str) -> int:
+    def rows_read(self, stage: str) -> int:
         """The rows that the batches have in the log of a stage that reads landing files."""
         ...
 
-    def messages(self, stage: str) -> Answered:
+    def messages(self, stage: str) -> Messages:
         """The messages that a stage wrote for the batches, as the ledger knows them now."""
         ...
 
@@ -136,7 +136,7 @@ class Reader(Protocol):
         ...
 
     def with_keys(
-        self, name: str, keys: Rows, columns: Mapping[str, str], within: str = "", needed: Sequence[str] = ()
+        self, name: str, keys: RowSet, columns: Mapping[str, str], within: str = "", needed: Sequence[str] = ()
     ) -> DataFrame:
         """The rows of a table with some keys, or more.
 
@@ -150,7 +150,7 @@ class Reader(Protocol):
         ...
 
     def through_index(
-        self, index: str, name: str, keys: Rows, columns: Mapping[str, str], needed: Sequence[str]
+        self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
     ) -> tuple[DataFrame, int]:
         """The rows of an indexed state that refer to some keys of another table, or more; and a bound of them."""
         ...
@@ -171,15 +171,15 @@ class Reader(Protocol):
         """Chooses how the stage goes about so many changed rows of a table; the rows up to which to look them up."""
         ...
 
-    def cached(self, frame: DataFrame, at_most: int | None) -> Rows:
+    def cached(self, frame: DataFrame, at_most: int | None) -> RowSet:
         """A frame that is used several times, computed once; `at_most` of None: let the frame itself tell."""
         ...
 
-    def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> Rows:
+    def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> RowSet:
         """A frame that is computed where it is written; `cached`: what it is computed from is."""
         ...
 
-    def unchanged_since(self, answered: Answered, stages: Sequence[str], tables: Sequence[str]) -> bool:
+    def unchanged_since(self, messages: Messages, stages: Sequence[str], tables: Sequence[str]) -> bool:
         """Some tables are as they were when messages were computed from them (architecture, rule 3)."""
         ...
 
@@ -225,7 +225,7 @@ class ReplaceBatches:
     """
 
     table: str
-    rows: Rows
+    rows: RowSet
     number: int | None = None
     counted: CountBy | None = None
     kept: Collection[int] = ()
@@ -264,7 +264,7 @@ class Upsert:
     """
 
     table: str
-    rows: Rows
+    rows: RowSet
     number: int | None = None
     delete_when: str | None = None
     keys: DataFrame | None = None

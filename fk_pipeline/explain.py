@@ -1,8 +1,8 @@
 """The story of one left key: what every batch brought, what was asked and answered, and why the result is as it is.
 
 Read from the tables as they stand: versions of the left row and of the right rows that it ever referred to, its
-subscription, the answers with their verdicts, what is in the quarantine of them, the row of the result, and the join of
-both changelogs computed now. `docs/reference/command.md`, explain.
+subscription, the responses with their verdicts, what is in the quarantine of them, the row of the result, and the join
+of both changelogs computed now. `docs/reference/command.md`, explain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.story import Answer, Quarantined, Row, Story, Subscription, Version
+from fk_pipeline.story import JsonRow, Quarantined, Response, StoredSubscription, Story, Version
 from fk_pipeline.verify.rejoin import expected_join
 
 MOST_QUARANTINED = 20
@@ -37,8 +37,8 @@ _WHY = {
     verdicts.HALF_JOINED: "written to the result without a right row",
     verdicts.RETRACTED: "taken out of the result",
     verdicts.UNCHANGED: "the result said so already",
-    verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an answer of its own",
-    verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an answer of its own",
+    verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an response of its own",
+    verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an response of its own",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
     QUARANTINED: "no row: an expression of select fails on the two rows",
     HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
@@ -87,7 +87,7 @@ class _Explained:
         wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
         return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
 
-    def _of_key(self, table: str) -> list[Row]:
+    def _of_key(self, table: str) -> list[JsonRow]:
         """The rows of a state table with the key."""
         return json_rows(self.read.read(table).where(self.in_state))
 
@@ -106,7 +106,7 @@ class _Explained:
             key=self.key,
             left=self.left,
             right=self.right,
-            answers=self.answers,
+            responses=self.responses,
             quarantined=self.quarantined,
             subscription=self._subscription(),
             result=result,
@@ -160,36 +160,36 @@ class _Explained:
             for i, (row, key) in enumerate(zip(rows, keys, strict=True))
         )
 
-    def _reference(self, row: Row, column: Callable[[str], str] = k.fk) -> Row | None:
+    def _reference(self, row: JsonRow, column: Callable[[str], str] = k.fk) -> JsonRow | None:
         """The right key that a row of ours refers to."""
         key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
         return None if None in key.values() else key
 
-    def _subscription(self) -> Subscription | None:
+    def _subscription(self) -> StoredSubscription | None:
         for row in self._of_key(k.SUBSCRIPTION_STORE):
-            return Subscription(
+            return StoredSubscription(
                 refers_to=self._reference(row),
                 before=self._reference(row, k.previous_fk),
                 batch=row[s.OWNER],
-                announced_in=row[s.APPLIED_IN],
+                propagated_in=row[s.APPLIED_IN],
                 instruction=row[k.INSTRUCTION],
             )
         return None
 
     @cached_property
-    def answers(self) -> tuple[Answer, ...]:
+    def responses(self) -> tuple[Response, ...]:
         """What was answered, with the verdicts that there are."""
         before = decided_batches(self.ledger)
-        asked, told = (
+        asked, stored = (
             {(row[s.BATCH], row[k.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
         )
         self.ledger.refresh()
         decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
-        both = sorted((told | asked).items())
-        return tuple(self._answer(row, told.get(at), at[0] in decided) for at, row in both)
+        both = sorted((stored | asked).items())
+        return tuple(self._response(row, stored.get(at), at[0] in decided) for at, row in both)
 
-    def _answer(self, row: Row, told: Row | None, decided: bool) -> Answer:
-        """An answer.
+    def _response(self, row: JsonRow, stored: JsonRow | None, decided: bool) -> Response:
+        """An response.
 
         Args:
             row: the response.
@@ -198,11 +198,11 @@ class _Explained:
         """
         left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], self._reference(row)
         verdict = None
-        if told is not None and (told[k.LEFT_HASH], told[k.RIGHT_HASH]) == (left, right):
-            verdict = told[k.VERDICT]
-        elif told is None and decided:
+        if stored is not None and (stored[k.LEFT_HASH], stored[k.RIGHT_HASH]) == (left, right):
+            verdict = stored[k.VERDICT]
+        elif stored is None and decided:
             verdict = verdicts.HALF_JOINED if right is None else verdicts.JOINED
-        return Answer(
+        return Response(
             batch=row[s.BATCH],
             cause=row[k.CAUSE],
             instruction=row[k.INSTRUCTION],
@@ -248,7 +248,7 @@ class _Explained:
             for row in reversed(json_rows(found))
         )
 
-    def _conclusion(self, result: Row | None, expected: Row | None, work: bool) -> str:
+    def _conclusion(self, result: JsonRow | None, expected: JsonRow | None, work: bool) -> str:
         why = self._why()
         lines = sum(record.side != Origin.JOIN for record in self.quarantined)
         if lines:
@@ -281,7 +281,7 @@ class _Explained:
         last = rights[-1] if any(v.key is not None for v in rights) else None
         there = None if last is None or last.deleted else last
         about = left.hash, there.hash if there else None
-        said = {answer.verdict for answer in self.answers if (answer.left_hash, answer.right_hash) == about}
+        said = {response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about}
         if said & {*verdicts.REFUSED}:
             kept = ", so a left join keeps the left row without it" if HALF_QUARANTINED in said else ""
             other = f"right row {name}" if there else "no right row"
@@ -297,12 +297,12 @@ class _Explained:
 
 
 def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:
-    """The batch that brought the content that an answer of a batch is about: the newest until then, or the next."""
+    """The batch that brought the content that a response of a batch is about: the newest until then, or the next."""
     same = [v.batch for v in versions if hash_ is not None and v.hash == hash_]
     return max((one for one in same if one <= batch), default=min(same, default=None))
 
 
-def _names(key: Row | None) -> str:
+def _names(key: JsonRow | None) -> str:
     """SQL (BOOLEAN): the raw text of a record has all values of a key: behind their columns, if it names these."""
     if key is None:
         return "FALSE"

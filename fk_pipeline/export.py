@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from fk_pipeline.errors import UsageError
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
-from fk_pipeline.spec.keys import typed
+from fk_pipeline.spec.keys import value_from_text
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
@@ -96,7 +96,7 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
         UsageError: a text is no value of its column.
     """
     found = json_rows(
-        session.range(1).selectExpr(*[f"{typed(key[c.name], c)} AS {c.quoted}" for c in side.key_columns])
+        session.range(1).selectExpr(*[f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns])
     )
     for column in side.key_columns:
         if found[0][column.name] is None:

@@ -162,7 +162,7 @@ class StageFunctions:
         Returns:
             The columns of `resolved_join`, and `_fk_deleted`: the row leaves the result.
         """
-        return resolver.changes(resolver.writing(verdicts, self.spec), self.spec)
+        return resolver.rows_changed(resolver.rows_to_write(verdicts, self.spec), self.spec)
 
     def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
         """A table with changed rows in place of those with their keys: what a MERGE would make of it.

@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.endings import is_of_format
-from fk_pipeline.cdc.names import linked, strange, told
+from fk_pipeline.cdc.names import as_utf8, linked, strange
 from fk_pipeline.cdc.reader import read_records
 from fk_pipeline.cdc.records import BAD
-from fk_pipeline.cdc.unreadable import forget
+from fk_pipeline.cdc.unreadable import remove_copies
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBERS, referring
+from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -100,36 +100,36 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
     batch = min(max(ledger.batches, default=-1) + 1, MAX_BATCH)
     size = file.stat().st_size
     path = str(file.absolute())
-    landed = LandedFile(told(path), Side.RIGHT, BatchId(batch), size, "", "")
+    landed = LandedFile(as_utf8(path), Side.RIGHT, BatchId(batch), size, "", "")
     keys = [c.name for c in side.key_columns]
     with ExitStack() as kept:
         folder = f"{read.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
         links = linked(strange([path]), folder)
         if links:
-            kept.callback(forget, folder)
+            kept.callback(remove_copies, folder)
         lines = read_records(read.warehouse.session, {batch: [landed]}, spec, Side.RIGHT, {}, {}, links)
         marked = mark_last(evaluate(lines.parsed, spec, Side.RIGHT, ISOLATING), spec, Side.RIGHT)
         kept.callback(read.release)
         records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
         log, state = changelog(records.frame, spec, Side.RIGHT, {}), read.read(k.RIGHT_TABLE)
-        subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBERS)
+        subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
         touched = (
             _effects(log, state, keys)
             .join(subscribers, keys, "left")
-            .select(*map(quote, keys), _EFFECT, F.coalesce(SUBSCRIBERS, F.lit(0)).alias(SUBSCRIBERS))
+            .select(*map(quote, keys), _EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
             .persist()
         )
         kept.callback(touched.unpersist)
-        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(SUBSCRIBERS)).collect()
-        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBERS).desc(), *map(quote, keys))
+        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(SUBSCRIBER_COUNT)).collect()
+        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, keys))
         listed = json_rows(most.limit(limit))
     return Impact(
         sum(row[2] for row in groups if row[0] in TOUCHING),
         {row[0]: row[1] for row in sorted(groups)},
         quarantined,
         tuple(
-            {"key": shown({k: row[k] for k in keys}), "subscribers": row[SUBSCRIBERS], "effect": row[_EFFECT]}
+            {"key": shown({k: row[k] for k in keys}), "subscribers": row[SUBSCRIBER_COUNT], "effect": row[_EFFECT]}
             for row in listed
         ),
     )
@@ -142,7 +142,7 @@ def _referring(read: TableReader, spec: PipelineSpec) -> DataFrame:
 def _subscribers(read: TableReader, spec: PipelineSpec) -> DataFrame:
     """Per foreign key the number of left rows that refer to it."""
     fks = [quote(name) for name, _ in k.fk_columns(spec)]
-    return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBERS))
+    return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBER_COUNT))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:

@@ -152,7 +152,7 @@ class OpenPipeline:
         from fk_pipeline.stages import behind
         from fk_pipeline.stages.claim import claim
         from fk_pipeline.stages.discovery import discover
-        from fk_pipeline.stages.evolution import reopen
+        from fk_pipeline.stages.evolution import reopen_batches
         from fk_pipeline.stages.fingerprints import columns_to_add
 
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
@@ -163,7 +163,7 @@ class OpenPipeline:
             ledger.record_claim(claim(self.spec, ledger))
             lags = behind.lags(self.spec, ledger, found)
             behind.reopen(ledger, lags)
-            reopen(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
+            reopen_batches(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
             return found, lags
 
     def look(self) -> Discovery:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fk_pipeline.store.ledger.checks import FailedCheck
 
 
-Progress = Callable[["Pass", "StageRun | None"], None]
+PassProgress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 BATCHES_TOLD = 12
@@ -62,7 +62,7 @@ def run_stages(
     pipeline: OpenPipeline,
     batches: str | Sequence[BatchRange] | None,
     stages: Iterable[str] | None,
-    progress: Progress | None,
+    progress: PassProgress | None,
     waive: str | None,
     adopt: bool,
     tell: Callable[[str], None] | None,
@@ -216,7 +216,7 @@ def _run_due(
     return refusing
 
 
-def _pass(pipeline: OpenPipeline, work: Pass, progress: Progress | None) -> StageRun:
+def _pass(pipeline: OpenPipeline, work: Pass, progress: PassProgress | None) -> StageRun:
     if progress is not None:
         progress(work, None)
     result: StageRun = pipeline.runner.run(work.stage, work.batches)

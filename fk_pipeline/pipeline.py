@@ -16,7 +16,7 @@ from fk_pipeline.identity import (
     Origin,
 )
 from fk_pipeline.opened import OpenPipeline
-from fk_pipeline.passes import Pass, Progress, chosen_stages, empty_batches, ranges_of, run_stages
+from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.lease import lease
 
@@ -86,20 +86,20 @@ class Pipeline(OpenPipeline):
         return self.due()
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> DataFrame:
-        """Records of the quarantine, all or some: see `fk_pipeline.quarantine.records`."""
-        from fk_pipeline.quarantine import records
+        """Records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
+        from fk_pipeline.quarantine import quarantined_records
 
         self.refuse_unfinished()
-        return records(self.runner, ranges_of(batches, "--batch") or (), side)
+        return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
 
     def export_quarantine(
         self, file: str | Path, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None
     ) -> int:
         """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number."""
         from fk_pipeline.export import write
-        from fk_pipeline.quarantine import ENDINGS
+        from fk_pipeline.quarantine import EDITED_ENDINGS
 
-        return write(self.quarantined(batches, side), Path(file), ENDINGS, private=True)
+        return write(self.quarantined(batches, side), Path(file), EDITED_ENDINGS, private=True)
 
     def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
         """Makes batches with records in the quarantine due again, all or some; needs no Spark.
@@ -109,12 +109,12 @@ class Pipeline(OpenPipeline):
         Returns:
             The batches.
         """
-        from fk_pipeline.quarantine import reopen
+        from fk_pipeline.quarantine import reopen_quarantined
 
         self.check_fingerprints()
         self.discover()
         with lease(self.spec.home, "discovery"):
-            return reopen(self.ledger(), ranges_of(batches, "--batch") or (), side, uuid.uuid4().hex[:12])
+            return reopen_quarantined(self.ledger(), ranges_of(batches, "--batch") or (), side, uuid.uuid4().hex[:12])
 
     def correct(self, file: str | Path) -> Replay:
         """Takes corrections of lines over from an edited file of quarantined records; needs no Spark.
@@ -132,7 +132,7 @@ class Pipeline(OpenPipeline):
             return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
 
     def rebuild(
-        self, source: str = "changelog", stages: Iterable[str] | None = None, progress: Progress | None = None
+        self, source: str = "changelog", stages: Iterable[str] | None = None, progress: PassProgress | None = None
     ) -> list[StageRebuild]:
         """Makes state and result anew and swaps them in atomically (`docs/reference/command.md`, rebuild).
 
@@ -183,7 +183,7 @@ class Pipeline(OpenPipeline):
         self,
         batches: str | Sequence[BatchRange] | None = None,
         stages: Iterable[str] | None = None,
-        progress: Progress | None = None,
+        progress: PassProgress | None = None,
         waive: str | None = None,
         adopt: bool = False,
         tell: Callable[[str], None] | None = None,

@@ -12,7 +12,7 @@ from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.behind import Lag, due_by
 from fk_pipeline.stages.evolution import to_read_again
-from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, cure, stale_parts
+from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, needed_rebuild, stale_parts
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import choose
 from fk_pipeline.store.sizes import MEASURED
@@ -62,7 +62,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     """
     adds = columns_to_add(spec, ledger)
     stale = {} if adds else stale_parts(spec, ledger)
-    fix = cure(spec.definition, stale).command(spec) if stale else ""
+    fix = needed_rebuild(spec.definition, stale).command(spec) if stale else ""
     if can_be_finished(spec, ledger):
         stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
     elif ledger.rebuilds.unfinished is not None:
@@ -164,11 +164,11 @@ class _Estimate:
         if table.of is not None:
             return self._log_rows(self.kind.input(table.of).stage, batch)
         if table.role is Role.RESULT and not any(batch in self.due[one] for one in self._asking):
-            return self._answers(batch)
+            return self._responses(batch)
         changed = [self._log_rows(log, batch) for log in self.ledger.inputs]
-        if None in (self._answers_per_row, *changed):
+        if None in (self._responses_per_row, *changed):
             return None
-        return sum(rows or 0 for rows in changed) * (self._answers_per_row or 0)
+        return sum(rows or 0 for rows in changed) * (self._responses_per_row or 0)
 
     def _log_rows(self, log: str, batch: BatchId) -> float | None:
         if batch not in self.due[log]:
@@ -187,14 +187,14 @@ class _Estimate:
         return ratios
 
     @cached_property
-    def _answers_per_row(self) -> float | None:
+    def _responses_per_row(self) -> float | None:
         batches = self.ledger.batches
         return self._ratio(
-            sum(map(self._answers, batches)),
+            sum(map(self._responses, batches)),
             sum(self._stored(log, batch) for log in self.ledger.inputs for batch in batches),
         )
 
-    def _answers(self, batch: int) -> int:
+    def _responses(self, batch: int) -> int:
         return sum(number for stage in self._asking for number in self.ledger.state(stage, batch).counts.values())
 
     def _stored(self, log: str, batch: int) -> int:

@@ -23,9 +23,9 @@ from fk_pipeline.stages.folding import refuse_folded
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.ledger.corrections import Correction, digest
+from fk_pipeline.store.ledger.corrections import Correction, digest_of
 
-ENDINGS = (".csv", ".jsonl")
+EDITED_ENDINGS = (".csv", ".jsonl")
 """Of files that people edit."""
 
 AGAIN = "its quarantined records are to be read again"
@@ -40,7 +40,7 @@ class Replay:
     unchanged: int
 
 
-def records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) -> DataFrame:
+def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) -> DataFrame:
     """Records of the quarantine.
 
     Args:
@@ -70,7 +70,9 @@ def records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) 
     ).orderBy("side", "batch", "file", "line", "raw")
 
 
-def reopen(ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str) -> list[BatchId]:
+def reopen_quarantined(
+    ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str
+) -> list[BatchId]:
     """Makes the batches due that have records in the quarantine, for the stages that put them there; needs no Spark."""
     reopened: set[BatchId] = set()
     for origin, stage in ledger.kind.rejecting.items():
@@ -121,7 +123,7 @@ def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correc
             raise _unusable("a record has no text in raw or digest", where)
         if not _is_utf8(record["raw"]):
             raise _unusable("raw has half a character in it, which is not UTF-8", where)
-        if digest(record["raw"]) == record["digest"]:
+        if digest_of(record["raw"]) == record["digest"]:
             unchanged += 1
             continue
         one = _correction(record, where, spec, ledger)
@@ -176,8 +178,8 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
 
 def _records(file: Path) -> Iterator[tuple[str, Any]]:
     """The records of a file, each with its place."""
-    if file.suffix not in ENDINGS:
-        raise _unusable(f"the file ends in neither {' nor '.join(ENDINGS)}", str(file))
+    if file.suffix not in EDITED_ENDINGS:
+        raise _unusable(f"the file ends in neither {' nor '.join(EDITED_ENDINGS)}", str(file))
     place = str(file)
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:

@@ -27,12 +27,12 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.stages.behind import lags, refuse
 from fk_pipeline.stages.changelog import anew
 from fk_pipeline.stages.damage import damage_error, damages, translated
-from fk_pipeline.stages.evolution import forget, reopen
+from fk_pipeline.stages.evolution import forget_columns, reopen_batches
 from fk_pipeline.stages.fingerprints import (
-    Cure,
+    NeededRebuild,
     can_be_finished,
-    cure,
     fingerprints,
+    needed_rebuild,
     shadow_home,
     stale_parts,
     tables_without_ledger,
@@ -43,14 +43,14 @@ from fk_pipeline.stages.swap import discard_shadow, swap_in
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import Check, leases
+from fk_pipeline.store.lease import LeaseCheck, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
 from fk_pipeline.verify.rejoin import verify
 
-Progress = Callable[[str, BatchRange, int, int, StageRun | None], None]
+RebuildProgress = Callable[[str, BatchRange, int, int, StageRun | None], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 
@@ -91,7 +91,7 @@ class Rebuild:
         self.kind = spec.definition
         self.asked = None if stages is None else tuple(stages)
 
-    def run(self, progress: Progress) -> list[StageRebuild]:
+    def run(self, progress: RebuildProgress) -> list[StageRebuild]:
         """Builds and swaps in; whatever fails before, the tables stay as they were.
 
         Raises:
@@ -114,9 +114,9 @@ class Rebuild:
             self._refuse_what_stays_damaged(stages)
             self._refuse_what_is_behind(stages)
             stale = stale_parts(self.spec, self.ledger)
-            forget(self.ledger, stale)
+            forget_columns(self.ledger, stale)
             if self.source is Source.CHANGELOG:
-                reopen(self.spec, self.ledger, stale, uuid.uuid4().hex[:12])
+                reopen_batches(self.spec, self.ledger, stale, uuid.uuid4().hex[:12])
             discard_shadow(self.spec)
             try:
                 done = self._build(stages, layout, progress)
@@ -142,7 +142,7 @@ class Rebuild:
             swap_in(self.session, self.spec, self.ledger, layout, check)
             return done
 
-    def _finish(self, layout: Layout, check: Check) -> None:
+    def _finish(self, layout: Layout, check: LeaseCheck) -> None:
         """Swaps in a rebuild that died at that; of no use where all of it is made anew, and it may not be possible."""
         try:
             swap_in(self.session, self.spec, self.ledger, layout, check)
@@ -164,14 +164,14 @@ class Rebuild:
 
     def _stages(self) -> tuple[str, ...]:
         stale = stale_parts(self.spec, self.ledger)
-        needed = cure(self.kind, stale) if stale else None
+        needed = needed_rebuild(self.kind, stale) if stale else None
         if tables_without_ledger(self.spec, self.ledger):
-            needed = Cure.of_all(self.kind)
+            needed = NeededRebuild.of_all(self.kind)
         left_open = self.ledger.rebuilds.unfinished
         begun = list(left_open["stages"]) if left_open else []
         if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
             why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
-            self._refuse(Cure.of_all(self.kind), why)
+            self._refuse(NeededRebuild.of_all(self.kind), why)
         asked = self.kind.rebuilds(self.source) if self.asked is None else self.asked
         chosen = self.kind.downstream([*asked, *begun])
         if needed is not None:
@@ -192,7 +192,7 @@ class Rebuild:
     def _names(stale: Iterable[str]) -> str:
         return " and ".join(stale) or "the pipeline file"
 
-    def _refuse(self, needed: Cure, why: str) -> None:
+    def _refuse(self, needed: NeededRebuild, why: str) -> None:
         raise UsageError(
             "this rebuild would not be enough", where=str(self.spec.file), why=why, fix=needed.command(self.spec)
         )
@@ -206,7 +206,7 @@ class Rebuild:
         lost = rows.where(F.col(s.SIDE) == Side.LEFT.value).where(F.col(s.REASON).startswith("foreign_key "))
         if not lost.isEmpty():
             self._refuse(
-                Cure.of_all(self.kind),
+                NeededRebuild.of_all(self.kind),
                 "there are lines in the quarantine on which the old foreign_key failed: the changelog has not got them",
             )
 
@@ -263,7 +263,7 @@ class Rebuild:
                         fix="restore the ledger or the files",
                     )
 
-    def _build(self, stages: tuple[str, ...], layout: Layout, progress: Progress) -> list[StageRebuild]:
+    def _build(self, stages: tuple[str, ...], layout: Layout, progress: RebuildProgress) -> list[StageRebuild]:
         shadow = shadow_home(self.spec)
         from_log = self.source is Source.CHANGELOG
         forgotten = [stage for stage in stages if not (from_log and self.kind.side_of(stage))]
@@ -303,7 +303,7 @@ class Rebuild:
         known = self.ledger.batches
         if from_log and self._keeps_only_a_log(stage):  # it is written whole
             return []
-        asks = [one for one in self.ledger.checks.failed() if one.cure == AGREEMENT and one.stage == stage]
+        asks = [one for one in self.ledger.checks.failed() if one.remedy == AGREEMENT and one.stage == stage]
         asked = {one.batch for one in asks}  # nobody has agreed to these by asking for a rebuild
         chosen = [batch for batch in known if batch not in asked]
         if from_log and self.kind.side_of(stage):

@@ -19,7 +19,7 @@ from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.spark_address import check_master, check_remote
-from fk_pipeline.environment.spark_life import forget, forget_dead, is_lost
+from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_lost
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -129,7 +129,7 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
         except Exception as error:
             if not is_lost(error):
                 raise
-            forget(running)
+            forget_session(running)
     builder: Any = SparkSession.builder
     remote = environment.get("FK_SPARK_REMOTE")
     if remote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Row = dict[str, Any]
+JsonRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Version:
     """
 
     batch: int
-    key: Row | None
-    sequence: Row
+    key: JsonRow | None
+    sequence: JsonRow
     op: str
     deleted: bool
-    row: Row | None
-    refers_to: Row | None
+    row: JsonRow | None
+    refers_to: JsonRow | None
     hash: str | None
     file: str | None
     current: bool
@@ -40,27 +40,27 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Subscription:
+class StoredSubscription:
     """What the subscription store has of the key.
 
     Attributes:
         refers_to: the right key; None where it has none.
         before: the right key before the last announced change.
         batch: the batch that brought the current version of the left row; None if none is left.
-        announced_in: the batch whose processing last changed the content; the answer is due there.
+        propagated_in: the batch whose processing last changed the content; the response is due there.
         instruction: what was asked for then; None for nothing.
     """
 
-    refers_to: Row | None
-    before: Row | None
+    refers_to: JsonRow | None
+    before: JsonRow | None
     batch: int | None
-    announced_in: int
+    propagated_in: int
     instruction: str | None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One answer to the key, and what became of it.
+class Response:
+    """One response to the key, and what became of it.
 
     Attributes:
         batch: the batch that it was due to.
@@ -78,7 +78,7 @@ class Answer:
     batch: int
     cause: str
     instruction: str | None
-    refers_to: Row | None
+    refers_to: JsonRow | None
     left_hash: str | None
     left_batch: int | None
     right_hash: str | None
@@ -109,7 +109,7 @@ class Story:
         key: the key.
         left: its versions, oldest first, and the truncates of the left source.
         right: those of the right rows that it ever referred to, and the truncates of the right source.
-        answers: what it was answered, by batch.
+        responses: what it was answered, by batch.
         quarantined: lines of the left side that name the key, lines of the right side that name the right key that it
             refers to, and pairs of its row.
         subscription: what the subscription store has of it; None if no version was ever applied.
@@ -118,21 +118,21 @@ class Story:
         written_at: when it was written.
         expected: the row of the join computed now.
         due: per stage the batches that are due.
-        folded_to: the newest folded batch: of the folded ones only the last version per key is kept, and no answer;
+        folded_to: the newest folded batch: of the folded ones only the last version per key is kept, and no response;
             None where none is folded.
         conclusion: why the row is there, or is not.
     """
 
-    key: Row
+    key: JsonRow
     left: tuple[Version, ...]
     right: tuple[Version, ...]
-    answers: tuple[Answer, ...]
+    responses: tuple[Response, ...]
     quarantined: tuple[Quarantined, ...]
-    subscription: Subscription | None
-    result: Row | None
+    subscription: StoredSubscription | None
+    result: JsonRow | None
     written_in: int | None
     written_at: str | None
-    expected: Row | None
+    expected: JsonRow | None
     due: dict[str, list[int]]
     folded_to: int | None
     conclusion: str
@@ -142,6 +142,6 @@ class Story:
         """The result has the row that the join has."""
         return self.result == self.expected
 
-    def as_json(self) -> Row:
+    def as_json(self) -> JsonRow:
         """For machines."""
         return {**asdict(self), "as_expected": self.as_expected}

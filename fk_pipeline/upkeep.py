@@ -25,7 +25,7 @@ from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, s
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.lease import Check, lease, leases
+from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings, suiting
@@ -40,7 +40,7 @@ PACKED = {
 ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 """`settings.retention_hours` says what is removed, less than a week too."""
 
-LOG = "/_delta_log/"
+LOG_FOLDER = "/_delta_log/"
 """In the path of what is no data file of a table."""
 
 MOST_PAIRS = 1.5
@@ -115,8 +115,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
             folding.versions_of(stage, side)
-        progress("folding: answers")
-        folding.answers()
+        progress("folding: responses")
+        folding.responses()
     done = []
     for name in stored:
         progress(name)
@@ -157,7 +157,7 @@ def _writers(kind: Kind, name: str) -> list[str]:
 
 
 @contextmanager
-def _alone(runner: Runner, stages: Sequence[str]) -> Iterator[Check]:
+def _alone(runner: Runner, stages: Sequence[str]) -> Iterator[LeaseCheck]:
     """No run of some stages goes on, and none that died does."""
     home = runner.spec.home
     with leases(home, stages) as held, sole_session(runner.session, home, stages):
@@ -232,7 +232,7 @@ class _Folding:
             finally:
                 dead.unpersist()
 
-    def answers(self) -> None:
+    def responses(self) -> None:
         """What folded batches answered, and pairs that the index of subscribers has for nothing."""
         spec, layout, ledger = self.spec, self.layout, self.ledger
         for table in (layout[k.RESPONSES], layout[k.VERDICTS]):
@@ -288,5 +288,7 @@ def _size(path: str) -> Size:
     fs, root = storage.filesystem(path)
     on_disk = fs.find(root, detail=True)
     stored = sum(int(one["size"]) for one in on_disk.values())
-    data = sum(int(one["size"]) for file, one in on_disk.items() if file.endswith(".parquet") and LOG not in file)
+    data = sum(
+        int(one["size"]) for file, one in on_disk.items() if file.endswith(".parquet") and LOG_FOLDER not in file
+    )
     return Size(len(sizes), sum(sizes), stored, max(0, data - sum(sizes)))

@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from fk_pipeline.identity import Side
-from fk_pipeline.store.ledger.corrections import Correction, digest
+from fk_pipeline.store.ledger.corrections import Correction, digest_of
 from fk_pipeline.store.sizes import Sizes
 
 DATA = (
@@ -50,7 +50,7 @@ def _check(stage: str) -> dict[str, Any]:
 
 def _correct(made: Any, line: str, text: str) -> None:
     path = f"landing/left/{0:08d}.jsonl"
-    one = Correction(Side.LEFT, 0, path, None, digest(line), text)
+    one = Correction(Side.LEFT, 0, path, None, digest_of(line), text)
     assert made.pipeline.ledger().corrections.record([one], "made up") == 1
 
 

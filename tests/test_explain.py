@@ -16,7 +16,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.story import Subscription
+from fk_pipeline.story import StoredSubscription
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
@@ -76,14 +76,14 @@ def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
         (1, "w1", {"k": "b"}, True),
     ]
     assert [(v.key, v.row and v.row["name"]) for v in story.right] == [({"k": "a"}, "A"), ({"k": "b"}, "B")]
-    told = [(a.batch, a.cause, a.refers_to, a.left_batch, a.right_batch, a.verdict) for a in story.answers]
+    told = [(a.batch, a.cause, a.refers_to, a.left_batch, a.right_batch, a.verdict) for a in story.responses]
     assert told == [(0, "left", {"k": "a"}, 0, 0, "joined"), (1, "left", {"k": "b"}, 1, 0, "joined")]
-    assert story.answers[-1].left_hash == story.left[-1].hash
-    assert story.answers[-1].right_hash == story.right[-1].hash
+    assert story.responses[-1].left_hash == story.left[-1].hash
+    assert story.responses[-1].right_hash == story.right[-1].hash
     assert story.result == story.expected == {"id": 1, "v": "w1", "name": "B"}
     assert (story.written_in, story.left[0].file) == (1, "landing/left/00000000.jsonl")
-    assert story.subscription == Subscription(
-        refers_to={"k": "b"}, before={"k": "a"}, batch=1, announced_in=1, instruction=story.answers[-1].instruction
+    assert story.subscription == StoredSubscription(
+        refers_to={"k": "b"}, before={"k": "a"}, batch=1, propagated_in=1, instruction=story.responses[-1].instruction
     )
     deleted = made.pipeline.explain("2")
     assert deleted.subscription is not None
@@ -118,7 +118,7 @@ def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: 
         (2, False, False),
         (4, False, True),
     ]
-    assert [(a.batch, a.left_batch, a.right_batch, a.verdict) for a in story.answers] == [
+    assert [(a.batch, a.left_batch, a.right_batch, a.verdict) for a in story.responses] == [
         (0, 0, None, "half-joined"),
         (1, 1, 1, "stale left"),
         (2, 2, 2, "stale right"),
@@ -156,7 +156,7 @@ def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[.
         assert story.conclusion.endswith(why)
     for story, why in ((pair, "and right row a."), (alone, "and no right row.")):
         assert [(one.side, one.file) for one in story.quarantined] == [("join", None)]
-        assert [answer.verdict for answer in story.answers] == ["quarantined"]
+        assert [one.verdict for one in story.responses] == ["quarantined"]
         assert story.conclusion.startswith(
             "The row is not in the result: an expression of select fails on the left row"
         )
@@ -185,14 +185,14 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline:
         made.pipeline.runner.run(stage, BatchRange.of(1))
     story = made.pipeline.explain("1")
     assert story.conclusion.startswith("The row in the result is another one than the join has it, and work is due")
-    assert [(a.verdict, a.why) for a in story.answers if a.batch == 1] == [(None, "not resolved yet")]
+    assert [(a.verdict, a.why) for a in story.responses if a.batch == 1] == [(None, "not resolved yet")]
     assert story.due["resolved_join"] == [1]
     gone = CliRunner().invoke(app, ["explain", str(made.file), "--key", "3"])
     assert gone.exit_code == 0
     assert "The row is not in the result, though the join has it, and work is due that may explain it: " in gone.output
     assert "Due: right_table 1; resolved_join 1" in gone.output
     made.pipeline.run()
-    assert [(a.cause, a.verdict) for a in made.pipeline.explain("1").answers if a.batch == 1] == [("left", "joined")]
+    assert [(a.cause, a.verdict) for a in made.pipeline.explain("1").responses if a.batch == 1] == [("left", "joined")]
     result = f"{made.pipeline.spec.home}/resolved_join"
     made.pipeline.session.sql(f"UPDATE delta.`{result}` SET name = 'wrong' WHERE id = 1")
     made.pipeline.session.sql(f"DELETE FROM delta.`{result}` WHERE id = 2")

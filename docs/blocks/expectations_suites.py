@@ -16,7 +16,7 @@ def blocks() -> dict[str, str]:
                 [
                     code(one.name),
                     one.severity,
-                    one.cure,
+                    one.remedy,
                     "both" if len(one.depths) == 2 else one.depths[0],
                     one.description
                     + (f" Bound: `{one.threshold}`." if one.threshold else "")

@@ -69,7 +69,10 @@ def _of_source(name: str, of: str) -> list[str]:
 
 
 def _of_ledger(columns: entries.Columns) -> str:
-    return table(["column", "type", "meaning"], [[code(name), code(_sql(kind)), told] for name, kind, told in columns])
+    return table(
+        ["column", "type", "meaning"],
+        [[code(name), code(_sql(kind)), told] for name, kind, told in columns],
+    )
 
 
 _SQL = {

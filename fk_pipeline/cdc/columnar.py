@@ -21,7 +21,7 @@ from fk_pipeline.cdc.records import (
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
-WRITTEN = "'u'"
+UPSERT = "'u'"
 """SQL: what a row does where nothing says it."""
 
 _WHOLE = (
@@ -111,7 +111,7 @@ def as_lines(
         .selectExpr("*", f"STRUCT({as_texts}) AS _texts")
         .selectExpr(
             "*",
-            f"{first_letter(op or WRITTEN)} AS op",
+            f"{first_letter(op or UPSERT)} AS op",
             f"{typed_row(side, texts, typed)} AS row",
             f"CAST({missing} AS STRING) AS _missing",
         )

@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines
-from fk_pipeline.cdc.table_versions import versions_of
+from fk_pipeline.cdc.table_versions import version_range
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
 
@@ -31,7 +31,7 @@ class Delta(Columnar):
         """The rows of the ranges; `block` is the version that a row was committed in."""
         parts = []
         for path in paths:
-            table, first, last = versions_of(path)
+            table, first, last = version_range(path)
             reader = session.read.format("delta")
             if first is None:
                 stored, op, version = reader.option("versionAsOf", last).load(table), "'r'", f"{last}L"

@@ -18,7 +18,7 @@ BLOCK = 1 << 20
 HIGHEST_RATIO = 1032
 """Deflate, the method of gzip, makes at most so many bytes of one (zlib's technical details)."""
 
-SHOWN = 1000
+BYTES_SHOWN = 1000
 """Bytes of a line that is too long, or breaks off, which the quarantine shows."""
 
 _LOOK = 1 << 16
@@ -26,7 +26,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
-class Scan:
+class LineScan:
     """A look through a text, block by block.
 
     Args:
@@ -151,7 +151,7 @@ def without(
                 at, block = at + len(kept), block[len(kept) :]
                 continue
             cut = block[: end - at]
-            shown += cut[: SHOWN - len(shown)]
+            shown += cut[: BYTES_SHOWN - len(shown)]
             at, block = at + len(cut), block[len(cut) :]
             if at == end:
                 yield stands_for(bytes(shown))

@@ -27,7 +27,7 @@ _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _BYTE = re.compile(r"\\x([0-9a-f]{2})")
 
 
-def told(path: str) -> str:
+def as_utf8(path: str) -> str:
     r"""A local path as text that is valid UTF-8.
 
     >>> print(told("a\udcff"), told(r"a\xff"), told(r"a\b"))

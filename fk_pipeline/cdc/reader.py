@@ -20,7 +20,7 @@ from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
 from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
-from fk_pipeline.cdc.table_versions import is_whole, versions_of
+from fk_pipeline.cdc.table_versions import is_whole, version_range
 from fk_pipeline.cdc.unreadable import LINES, MARK, Shape, Unreadable, too_long
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import LandedFile, Side
@@ -128,7 +128,7 @@ def read_records(
     first = {p.batch: p for p in reversed(places)}.values()
     snapshots = list(first) if side_spec.is_snapshot else [p for p in places if is_whole(p.path)]
     if snapshots:
-        at = [(p.file, p.batch, -1, versions_of(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
+        at = [(p.file, p.batch, -1, version_range(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
         before = _frame(session, at, _PLACE).selectExpr(
             "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
         )
@@ -219,7 +219,7 @@ def _columns(ddl: str) -> list[tuple[str, str]]:
 
 
 def line_digest(text: Column) -> Column:
-    """What corrections know a line by: `fk_pipeline.store.ledger.corrections.digest`, of the line as it is shown."""
+    """What corrections know a line by: `fk_pipeline.store.ledger.corrections.digest_of`, of the line as it is shown."""
     return F.sha2(F.make_valid_utf8(text).cast("binary"), 256)
 
 

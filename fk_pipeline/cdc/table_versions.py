@@ -19,7 +19,7 @@ from fk_pipeline.errors import LandingError
 _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 
-def versions_of(path: str) -> tuple[str, int | None, int]:
+def version_range(path: str) -> tuple[str, int | None, int]:
     """A table's location, and the first and last version of a range; the first is None for the whole table.
 
     Raises:
@@ -38,12 +38,12 @@ def names_versions(path: str) -> bool:
 
 def is_whole(path: str) -> bool:
     """Whether a path stands for a whole table at one version."""
-    return names_versions(path) and versions_of(path)[1] is None
+    return names_versions(path) and version_range(path)[1] is None
 
 
 def are_kept(path: str) -> bool:
     """Whether versions of a table, as a path names them, can still be read: their log and their files are there."""
-    location, first, last = versions_of(path)
+    location, first, last = version_range(path)
     try:
         if first is None:
             return all(_is_there(uri) for uri in _table(location, last).file_uris())
@@ -58,7 +58,7 @@ def are_kept(path: str) -> bool:
 
 def table_id(path: str) -> str:
     """What tells the table of which a path names versions from every other, as it is now."""
-    return str(_table(versions_of(path)[0]).metadata().id)
+    return str(_table(version_range(path)[0]).metadata().id)
 
 
 def _table(location: str, version: int | None = None) -> DeltaTable:
@@ -103,7 +103,7 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
     except DeltaError as error:
         raise LandingError("the table cannot be read", where=location, why=str(error)) from error
     name, now = str(table.metadata().id), table.version()
-    ends = {path: versions_of(path)[2] for path in known if names_versions(path)}
+    ends = {path: version_range(path)[2] for path in known if names_versions(path)}
     last = max((end for path, end in ends.items() if path not in withdrawn), default=None)
     newest = max(ends, key=lambda path: ends[path], default=None)
     if newest is not None and not _goes_on(table, ends[newest], known[newest]):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fk_pipeline.cdc.long_lines import BLOCK, HIGHEST_RATIO, SHOWN, Scan, may_have_long_lines, without
+from fk_pipeline.cdc.long_lines import BLOCK, BYTES_SHOWN, HIGHEST_RATIO, LineScan, may_have_long_lines, without
 from fk_pipeline.environment import storage
 
 UNREADABLE = "unreadable from byte "
@@ -119,7 +119,7 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
         if size <= limit or (shape.delimiter is None and not may_have_long_lines(path, size, limit)):
             return Looked(size)
     bound = limit or 1 << 62
-    scan = Scan(bound, shape.delimiter.encode() if shape.delimiter else None)
+    scan = LineScan(bound, shape.delimiter.encode() if shape.delimiter else None)
     text = _Text(path, min(BLOCK, bound))
     member = [deepcopy(scan)]
     for block in text.blocks(lambda: member.__setitem__(0, deepcopy(scan))):
@@ -133,13 +133,13 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
     return Looked(scan.at, _unreadable(text, scan, folder, shape))
 
 
-def _unreadable(text: _Text, scan: Scan, folder: str, shape: Shape) -> Unreadable:
+def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape) -> Unreadable:
     """What is wrong with a file that was scanned, with a copy of what can be read."""
     if shape.header and scan.long and not scan.long[0][0]:
-        tail = b"".join(text.between(0, SHOWN)).decode("utf-8", "replace")
+        tail = b"".join(text.between(0, BYTES_SHOWN)).decode("utf-8", "replace")
         return Unreadable(0, f"the row with the names is {too_long(scan.limit)}", tail)
     whole = scan.at if text.broken is None else scan.start
-    tail = b"".join(text.between(whole, min(scan.at, whole + SHOWN))).decode("utf-8", "replace")
+    tail = b"".join(text.between(whole, min(scan.at, whole + BYTES_SHOWN))).decode("utf-8", "replace")
     if text.broken and scan.at - whole > scan.limit:
         text.broken = text.broken[0], f"{text.broken[1]}, within a line {too_long(scan.limit)}"
     copy = _copy(text, scan, whole, folder, shape) if whole else None
@@ -147,7 +147,7 @@ def _unreadable(text: _Text, scan: Scan, folder: str, shape: Shape) -> Unreadabl
     return Unreadable(offset, problem, tail, copy, scan.limit if scan.long else 0)
 
 
-def _copy(text: _Text, scan: Scan, whole: int, folder: str, shape: Shape) -> str:
+def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) -> str:
     """Writes what can be read of a text beside it, compressed as the file is; returns where."""
     fields = 0
     if shape.delimiter:
@@ -170,7 +170,7 @@ def _copy(text: _Text, scan: Scan, whole: int, folder: str, shape: Shape) -> str
     return to
 
 
-def forget(folder: str) -> None:
+def remove_copies(folder: str) -> None:
     """Removes what `look_into` has put into a folder."""
     fs, root = storage.filesystem(folder)
     if fs.exists(root):

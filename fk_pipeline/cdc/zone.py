@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fsspec.implementations.local import LocalFileSystem
 
-from fk_pipeline.cdc.names import real, told
+from fk_pipeline.cdc.names import as_utf8, real
 from fk_pipeline.environment import storage
 from fk_pipeline.spec.model import GLOB
 
@@ -112,10 +112,10 @@ def _local(root: str) -> Iterator[FoundFile]:
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 raise
             if path.is_symlink():  # otherwise it was removed while we look
-                yield FoundFile(told(str(path)), 0, "", BROKEN_LINK)
+                yield FoundFile(as_utf8(str(path)), 0, "", BROKEN_LINK)
             continue
         kind = FILE if stat.S_ISREG(about.st_mode) else FOLDER if stat.S_ISDIR(about.st_mode) else "no file"
-        yield FoundFile(told(str(path)), about.st_size, str(about.st_mtime), kind)
+        yield FoundFile(as_utf8(str(path)), about.st_size, str(about.st_mtime), kind)
 
 
 def _unescaped(root: str) -> str:

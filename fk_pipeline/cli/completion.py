@@ -19,7 +19,7 @@ TABLES = (
 """What `show` shows: the tables of a pipeline, its changes, and the tables of its ledger."""
 
 
-def pipeline_files(incomplete: str) -> list[str]:
+def completed_files(incomplete: str) -> list[str]:
     """YAML files, and folders on the way to them; hidden ones only if they are asked for."""
     begun = Path(incomplete)
     folder, name = (begun, "") if incomplete.endswith("/") or not incomplete else (begun.parent, begun.name)

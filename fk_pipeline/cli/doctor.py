@@ -18,6 +18,6 @@ def check_tables(spec: PipelineSpec) -> Check:
         return Check(what, ok=False, found=error.what, wanted=wanted, fix=error.fix or str(error))
     if not behind:
         return Check(what, ok=True, found=spec.home, wanted=wanted)
-    first = next((lag for lag in behind if lag.cure is not None), behind[0])
+    first = next((lag for lag in behind if lag.rebuild is not None), behind[0])
     found = "; ".join(lag.what for lag in behind)
-    return Check(what, first.cure is None, found, wanted, first.fix(spec))
+    return Check(what, first.rebuild is None, found, wanted, first.fix(spec))

@@ -24,7 +24,7 @@ PipelineFile = Annotated[
     typer.Argument(
         metavar="PIPELINE.yaml",
         help="the pipeline file",
-        autocompletion=completion.pipeline_files,
+        autocompletion=completion.completed_files,
         callback=_remember,
     ),
 ]

@@ -23,7 +23,7 @@ def up(
         typer.Argument(
             metavar="[PIPELINE.yaml]...",
             help="files or folders; default: FK_PIPELINES",
-            autocompletion=completion.pipeline_files,
+            autocompletion=completion.completed_files,
         ),
     ] = None,
     home: Home = None,

@@ -51,7 +51,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
             for one in inexact(pipeline.spec, ledger)
         ],
         "failed_checks": [
-            {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.cure}
+            {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.remedy}
             for one in [*ledger.checks.failed(), *restated]
         ],
         **({} if ledger.runs.stages else {"never_run": never_run(pipeline.spec)}),
@@ -64,9 +64,9 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _mending(cure: str) -> str:
+def _mending(remedy: str) -> str:
     """What mends it, in words."""
-    return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(cure, f"a {cure}")
+    return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(remedy, f"a {remedy}")
 
 
 def _state(ledger: Ledger, stage: str, batch: int) -> str:

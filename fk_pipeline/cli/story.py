@@ -7,7 +7,7 @@ from typing import Any
 
 from fk_pipeline.console import print_lines, print_table
 from fk_pipeline.spec.keys import shown
-from fk_pipeline.story import Answer, Story, Subscription, Version
+from fk_pipeline.story import Response, StoredSubscription, Story, Version
 
 
 def print_story(story: Story) -> None:
@@ -30,25 +30,25 @@ def print_story(story: Story) -> None:
         lines.append(f"Due: {due}")
     if story.folded_to is not None:
         lines.append(
-            f"Folded: of old batches, the newest {story.folded_to}, the last version per key is kept, and no answer"
+            f"Folded: of old batches, the newest {story.folded_to}, the last version per key is kept, and no response"
         )
     print_lines([*lines, story.conclusion])
 
 
 def _events(story: Story) -> Iterator[tuple[int, str, str, str]]:
     """What happened: the batch, what it is, what it says, and the landing file."""
-    yield from _brought(story.left, is_left=True)
-    yield from _brought(story.right, is_left=False)
+    yield from _versions(story.left, is_left=True)
+    yield from _versions(story.right, is_left=False)
     for record in story.quarantined:
         what = "quarantined pair" if record.file is None else f"quarantined {record.side} line"
         yield record.batch, what, record.reason, "" if record.file is None else f"{record.file}:{record.line}"
-    for answer in story.answers:
-        asked = f"to {answer.instruction}" if answer.instruction else "because the right row changed"
-        yield answer.batch, "answer", f"{asked}: {_about(answer)}", ""
-        yield answer.batch, "verdict", f"{answer.verdict or 'due'}: {answer.why}", ""
+    for response in story.responses:
+        asked = f"to {response.instruction}" if response.instruction else "because the right row changed"
+        yield response.batch, "response", f"{asked}: {_about(response)}", ""
+        yield response.batch, "verdict", f"{response.verdict or 'due'}: {response.why}", ""
 
 
-def _brought(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[int, str, str, str]]:
+def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[int, str, str, str]]:
     """The versions of one side: of the first of a key all values, of others those that differ from the one before."""
     side = "left" if is_left else "right"
     before: dict[str, Version] = {}
@@ -80,30 +80,30 @@ def _said(version: Version, before: Version | None, *, is_left: bool) -> str:
     return "; ".join(parts) + late
 
 
-def _about(answer: Answer) -> str:
-    """The two versions that an answer is about."""
-    if answer.left_hash is None:
+def _about(response: Response) -> str:
+    """The two versions that an response is about."""
+    if response.left_hash is None:
         return "the left row is deleted"
-    left = f"left row {_of_batch(answer.left_batch)}"
-    if answer.refers_to is None:
+    left = f"left row {_of_batch(response.left_batch)}"
+    if response.refers_to is None:
         return f"{left}, which refers to no right row"
-    right = f"right row {shown(answer.refers_to)}"
-    if answer.right_hash is None:
+    right = f"right row {shown(response.refers_to)}"
+    if response.right_hash is None:
         return f"{left}, and there is no {right}"
-    return f"{left} and {right} {_of_batch(answer.right_batch)}"
+    return f"{left} and {right} {_of_batch(response.right_batch)}"
 
 
 def _of_batch(batch: int | None) -> str:
     return "that no changelog has any more" if batch is None else f"of batch {batch}"
 
 
-def _subscribed(found: Subscription | None) -> str:
+def _subscribed(found: StoredSubscription | None) -> str:
     if found is None:
         return "none"
     to = f"to right row {shown(found.refers_to)}" if found.refers_to else "to no right row"
     before = f", before to {shown(found.before)}" if found.before not in (None, found.refers_to) else ""
     asked = f"asked {found.instruction}" if found.instruction else "asked nothing"
-    return f"{to}{before}; {asked} in batch {found.announced_in}"
+    return f"{to}{before}; {asked} in batch {found.propagated_in}"
 
 
 def _values(row: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ def doctor(
         typer.Argument(
             metavar="[PIPELINE.yaml]",
             help="also check its warehouse and landing zone",
-            autocompletion=completion.pipeline_files,
+            autocompletion=completion.completed_files,
         ),
     ] = None,
     format_: Format = OutputFormat.TEXT,

@@ -8,7 +8,7 @@ from typing import Any
 from fk_pipeline.console import err, print_table, say
 from fk_pipeline.errors import UsageError
 from fk_pipeline.trace.cases import AnyCase, Case
-from fk_pipeline.trace.workflow import COLUMNS, rows
+from fk_pipeline.trace.workflow import WORKFLOW_COLUMNS, rows
 
 
 def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
@@ -48,7 +48,7 @@ def _show(join: str, batch: int, batches: int) -> None:
 def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
     """The workflow table of a case, with its name and description above."""
     print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
-    print_table(COLUMNS, rows(case, computed))
+    print_table(WORKFLOW_COLUMNS, rows(case, computed))
     if computed["final"].get("result_equals_batch_join") is False:
         print("The result is not the join of the two tables.")
     print()

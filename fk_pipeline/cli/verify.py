@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from expectations.checking import Checked, CheckResult, check, refuse, remedy
+from expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
 from expectations.validation import Validator, preload
 from fk_pipeline.console import Progress, key_of, print_lines, say
 from fk_pipeline.passes import Pass
@@ -16,7 +16,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.verify.report import VerifyReport
 
-SHOWN = 3
+SAMPLE_SHOWN = 3
 """Sample rows of a broken expectation that people are shown; the JSON has all."""
 
 
@@ -44,7 +44,7 @@ def as_json(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], in
 
 
 def _fix(result: CheckResult, checked: Checked, pipeline: Pipeline) -> dict[str, str]:
-    return {} if result.outcome.passed else {"fix": remedy(result, checked.stage, pipeline)}
+    return {} if result.outcome.passed else {"fix": fix_of(result, checked.stage, pipeline)}
 
 
 def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> None:
@@ -65,9 +65,11 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
                 word = "FAILED" if result.severity == "critical" else "warning"
                 print(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
                 new = [row for row in result.finding.sample if _key(row) not in shown]
-                print_lines(f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SHOWN])
-                shown |= {_key(row) for row in new[:SHOWN] if one.stage == pipeline.spec.definition.result_stage}
-            print(f"    Fix: {remedy(result, one.stage, pipeline)}")
+                print_lines(
+                    f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SAMPLE_SHOWN]
+                )
+                shown |= {_key(row) for row in new[:SAMPLE_SHOWN] if one.stage == pipeline.spec.definition.result_stage}
+            print(f"    Fix: {fix_of(result, one.stage, pipeline)}")
     if len([one for one in checked if one.failed]) > 1:
         print("Mend the first one first: those of the stages after it may be its consequences.")
     if index is not None:
@@ -103,4 +105,4 @@ class Checking(Progress):
         say(f"  {held} of {len(checked.results)} expectations hold ({checked.seconds:.1f} s)")
         for name in warned:
             say(f"  warning: {name}")
-        refuse(checked, self.pipeline)
+        refuse_failed(checked, self.pipeline)

@@ -26,7 +26,7 @@ def batches() -> list[int]:
     return sorted({int(f.name[:8]) for side in _SIDES for f in (landing / side).iterdir() if f.name[:8].isdigit()})
 
 
-def prepare(folder: Path) -> Path:
+def prepare_demo(folder: Path) -> Path:
     """Makes the demo's folder anew, without any batch; returns its pipeline file.
 
     Raises:

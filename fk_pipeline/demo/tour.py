@@ -12,7 +12,7 @@ from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline, load
 from fk_pipeline.verify.report import VerifyReport
 
-SHOWN = ("id", "carrier", "flight", "tailnum", "manufacturer", "model", "seats", "built")
+COLUMNS_SHOWN = ("id", "carrier", "flight", "tailnum", "manufacturer", "model", "seats", "built")
 
 
 def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
         Counts and seconds: rows, what the last batch touched, the verification.
     """
     started = time.monotonic()
-    file = files.prepare(folder)
+    file = files.prepare_demo(folder)
     pipeline = load(file)
     *backlog, last = files.batches()
 
@@ -65,10 +65,14 @@ def _run(pipeline: Pipeline, batches: list[int], folder: Path) -> float:
 def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: VerifyReport) -> None:
     last = result["last_batch"]
     rows = (
-        pipeline.table("resolved_join").where(f"_fk_batch = {last['batch']}").orderBy("id").select(*SHOWN).limit(5)
+        pipeline.table("resolved_join")
+        .where(f"_fk_batch = {last['batch']}")
+        .orderBy("id")
+        .select(*COLUMNS_SHOWN)
+        .limit(5)
     ).collect()
     title = f"\nFlights that batch {last['batch']} touched"
-    print_table(SHOWN, [[row[name] for name in SHOWN] for row in rows], title=title)
+    print_table(COLUMNS_SHOWN, [[row[name] for name in COLUMNS_SHOWN] for row in rows], title=title)
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
     print(f"\nBatch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
     print_verification(report, file)

@@ -71,7 +71,7 @@ DELTA_JARS = (
 )
 
 
-NEEDED = "Spark reads and writes the tables with the two Delta JARs"
+WHY_NEEDED = "Spark reads and writes the tables with the two Delta JARs"
 WAYS = (
     "behind a mirror of Maven Central set FK_MAVEN_BASE_URL to its address (file:///folder too); "
     f"without a network bring the two JARs yourself and run '{FETCH_COMMAND} --from-dir DIR', "
@@ -106,7 +106,7 @@ def jar_paths() -> tuple[Path, ...]:
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise EnvironmentNotFit(
-            f"{' and '.join(missing)} not found in {jar_folder()}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
+            f"{' and '.join(missing)} not found in {jar_folder()}", why=WHY_NEEDED, fix=f"run {FETCH_COMMAND}"
         )
     return paths
 
@@ -150,7 +150,7 @@ def verify(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> Non
     wrong = wrong_jars(folder, jars)
     if wrong:
         raise EnvironmentNotFit(
-            f"in {folder or jar_folder()} {' and '.join(wrong)}", why=NEEDED, fix=f"run {FETCH_COMMAND}"
+            f"in {folder or jar_folder()} {' and '.join(wrong)}", why=WHY_NEEDED, fix=f"run {FETCH_COMMAND}"
         )
 
 
@@ -184,7 +184,7 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
     except OSError as error:
         raise EnvironmentNotFit(
             f"{target} cannot be written ({error.strerror}), and {jar.file_name} is not there",
-            why=NEEDED,
+            why=WHY_NEEDED,
             fix="set FK_JARS_DIR to a folder of yours, and the next session fetches them into it; or let somebody who "
             f"may write {target} run {FETCH_COMMAND}",
         ) from error
@@ -196,7 +196,7 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
         if found != jar.sha256:
             raise EnvironmentNotFit(
                 f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...)",
-                why=f"it was not used. {NEEDED}",
+                why=f"it was not used. {WHY_NEEDED}",
                 fix="look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir",
             )
         temporary.chmod(0o644)
@@ -213,7 +213,7 @@ def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:
                 shutil.copyfileobj(source, out)
             return str(path)
     raise EnvironmentNotFit(
-        f"{folder} has no {jar.file_name}", why=NEEDED, fix=f"put {jar.coordinates} of any Maven repository there"
+        f"{folder} has no {jar.file_name}", why=WHY_NEEDED, fix=f"put {jar.coordinates} of any Maven repository there"
     )
 
 
@@ -227,7 +227,7 @@ def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Calla
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it holds the connection
         raise EnvironmentNotFit(
-            f"{address} could not be loaded: {_reason(error)}", why=NEEDED, fix=_way_out(error)
+            f"{address} could not be loaded: {_reason(error)}", why=WHY_NEEDED, fix=_way_out(error)
         ) from error
     return address
 

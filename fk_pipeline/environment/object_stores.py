@@ -28,7 +28,7 @@ _INSTALL = "Run `pip install 'fk-pipeline[s3]'`."
 
 
 @dataclass(frozen=True)
-class Finding:
+class AccessFinding:
     """What a check found; the fields are those of `doctor.Check`."""
 
     name: str
@@ -38,7 +38,7 @@ class Finding:
     fix: str = ""
 
 
-def findings(warehouse: str, landing: Sequence[str], spark: Mapping[str, str], *, remote: bool) -> list[Finding]:
+def findings(warehouse: str, landing: Sequence[str], spark: Mapping[str, str], *, remote: bool) -> list[AccessFinding]:
     """The checks that paths in object stores ask for; none where all are on disks.
 
     Args:
@@ -56,8 +56,8 @@ def findings(warehouse: str, landing: Sequence[str], spark: Mapping[str, str], *
     return found
 
 
-def _untested(scheme: str) -> Finding:
-    return Finding(
+def _untested(scheme: str) -> AccessFinding:
+    return AccessFinding(
         f"Paths in {scheme}://",
         ok=True,
         found="no test covers this store, and there is no lease in it",
@@ -67,47 +67,51 @@ def _untested(scheme: str) -> Finding:
     )
 
 
-def _scheme(paths: Sequence[str]) -> Finding:
+def _scheme(paths: Sequence[str]) -> AccessFinding:
     wrong = [path for path in paths if scheme_of(path) == "s3"]
     fix = "Write s3a:// in the pipeline file: Spark's Hadoop client has no s3://."
-    return Finding("S3 paths", not wrong, ", ".join(wrong) or "s3a://", "s3a://", fix if wrong else "")
+    return AccessFinding("S3 paths", not wrong, ", ".join(wrong) or "s3a://", "s3a://", fix if wrong else "")
 
 
-def _packages() -> Finding:
+def _packages() -> AccessFinding:
     fsspec = importlib.metadata.version("fsspec")
     wanted = f"s3fs {fsspec}, the version of fsspec"
     if importlib.util.find_spec("s3fs") is None:
-        return Finding("S3 packages", ok=False, found="s3fs is not installed", wanted=wanted, fix=_INSTALL)
+        return AccessFinding("S3 packages", ok=False, found="s3fs is not installed", wanted=wanted, fix=_INSTALL)
     version = importlib.metadata.version("s3fs")
     ok = version == fsspec
-    return Finding("S3 packages", ok, f"s3fs {version}", wanted, "" if ok else _INSTALL)
+    return AccessFinding("S3 packages", ok, f"s3fs {version}", wanted, "" if ok else _INSTALL)
 
 
-def _jars(spark: Mapping[str, str], *, remote: bool) -> Finding:
+def _jars(spark: Mapping[str, str], *, remote: bool) -> AccessFinding:
     what, wanted = "S3 JARs", f"hadoop-aws and the S3 modules of the AWS SDK: {len(S3_JARS)} JARs"
     if remote:
-        return Finding(what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=wanted)
+        return AccessFinding(
+            what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=wanted
+        )
     own = {name: value for name in jars.BRINGING if (value := spark.get(name))}
     if own:
         ok = any("hadoop-aws" in value for value in own.values())
         found = f"{' and '.join(own)} under settings.spark, {'with' if ok else 'without'} hadoop-aws"
         fix = "" if ok else f"Name hadoop-aws there too, or take {' and '.join(own)} out and run `{S3_FETCH_COMMAND}`."
-        return Finding(what, ok, found, wanted, fix)
+        return AccessFinding(what, ok, found, wanted, fix)
     wrong = jars.wrong_jars(jars=S3_JARS)
     found = f"in {jars.jar_folder()}: {wrong[0]}, and {len(wrong) - 1} more" if wrong else str(jars.jar_folder())
-    return Finding(what, not wrong, found, wanted, f"Run `{S3_FETCH_COMMAND}`." if wrong else "")
+    return AccessFinding(what, not wrong, found, wanted, f"Run `{S3_FETCH_COMMAND}`." if wrong else "")
 
 
-def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> Finding:
+def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> AccessFinding:
     what, wanted = "S3 writers", "a log store that is safe for those who write at the same time"
     if remote:
         fix = f"See which log store the Spark Connect server has; with {SINGLE_DRIVER} let it be the only writer."
-        return Finding(what, ok=True, found="unknown: the Spark Connect server's own", wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=True, found="unknown: the Spark Connect server's own", wanted=wanted, fix=fix)
     store = spark.get(f"spark.delta.logStore.{scheme}.impl") or spark.get("spark.delta.logStore.class") or SINGLE_DRIVER
     if store == MANY_DRIVERS:
-        return Finding(what, ok=True, found=f"{store}: several drivers may commit at the same time", wanted=wanted)
+        return AccessFinding(
+            what, ok=True, found=f"{store}: several drivers may commit at the same time", wanted=wanted
+        )
     if store.rsplit(".", 1)[-1] == SINGLE_DRIVER.rsplit(".", 1)[-1]:
-        return Finding(
+        return AccessFinding(
             what,
             ok=True,
             found=f"{store}: safe for one driver at a time; runs of fk-pipeline take turns by the lease",
@@ -116,10 +120,10 @@ def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> Findin
             f"spark.delta.logStore.{scheme}.impl: {MANY_DRIVERS}.",
         )
     fix = f"Take spark.delta.logStore settings out, or set spark.delta.logStore.{scheme}.impl to {MANY_DRIVERS}."
-    return Finding(what, ok=False, found=f"{store}: not known to be safe on S3", wanted=wanted, fix=fix)
+    return AccessFinding(what, ok=False, found=f"{store}: not known to be safe on S3", wanted=wanted, fix=fix)
 
 
-def _conditional_puts(warehouse: str) -> Finding:
+def _conditional_puts(warehouse: str) -> AccessFinding:
     """Writes an object of its own twice under the condition that it is not there, and removes it."""
     what, wanted = "S3 conditional puts", "the second put with If-None-Match is refused"
     probe = f"{warehouse.rstrip('/')}/leases/doctor-{uuid.uuid4().hex}"
@@ -131,12 +135,12 @@ def _conditional_puts(warehouse: str) -> Finding:
             "Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and AWS_ENDPOINT_URL for another server than "
             "Amazon's, to what this bucket needs."
         )  # fmt: skip
-        return Finding(what, ok=False, found=error.what, wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=False, found=error.what, wanted=wanted, fix=fix)
     first, second = answers
     if isinstance(first, Refusal):
         fix = f"Make {warehouse} a place that these credentials may read and write."
-        return Finding(what, ok=False, found=f"nothing can be written: {first.code}", wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=False, found=f"nothing can be written: {first.code}", wanted=wanted, fix=fix)
     if not isinstance(second, Refusal):
         fix = "Use a store that knows conditional puts: with this one two runs could hold one lease, and lose entries."
-        return Finding(what, ok=False, found="both puts were accepted", wanted=wanted, fix=fix)
-    return Finding(what, ok=True, found=f"refused: {second.code}", wanted=wanted)
+        return AccessFinding(what, ok=False, found="both puts were accepted", wanted=wanted, fix=fix)
+    return AccessFinding(what, ok=True, found=f"refused: {second.code}", wanted=wanted)

@@ -53,11 +53,11 @@ def has_ended(session: Any, error: BaseException) -> bool:
     gave_up = any(sign in str(error) for sign in _STOPPED)
     ended = is_gone(session) or gave_up or (process is None and is_lost(error))
     if ended:
-        forget(session)
+        forget_session(session)
     return ended
 
 
-def forget(session: Any) -> None:
+def forget_session(session: Any) -> None:
     """Lets PySpark forget a session that is gone, and what belongs to it."""
     context = getattr(session, "_sc", None)
     if context is None:

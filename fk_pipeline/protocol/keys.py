@@ -18,7 +18,7 @@ MURMUR_SEED = 104729
 LENGTH = struct.Struct(">i")
 
 
-def row_hash(value: bytes | None) -> bytes | None:
+def kafka_row_hash(value: bytes | None) -> bytes | None:
     """Kafka's hash of a serialised left value: Murmur3, x64, 128 bits, as two big-endian longs (16 bytes).
 
     A row that is not there has no hash.

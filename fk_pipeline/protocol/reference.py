@@ -30,7 +30,7 @@ from fk_pipeline.protocol.instructions import (
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE,
     engine_messages,
 )
-from fk_pipeline.protocol.keys import CombinedKey, row_hash
+from fk_pipeline.protocol.keys import CombinedKey, kafka_row_hash
 from fk_pipeline.protocol.messages import Response, Subscription
 from fk_pipeline.protocol.stores import PlainStore, Row, TableStore
 
@@ -44,14 +44,14 @@ class Rules:
 
     check_right: bool
     """Rule 3: an answer must also be about the current right row."""
-    always_answer: bool
+    always_respond: bool
     """Rule 4: every change of a left key that was seen before asks for an answer, in the inner join too."""
     silent: bool
     """Rule 5: a row that arrives again with the same content sends nothing."""
 
 
-KAFKA = Rules(check_right=False, always_answer=False, silent=False)
-ENGINE = Rules(check_right=True, always_answer=True, silent=True)
+KAFKA = Rules(check_right=False, always_respond=False, silent=False)
+ENGINE = Rules(check_right=True, always_respond=True, silent=True)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Result:
 
 
 @dataclass
-class Step:
+class ReferenceStep:
     """What one row or one delivery led to, in order; `dropped` is the growth of `dropped-records-total`."""
 
     subscriptions: list[SubscriptionMessage] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Step:
     results: list[Result] = field(default_factory=list)
     dropped: int = 0
 
-    def add(self, other: Step) -> None:
+    def add(self, other: ReferenceStep) -> None:
         """Appends what came after."""
         self.subscriptions += other.subscriptions
         self.responses += other.responses
@@ -172,49 +172,49 @@ class ForeignKeyJoin:
 
     # ---- rows
 
-    def process(self, side: str, key: bytes | None, value: bytes | None, timestamp: int) -> Step:
+    def process(self, side: str, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
         """A row of a side (`left` or `right`), and everything that follows from it."""
         step = self.left(key, value, timestamp) if side == "left" else self.right(key, value, timestamp)
         step.add(self.deliver_all())
         return step
 
-    def left(self, key: bytes | None, value: bytes | None, timestamp: int) -> Step:
+    def left(self, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
         """A left row arrives: its subscriptions are sent (Kafka's `SubscriptionSendProcessor`)."""
         if key is None:
-            return Step(dropped=1)
+            return ReferenceStep(dropped=1)
         before = self.left_table.rows.get(key)
         if not self.left_table.put(key, value, timestamp):
-            return Step(dropped=1)
+            return ReferenceStep(dropped=1)
         if self.rules.silent and value == (before.value if before else None) and key in self._seen:
-            return Step()
+            return ReferenceStep()
         old = self.extract(key, before.value) if before else None
         new = self.extract(key, value) if value is not None else None
-        if self.rules.always_answer:
+        if self.rules.always_respond:
             messages, dropped = engine_messages(self.inner, key in self._seen, old, value is not None, new), 0
         else:
             messages, dropped = kafka_messages(self.inner, before is not None, old, value is not None, new)
         self._seen.add(key)
         partition = self._partition(key)
-        step = Step(dropped=dropped)
+        step = ReferenceStep(dropped=dropped)
         for foreign_key, instruction in messages:
-            subscription = Subscription(instruction, row_hash(value), key, partition)
+            subscription = Subscription(instruction, kafka_row_hash(value), key, partition)
             step.subscriptions.append(SubscriptionMessage(foreign_key, subscription, timestamp))
         for message in step.subscriptions:
             self.waiting_subscriptions[self._partition(message.foreign_key)].append(message)
         return step
 
-    def right(self, key: bytes | None, value: bytes | None, timestamp: int) -> Step:
+    def right(self, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
         """A right row arrives: every subscriber gets an answer (`ForeignTableJoinProcessor`).
 
         The timestamp of an answer is the right row's alone. Kafka's rules answer an unchanged row too.
         """
         before = self.right_table.rows.get(key) if key is not None else None
         if key is None or not self.right_table.put(key, value, timestamp):
-            return Step(dropped=1)
+            return ReferenceStep(dropped=1)
         if self.rules.silent and value == (before.value if before else None):
-            return Step()
+            return ReferenceStep()
         prefix = CombinedKey.prefix(key)
-        step = Step()
+        step = ReferenceStep()
         for combined in sorted(k for k in self.subscriptions if k.startswith(prefix)):
             subscription, _ = self.subscriptions[combined]
             self._respond(step, subscription, value, timestamp)
@@ -236,15 +236,15 @@ class ForeignKeyJoin:
         found = [("subscription", p) for p, queue in enumerate(self.waiting_subscriptions) if queue]
         return found + [("response", p) for p, queue in enumerate(self.waiting_responses) if queue]
 
-    def deliver(self, topic: str, partition: int = 0, position: int = 0) -> Step:
+    def deliver(self, topic: str, partition: int = 0, position: int = 0) -> ReferenceStep:
         """Hands over a message of a partition of a topic (`subscription` or `response`): the oldest one, on Kafka."""
         if topic == "subscription":
             return self._receive(_take(self.waiting_subscriptions[partition], position))
         return self._resolve(_take(self.waiting_responses[partition], position))
 
-    def deliver_all(self) -> Step:
+    def deliver_all(self) -> ReferenceStep:
         """Hands over everything, subscriptions first, until nothing waits."""
-        step = Step()
+        step = ReferenceStep()
         while found := self.waiting():
             step.add(self.deliver(*found[0]))
         return step
@@ -252,9 +252,9 @@ class ForeignKeyJoin:
     def _partition(self, key: bytes | None) -> int:
         return crc32(key) % self.partitions if key is not None else 0
 
-    def _receive(self, message: SubscriptionMessage) -> Step:
+    def _receive(self, message: SubscriptionMessage) -> ReferenceStep:
         """Stores or removes a subscription and looks the right row up (`SubscriptionReceive`, `SubscriptionJoin`)."""
-        step, subscription = Step(), message.subscription
+        step, subscription = ReferenceStep(), message.subscription
         instruction = subscription.instruction
         right: Row | None = None
         if message.foreign_key is not None:
@@ -271,26 +271,26 @@ class ForeignKeyJoin:
         self._respond(step, subscription, answer, timestamp)
         return step
 
-    def _respond(self, step: Step, to: Subscription, right: bytes | None, timestamp: int) -> None:
+    def _respond(self, step: ReferenceStep, to: Subscription, right: bytes | None, timestamp: int) -> None:
         message = ResponseMessage(to.primary_key, Response(to.hash, right, to.partition), timestamp)
         step.responses.append(message)
         self.waiting_responses[to.partition or 0].append(message)
 
-    def _resolve(self, message: ResponseMessage) -> Step:
+    def _resolve(self, message: ResponseMessage) -> ReferenceStep:
         """Joins an answer whose hash is the current left row's; drops any other (`ResponseJoinProcessor`)."""
         left = self.left_table.rows.get(message.primary_key)
-        if message.response.hash != row_hash(left.value if left else None):
-            return Step(dropped=1)
+        if message.response.hash != kafka_row_hash(left.value if left else None):
+            return ReferenceStep(dropped=1)
         right = message.response.value
         if self.rules.check_right and right != self._right_of(left, message.primary_key):
-            return Step(dropped=1)
+            return ReferenceStep(dropped=1)
         result = Result(message.primary_key, left.value if left else None, right, message.timestamp)
         if left is None or (right is None and self.inner):
             result = replace(result, left=None, right=None)
             self.result.pop(result.key, None)
         else:
             self.result[result.key] = result
-        return Step(results=[result])
+        return ReferenceStep(results=[result])
 
     def _right_of(self, left: Row | None, key: bytes) -> bytes | None:
         """The right value that a left row refers to now."""

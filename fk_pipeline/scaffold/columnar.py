@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.scaffold.deletes import operation
+from fk_pipeline.scaffold.deletes import operation_field
 from fk_pipeline.scaffold.names import table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, sample_of
 from fk_pipeline.scaffold.types import of_arrow
@@ -28,7 +28,7 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
     options: dict[str, Any] = {}
     if dms:
         del types["Op"]
-    elif op := operation(list(types), rows):
+    elif op := operation_field(list(types), rows):
         options["op_column"] = op
         del types[op]
     return sample_of(

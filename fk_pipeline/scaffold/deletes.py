@@ -18,7 +18,7 @@ _YES = {"false": "true", "f": "t", "n": "y", "no": "yes", "0": "1"}
 _SAYS_YES = frozenset({*_YES.values(), "d", "x", "deleted"})
 
 
-def operation(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str | None:
+def operation_field(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str | None:
     """The field that says what a row does: called so, with nothing but words for it."""
     for name in filter(names_operation, names):
         words = {str(row[name]).lower() for row in rows if row.get(name) is not None}

@@ -8,7 +8,7 @@ from typing import Any
 
 from fk_pipeline.spec.sql import FORBIDDEN_IN_NAMES, quote
 
-MOST_FIELDS = 100
+MOST_FIELDS_OF_OBJECT = 100
 """Of an object; one with more has names that are values, as of a map."""
 _DEEPEST = 8
 _LONG, _WIDEST = 1 << 63, 38
@@ -39,7 +39,7 @@ def nested(values: Sequence[Any], depth: int = 0) -> str | None:
 def _struct(values: Sequence[dict[str, Any]], depth: int) -> str | None:
     names = list(dict.fromkeys(name for value in values for name in value))
     odd = any(not name or FORBIDDEN_IN_NAMES & {*name} or not name.isprintable() for name in names)
-    if not 0 < len(names) <= MOST_FIELDS or odd or len({name.lower() for name in names}) < len(names):
+    if not 0 < len(names) <= MOST_FIELDS_OF_OBJECT or odd or len({name.lower() for name in names}) < len(names):
         return None
     fields = []
     for name in names:

@@ -23,7 +23,7 @@ from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.errors import LandingError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 from fk_pipeline.scaffold.columnar import of_delta, of_parquet
-from fk_pipeline.scaffold.deletes import operation
+from fk_pipeline.scaffold.deletes import operation_field
 from fk_pipeline.scaffold.names import ENDINGS_READ, table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, present_in, sample_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
@@ -175,7 +175,7 @@ def _of_table(
     described = {one["field"]: one for one in newest}
     rows = [_without_holes(line.row) for line in lines] if first.format == DEBEZIUM else [line.row for line in lines]
     options: dict[str, Any] = {}
-    if first.format == ROWS and (op := operation(names, rows)):
+    if first.format == ROWS and (op := operation_field(names, rows)):
         options["op_column"] = op
         names.remove(op)
         rows = [row for row in rows if str(row.get(op))[:1].lower() not in ("d", "t")]
@@ -239,7 +239,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         why = "not UTF-8" if any(map(_NOT_UTF8.search, bad)) else f"not a row of {width} fields"
         notes += _of_broken([why] * (len(rest) - len(good)), len(rest), "rows")
     side: dict[str, Any] = {"csv": CsvSpec(**options).model_dump(exclude_defaults=True)} if options else {}
-    if not dms and (op := operation(names, rows)):
+    if not dms and (op := operation_field(names, rows)):
         side["op_column"] = op
         names.remove(op)
     types = {name: of_values(name, present_in(rows, name), is_text=True, is_debezium=False) for name in names}

@@ -42,10 +42,10 @@ def is_key(key: Mapping[str, str], side: SideSpec, column: Callable[[str], str] 
         side: whose key it is.
         column: what a table calls a key column.
     """
-    return " AND ".join(f"{quote(column(c.name))} = {typed(key[c.name], c)}" for c in side.key_columns)
+    return " AND ".join(f"{quote(column(c.name))} = {value_from_text(key[c.name], c)}" for c in side.key_columns)
 
 
-def typed(value: str, column: Column) -> str:
+def value_from_text(value: str, column: Column) -> str:
     """SQL: a value of a key column, given as text as it is shown; null if it is none of its type."""
     if column.type.upper() == "BINARY":
         return f"TRY_TO_BINARY({text(value)}, 'hex')"

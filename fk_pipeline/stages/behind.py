@@ -23,7 +23,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId, Side, parse_batches
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import Cure
+from fk_pipeline.stages.fingerprints import NeededRebuild
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import Commit, commits
 
@@ -55,7 +55,7 @@ class Lag:
         what: the same in words.
         version: at which the table is; -1 where it is not there.
         batches: for which the stage is due by that.
-        cure: the rebuild, where running these would not be enough.
+        rebuild: the rebuild, where running these would not be enough.
         run_id: of the commit that is wrong, if it is one.
     """
 
@@ -65,12 +65,12 @@ class Lag:
     what: str
     version: int
     batches: tuple[BatchId, ...]
-    cure: Cure | None = None
+    rebuild: NeededRebuild | None = None
     run_id: str = ""
 
     def fix(self, spec: PipelineSpec) -> str:
         """The command that mends it."""
-        return f"fk-pipeline run {spec.file}" if self.cure is None else self.cure.command(spec)
+        return f"fk-pipeline run {spec.file}" if self.rebuild is None else self.rebuild.command(spec)
 
 
 def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> list[Lag]:
@@ -88,14 +88,14 @@ def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> 
     places += [(name, None) for name in kind.with_role(Role.REJECTED)]
     gone = {(file.side, int(file.batch)) for file in (found.vanished if found else ())}
     all_of_them = [lag for name, stage in places for lag in _lags_of(spec, ledger, name, stage)]
-    return [cured for lag in all_of_them if (cured := _cured(lag, ledger, gone)).batches or cured.cure]
+    return [left for lag in all_of_them if (left := _still_behind(lag, ledger, gone)).batches or left.rebuild]
 
 
 def due_by(found: Iterable[Lag]) -> dict[str, dict[int, str]]:
     """Per stage the batches that are due by what was found, and why."""
     due: dict[str, dict[int, str]] = {}
     for lag in found:
-        for batch in lag.batches if lag.cure is None else ():
+        for batch in lag.batches if lag.rebuild is None else ():
             due.setdefault(lag.stage, {}).setdefault(int(batch), lag.what)
     return due
 
@@ -104,7 +104,7 @@ def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
     """Records what is due by what was found, and that the commits of these tables are accounted for."""
     now = uuid.uuid4().hex[:12]
     for lag in found:
-        if lag.cure is not None:
+        if lag.rebuild is not None:
             continue
         if lag.kind is Wrong.UNKNOWN:
             ledger.runs.assume_started(lag.stage, lag.batches, lag.run_id)
@@ -122,18 +122,20 @@ def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] 
     Raises:
         StateError: naming the first, and the rebuild.
     """
-    wrong = [(lag, lag.cure) for lag in found if lag.cure is not None and lag.table not in made_anew]
+    wrong = [(lag, lag.rebuild) for lag in found if lag.rebuild is not None and lag.table not in made_anew]
     if not wrong:
         return
-    sources = {cure.source for _, cure in wrong}
-    stages = spec.definition.downstream(stage for _, cure in wrong for stage in cure.stages)
-    cure = Cure.of_all(spec.definition) if Source.LANDING in sources else Cure(Source.CHANGELOG, stages)
+    sources = {rebuild.source for _, rebuild in wrong}
+    stages = spec.definition.downstream(stage for _, rebuild in wrong for stage in rebuild.stages)
+    rebuild = (
+        NeededRebuild.of_all(spec.definition) if Source.LANDING in sources else NeededRebuild(Source.CHANGELOG, stages)
+    )
     lag = wrong[0][0]
     raise StateError(
         "; ".join(lag.what for lag, _ in wrong),
         where=f"{spec.home}/{lag.table}",
         why="running the batches again would not bring back all that was done to it since; nothing was changed",
-        fix=f"restore the tables and the ledger from one backup, or: {cure.command(spec)}",
+        fix=f"restore the tables and the ledger from one backup, or: {rebuild.command(spec)}",
     )
 
 
@@ -184,7 +186,7 @@ def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: str | None) 
         for writer in (stage,) if stage is not None else sorted(log.writers(table, version)):
             since = tuple(ledger.runs.since(writer, after))
             yield Lag(table, writer, Wrong.OLDER, f"{what}, and a run wrote version {known}", at, since)
-    elif version is not None and table not in log.untold:
+    elif version is not None and table not in log.unexplained:
         for commit in commits(path, range(-1 if known is None else known + 1, version + 1)):
             lag = _lag_by(commit, ledger, table, stage)
             if lag is not None:
@@ -199,7 +201,7 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
         return Lag(table, stage, Wrong.OLDER, f"{where} brought version {commit.restored} back", 0, since)
     if commit.stage == "rebuild" and stage is not None:
         what = f"{where} is of a rebuild of which the ledger does not say that it was finished"
-        by_rebuild = Cure(Source.CHANGELOG, ledger.kind.downstream([stage]))
+        by_rebuild = NeededRebuild(Source.CHANGELOG, ledger.kind.downstream([stage]))
         return Lag(table, stage, Wrong.LATE, what, 0, (), by_rebuild, commit.run_id)
     if commit.stage not in ledger.kind.stage_names or not commit.run_id:
         return None
@@ -210,8 +212,8 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
         batches = tuple(batch for batch in ledger.batches if any(batch in part for part in parts))
         what = f"{where} is of run {commit.run_id}, of which the ledger knows nothing"
         is_known = {end for part in parts for end in (part.first, part.last)} <= {*batches}
-        cure = None if is_known else Cure.of_all(ledger.kind)
-        return Lag(table, writer, Wrong.UNKNOWN, what, 0, batches, cure, commit.run_id)
+        rebuild = None if is_known else NeededRebuild.of_all(ledger.kind)
+        return Lag(table, writer, Wrong.UNKNOWN, what, 0, batches, rebuild, commit.run_id)
     if log.newest.get(writer) == commit.run_id:
         return None
     what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
@@ -221,9 +223,9 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
     return _by_rebuild(lag, ledger.kind) if twice or ledger.folds.since(started) else lag
 
 
-def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
+def _still_behind(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
     """With the rebuild, where running the batches again would not be enough."""
-    if lag.cure is not None:
+    if lag.rebuild is not None:
         return lag
     kind = ledger.kind
     role, side = kind.table(lag.table).role, kind.side_of(lag.stage)
@@ -239,4 +241,7 @@ def _cured(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
 
 def _by_rebuild(lag: Lag, kind: Kind) -> Lag:
     is_log = kind.table(lag.table).role is Role.LOG
-    return replace(lag, cure=Cure.of_all(kind) if is_log else Cure(Source.CHANGELOG, kind.downstream([lag.stage])))
+    return replace(
+        lag,
+        rebuild=NeededRebuild.of_all(kind) if is_log else NeededRebuild(Source.CHANGELOG, kind.downstream([lag.stage])),
+    )

@@ -16,7 +16,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
-from fk_pipeline.store.ledger import PIPELINE_FILE, Ledger, claimed, claimed_from_tables
+from fk_pipeline.store.ledger import FILE_THAT_RAN, Ledger, claimed, claimed_from_tables
 
 
 def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
@@ -26,7 +26,7 @@ def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
         landing = _resolved(spec.location(spec.side(side).path))
         parts[claimed(side)] = landing
         parts[claimed_from_tables(side)] = _from(home, landing)
-    return parts | {PIPELINE_FILE: str(spec.file.absolute())} if parts else {}
+    return parts | {FILE_THAT_RAN: str(spec.file.absolute())} if parts else {}
 
 
 def _resolved(place: str) -> str:
@@ -86,7 +86,7 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
 
 def _refusal(spec: PipelineSpec, how: str, was: dict[str, str]) -> StateError:
     here = str(spec.file.absolute())
-    by = was.get(PIPELINE_FILE, here)
+    by = was.get(FILE_THAT_RAN, here)
     whose = "" if by == here else f", {by}"
     return StateError(
         f"these tables belong to another pipeline {spec.name!r}{whose}: {how}",

@@ -18,11 +18,11 @@ from fk_pipeline.contract import Kind, Role, Source
 from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.fingerprints import Cure
+from fk_pipeline.stages.fingerprints import NeededRebuild
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.ledger import CLAIM
-from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Row, rows_in_files
+from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Entry, rows_in_files
 
 _NOT_NEEDED = ("checks", "rebuilds")
 """Tables of the ledger that say nothing which a rebuild needs."""
@@ -124,11 +124,11 @@ def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Itera
 def damage_error(found: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
     """The error for damaged tables: names the first, and the command that mends all of them."""
     first, tables = found[0], [one.table for one in found]
-    needed = remedy(spec.definition, tables)
+    needed = rebuild_of(spec.definition, tables)
     others = f"; damaged too: {', '.join(tables[1:])}" if len(tables) > 1 else ""
     gone = gone_files(spec, zone, _read_by(spec.definition, needed)) if needed.source is Source.LANDING else []
     if gone:
-        lost = [name for name in tables if remedy(spec.definition, [name]).source is Source.LANDING]
+        lost = [name for name in tables if rebuild_of(spec.definition, [name]).source is Source.LANDING]
         why = f"{len(gone)} landing file(s) of which it could be made anew are gone, the first: {gone[0]}"
         fix = (
             f"only a restore mends it: of {' and '.join(lost)} from a backup of {spec.home}, together with all tables "
@@ -144,26 +144,26 @@ def _lost_with(tables: Iterable[str]) -> list[str]:
     return [_FORGOTTEN[name] for name in tables if name in _FORGOTTEN]
 
 
-def remedy(kind: Kind, tables: Iterable[str]) -> Cure:
+def rebuild_of(kind: Kind, tables: Iterable[str]) -> NeededRebuild:
     """The rebuild that makes damaged tables anew."""
-    cures = [_remedy(kind, name) for name in tables]
-    source = Source.LANDING if any(cure.source is Source.LANDING for cure in cures) else Source.CHANGELOG
-    return Cure(source, kind.in_order(stage for cure in cures for stage in cure.stages))
+    rebuilds = [_rebuild_of(kind, name) for name in tables]
+    source = Source.LANDING if any(rebuild.source is Source.LANDING for rebuild in rebuilds) else Source.CHANGELOG
+    return NeededRebuild(source, kind.in_order(stage for rebuild in rebuilds for stage in rebuild.stages))
 
 
-def _remedy(kind: Kind, name: str) -> Cure:
+def _rebuild_of(kind: Kind, name: str) -> NeededRebuild:
     """The rebuild that makes one table anew."""
     if name in _NOT_NEEDED:
-        return Cure(Source.CHANGELOG, kind.rebuilds(Source.CHANGELOG))
+        return NeededRebuild(Source.CHANGELOG, kind.rebuilds(Source.CHANGELOG))
     table = None if name in SCHEMAS else kind.table(name)
     if table is None or table.stage is None:
-        return Cure.of_all(kind)
-    return Cure(Source.LANDING if table.role is Role.LOG else Source.CHANGELOG, (table.stage,))
+        return NeededRebuild.of_all(kind)
+    return NeededRebuild(Source.LANDING if table.role is Role.LOG else Source.CHANGELOG, (table.stage,))
 
 
-def _read_by(kind: Kind, cure: Cure) -> list[Side]:
+def _read_by(kind: Kind, rebuild: NeededRebuild) -> list[Side]:
     """The sides whose landing files a rebuild reads."""
-    return [one.name for one in kind.inputs if one.stage in cure.stages]
+    return [one.name for one in kind.inputs if one.stage in rebuild.stages]
 
 
 def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:
@@ -185,7 +185,7 @@ def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Sid
     return gone
 
 
-def _readable(home: str, table: str) -> list[Row]:
+def _readable(home: str, table: str) -> list[Entry]:
     return Entries(home).rows(table) if _damage(home, table) is None else []
 
 
@@ -204,7 +204,7 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
     with lease(spec.home, "discovery"), leases(spec.home, spec.definition.stage_names):
         found = damages(spec, SCHEMAS)
         tables = [one.table for one in found]
-        needed = remedy(spec.definition, tables)
+        needed = rebuild_of(spec.definition, tables)
         if needed.source is Source.LANDING and (
             source is not Source.LANDING or gone_files(spec, zone, _read_by(spec.definition, needed))
         ):
@@ -227,7 +227,7 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
             _list_again(spec, lists, zone)
 
 
-def _list_again(spec: PipelineSpec, lists: Sequence[Row], zone: LandingZone) -> None:
+def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -> None:
     """Records the files of which the lists of the batches tell, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
     there = {spec.relative(file.path): file for side in Side for file in zone.list(spec.landing(side))}

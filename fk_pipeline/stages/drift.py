@@ -21,14 +21,14 @@ from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.inputs import PLAIN
 from fk_pipeline.spec.sql import parse_columns, parse_expression, text
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.ledger.fields import MOST_FIELDS, NOT_COMPARED
+from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED
 
 DRIFT = "drift"
 """Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
 null where the fields of a row are not known. Null where there is nothing to say."""
 
 NEW_FIELDS = "rows with new fields"
-LACKING = "rows without column "
+ROWS_WITHOUT = "rows without column "
 
 _MOST_FOUND = 100_000
 """Differences of batches that are looked at; with more, no names are kept."""
@@ -127,7 +127,7 @@ class Watch:
             elif name.startswith("+"):
                 new.setdefault(name[1:], {})[batch] = number
             else:
-                counts[batch][f"{LACKING}{name[1:]}"] = number
+                counts[batch][f"{ROWS_WITHOUT}{name[1:]}"] = number
         lacking = {batch: _lacking(mine) for batch, mine in counts.items()}
         for batch, column, had, number in _had_before(self.ledger, self.stage, lacking):
             rows = f"{number} {self.side} row(s) have"
@@ -138,7 +138,7 @@ class Watch:
             notes.append(f"batch {min(batches)}: {self.side} rows have a field that is not in the schema: {name}")
         if notes and self.spec.schema_changes == "fail":
             self._refuse(notes)
-        if len(self._known) + len(self._learned) + len(new) > MOST_FIELDS:  # the names are values
+        if len(self._known) + len(self._learned) + len(new) > MOST_FIELDS_KEPT:  # the names are values
             self._not_compared(counts)
         else:
             self._learned |= {*new}
@@ -194,7 +194,7 @@ def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple
 
 def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
     """By column the rows of a batch that lack it."""
-    return {name.removeprefix(LACKING): number for name, number in counts.items() if name.startswith(LACKING)}
+    return {name.removeprefix(ROWS_WITHOUT): number for name, number in counts.items() if name.startswith(ROWS_WITHOUT)}
 
 
 def _had_before(

@@ -155,7 +155,7 @@ def _is_never_told(side: SideSpec, field: str) -> bool:
     return field.startswith("__") or field.lower() in said
 
 
-def reopen(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> None:
+def reopen_batches(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> None:
     """Makes the batches due that are to be read again; also those that are due anyway: they are other rows by then."""
     for stage, reasons in to_read_again(spec, ledger, stale).items():
         by_reason: dict[str, list[int]] = {}
@@ -167,7 +167,7 @@ def reopen(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> Non
             ledger.runs.reopen(stage, batches, run_id, why)
 
 
-def forget(ledger: Ledger, stale: Stale) -> None:
+def forget_columns(ledger: Ledger, stale: Stale) -> None:
     """Keeps in mind that any batch may have values of columns that are not declared any more."""
     for side, edit in edits(stale).items():
         if edit.removed:

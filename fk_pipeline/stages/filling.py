@@ -85,7 +85,7 @@ def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effec
 
 
 def _searched(
-    read: StageReader, side: Side, holed: DataFrame, kept: Collection[int], brought: DataFrame | None = None
+    read: StageReader, side: Side, holed: DataFrame, kept: Collection[int], incoming: DataFrame | None = None
 ) -> DataFrame:
     """Rows with holes filled from what is stored, and from what the batches at hand bring in its place."""
     declared, name = read.spec.side(side), read.spec.definition.input(side).log
@@ -98,10 +98,10 @@ def _searched(
         stored = read.with_keys(name, keys, columns)
         if truncated:
             stored = stored.unionByName(read.read(name).where(f"{first.quoted} IS NULL"))
-        if brought is None:
+        if incoming is None:
             return unpacked(stored, declared)
         replaced = F.expr(read.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(list(kept))
-        placed = brought.withColumn(AT, F.expr(stored_at(declared)))
+        placed = incoming.withColumn(AT, F.expr(stored_at(declared)))
         return unpacked(stored.where(~replaced), declared).unionByName(placed)
 
     return filled(holed, log, declared, partial(read.cached, at_most=None))

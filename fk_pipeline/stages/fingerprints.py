@@ -65,14 +65,14 @@ def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Cure:
+class NeededRebuild:
     """The rebuild that makes the stored tables fit the pipeline file: where from, and from which stages on."""
 
     source: Source
     stages: tuple[str, ...]
 
     @classmethod
-    def of_all(cls, kind: Kind) -> Cure:
+    def of_all(cls, kind: Kind) -> NeededRebuild:
         """Everything is made anew from the landing files."""
         return cls(Source.LANDING, kind.stage_names)
 
@@ -83,7 +83,7 @@ class Cure:
         return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
 
 
-def cure(kind: Kind, stale: Stale) -> Cure:
+def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
     """What a rebuild must at least do when these parts are stale.
 
     The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and a
@@ -95,8 +95,8 @@ def cure(kind: Kind, stale: Stale) -> Cure:
         if not edit.retyped:
             known[f"{side}.schema"] = (kind.input(side).stage,)
     if set(stale) - known.keys():
-        return Cure.of_all(kind)
-    return Cure(Source.CHANGELOG, kind.downstream(stage for part in stale for stage in known[part]))
+        return NeededRebuild.of_all(kind)
+    return NeededRebuild(Source.CHANGELOG, kind.downstream(stage for part in stale for stage in known[part]))
 
 
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
@@ -115,7 +115,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             f"the stored tables were made with another pipeline file: {changes}",
             where=str(spec.file),
             why="mixing both would give a wrong join; nothing was changed",
-            fix=f"undo the edit, or: {cure(spec.definition, stale).command(spec)}",
+            fix=f"undo the edit, or: {needed_rebuild(spec.definition, stale).command(spec)}",
         )
     if tables_without_ledger(spec, ledger):
         raise StateError(
@@ -123,7 +123,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
             where=spec.home,
             why="which batches they hold is not known",
             fix="restore the ledger tables (files, batches, runs, fingerprints, corrections, fields), or: "
-            + Cure.of_all(spec.definition).command(spec),
+            + NeededRebuild.of_all(spec.definition).command(spec),
         )
 
 

@@ -1,11 +1,11 @@
-"""What the ledger says of the batches of one run of a stage: what was brought, announced and written for them."""
+"""What the ledger says of the batches of one run of a stage: what was brought, propagated and written for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fk_pipeline.effects import Answered, Counts
+from fk_pipeline.effects import Counts, Messages
 from fk_pipeline.identity import APPLIED, INSERTED, BatchId
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.sizes import UNKNOWN
@@ -44,22 +44,22 @@ class RunHistory:
         """No run of a stage for any of the batches, finished or not, can have counted any of these."""
         return self.ledger.runs.never_did(stage, self.known, *counts)
 
-    def announced(self, stage: str) -> int:
+    def propagated(self, stage: str) -> int:
         """The rows of the state of a stage that changed on behalf of the batches, at most."""
         states = [self.ledger.state(stage, batch) for batch in self.known]
         if any(state.attempts != state.successes for state in states):
             return UNKNOWN
         return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
 
-    def brought(self, stage: str) -> int:
+    def rows_read(self, stage: str) -> int:
         """The rows that the batches have in the log of a stage that reads landing files: this run has, or the last."""
         if stage == self.stage and self.counted:
             return sum(counts.get("rows", 0) for counts in self.counted.values())
         return sum(self.ledger.state(stage, batch).counts.get("rows", 0) for batch in self.known)
 
-    def brought_nothing(self, stage: str) -> bool:
+    def read_nothing(self, stage: str) -> bool:
         """The batches have no row in the log of such a stage, and never had one that a rewrite took away."""
-        nothing = not self.brought(stage) if stage == self.stage else self.never_did(stage, "rows")
+        nothing = not self.rows_read(stage) if stage == self.stage else self.never_did(stage, "rows")
         return nothing and not self.was_rewritten(stage)
 
     def was_rewritten(self, stage: str) -> bool:
@@ -82,14 +82,14 @@ class RunHistory:
             return True
         return False if all(state.attempts == state.successes for state in states) else None
 
-    def messages(self, stage: str) -> Answered:
+    def messages(self, stage: str) -> Messages:
         """The messages that a stage wrote for the batches, as the ledger knows them now."""
         if not self.is_finished(stage):
-            return Answered(UNKNOWN)
+            return Messages(UNKNOWN)
         states = [self.ledger.state(stage, batch) for batch in self.known]
         wrote = tuple(dict(state.versions) for state in states if sum(state.counts.values()))
         number = sum(sum(state.counts.values()) for state in states)
-        return Answered(number, min((state.started for state in states), default=None), wrote)
+        return Messages(number, min((state.started for state in states), default=None), wrote)
 
     def limit(self, check: str) -> int | None:
         """The largest value of a check that needs no approval; None where it never does."""

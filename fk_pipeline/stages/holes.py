@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import EVENT, TRUNCATE
-from fk_pipeline.effects import Rows
+from fk_pipeline.effects import RowSet
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
@@ -66,7 +66,7 @@ def packed(rows: DataFrame) -> DataFrame:
 
 
 def filled_within(
-    rows: DataFrame, records: DataFrame, side: SideSpec, compute: Callable[[DataFrame], Rows]
+    rows: DataFrame, records: DataFrame, side: SideSpec, compute: Callable[[DataFrame], RowSet]
 ) -> DataFrame:
     """Rows of a changelog with the values that other events of their own batch sent.
 
@@ -96,7 +96,7 @@ def filled(
     rows: DataFrame,
     log: Callable[[DataFrame], DataFrame],
     side: SideSpec,
-    compute: Callable[[DataFrame], Rows],
+    compute: Callable[[DataFrame], RowSet],
 ) -> DataFrame:
     """Rows of a changelog with the values that the rows of all batches have.
 
@@ -132,7 +132,7 @@ def _searched(
     side: SideSpec,
     versions_of: Callable[[DataFrame], DataFrame],
     counts: Column,
-    compute: Callable[[DataFrame], Rows],
+    compute: Callable[[DataFrame], RowSet],
 ) -> DataFrame:
     """Rows with their holes filled from versions of their keys.
 

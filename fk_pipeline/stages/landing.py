@@ -12,7 +12,7 @@ from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
-from fk_pipeline.cdc.unreadable import LINES, Looked, forget, look_into, needs_look
+from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, needs_look, remove_copies
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.errors import LandingError, StageError
@@ -118,8 +118,8 @@ class Landing:
         if (
             read.evaluator.isolating or leaves or not read.history.first_time
         ):  # a run that was killed may have left some
-            forget(self._readable)
-        read.on_release(lambda: forget(self._readable) if self._looked or leaves else None)
+            remove_copies(self._readable)
+        read.on_release(lambda: remove_copies(self._readable) if self._looked or leaves else None)
         self._look()
         return self._bring()
 

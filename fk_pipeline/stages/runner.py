@@ -35,13 +35,13 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
 from fk_pipeline.stages.behind import overtaken, versions_of
 from fk_pipeline.stages.damage import telling_damage, translated
-from fk_pipeline.stages.evolution import reopen
+from fk_pipeline.stages.evolution import reopen_batches
 from fk_pipeline.stages.execution import Done, Execution
 from fk_pipeline.stages.fingerprints import check_fingerprints, columns_to_add, fingerprints
 from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.stages.swap import finish_rebuild
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import Check, lease, leases
+from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.planner import Choice
@@ -78,19 +78,21 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
     waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON" if first.may_be_waived else ""
-    if first.cure == LANDING:
+    if first.remedy == LANDING:
         mend = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read"
-    elif first.cure == AGREEMENT:
+    elif first.remedy == AGREEMENT:
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
-    elif first.cure == SOURCE:
+    elif first.remedy == SOURCE:
         mend = "correct what landed and run the batch again"
-    elif first.cure == REBUILD or first.batch in (None, *ledger.files.removed):  # running it brings it back
+    elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # running it brings it back
         mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
     others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
     return CheckFailedError(
         f"{first}{others}",
         where=f"pipeline {spec.name}",
-        why="no later version of it is applied" if first.cure == LANDING else "what comes after it does not run for it",
+        why="no later version of it is applied"
+        if first.remedy == LANDING
+        else "what comes after it does not run for it",
         fix=f"{mend}{waiving}",
     )
 
@@ -145,7 +147,7 @@ class Runner:
             info = CommitInfo(self.spec.name, "add columns", BatchRange(known[0], known[-1]), run_id, held)
             for table in self.layout.tables:
                 self.warehouse.add_columns(table, info)
-            reopen(self.spec, self.ledger, stale, run_id)
+            reopen_batches(self.spec, self.ledger, stale, run_id)
             self.ledger.record_fingerprints(fingerprints(self.spec))
 
     def run(self, stage: str, batches: BatchRange) -> StageRun:
@@ -173,7 +175,7 @@ class Runner:
             self.finish_rebuild()
             self.add_columns()
 
-    def _run_leased(self, stage: str, batches: BatchRange, held: Check, run_id: str) -> StageRun:
+    def _run_leased(self, stage: str, batches: BatchRange, held: LeaseCheck, run_id: str) -> StageRun:
         started = time.monotonic()
         known = [b for b in self.ledger.batches if b in batches]
         if not known:

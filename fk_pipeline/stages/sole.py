@@ -24,7 +24,7 @@ _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
 _ENDING = "SPARK_CONNECT_ILLEGAL_STATE"
 """What it says while an operation of the session is being interrupted."""
 
-END_SECONDS = 60.0
+INTERRUPT_SECONDS = 60.0
 """How long an operation may take to be interrupted."""
 
 
@@ -99,7 +99,7 @@ def end_session(session: SparkSession, session_id: str) -> None:
     builder = copy.deepcopy(session.client._builder)  # noqa: SLF001 - what it was connected with, tokens included
     builder.set("session_id", session_id)
     client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
-    deadline = time.monotonic() + END_SECONDS
+    deadline = time.monotonic() + INTERRUPT_SECONDS
     try:
         while time.monotonic() < deadline:
             try:
@@ -112,7 +112,7 @@ def end_session(session: SparkSession, session_id: str) -> None:
                     raise
             time.sleep(0.2)
         raise StateError(
-            f"what a dead run asked the Spark server for goes on after {END_SECONDS:.0f} s",
+            f"what a dead run asked the Spark server for goes on after {INTERRUPT_SECONDS:.0f} s",
             where=f"session {session_id}",
             why="it could commit after this run",
             fix="restart the Spark server, and run again",

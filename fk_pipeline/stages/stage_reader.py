@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fk_pipeline.effects import Answered
+from fk_pipeline.effects import Messages
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
@@ -58,13 +58,13 @@ class StageReader(TableReader):
 
     def fits_memory(self, name: str) -> bool:
         """Spark may hold a table in memory to join it."""
-        return self.warehouse.bytes(self.table_of(name)) <= self.sizes.held_bytes
+        return self.warehouse.bytes(self.table_of(name)) <= self.sizes.broadcast_bytes
 
     def names_keys(self, name: str, number: int) -> bool:
         """A commit to a table may name the keys of so many rows, more than are brought to the driver."""
         return max(self.few, 0) < number <= self.warehouse.nameable(self.table_of(name))
 
-    def unchanged_since(self, answered: Answered, stages: Sequence[str], tables: Sequence[str]) -> bool:
+    def unchanged_since(self, messages: Messages, stages: Sequence[str], tables: Sequence[str]) -> bool:
         """Some tables are as they were when messages were computed from them: none of these is stale.
 
         The ledger says so, asked after the versions of the tables are fixed: no run of their stages has started since,
@@ -74,9 +74,9 @@ class StageReader(TableReader):
             self.pin(name)
         self.history.ledger.refresh()
         return (
-            answered.since is not None
-            and self.history.ledger.runs.unchanged_since(stages, answered.since)
-            and all(read.get(name) == self.versions.get(name) for read in answered.versions for name in tables)
+            messages.since is not None
+            and self.history.ledger.runs.unchanged_since(stages, messages.since)
+            and all(read.get(name) == self.versions.get(name) for read in messages.versions for name in tables)
         )
 
     def never_rewritten(self, stage: str) -> bool:
@@ -98,7 +98,7 @@ class StageReader(TableReader):
         if any(one.attempts != one.successes or one.totals.get("truncates") for one in states):
             return False
         pinned = all(self.warehouse.version(name) == self.versions.get(name) for name in (log, state))
-        return pinned and self.history.brought(stage) == self.rows(log) == self.rows(state)
+        return pinned and self.history.rows_read(stage) == self.rows(log) == self.rows(state)
 
     def _log(self, stage: str) -> str:
         """The log of a stage that reads landing files."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Effect, Index, Rows, Upsert
+from fk_pipeline.effects import CountBy, Effect, Index, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.stages.stage_reader import StageReader
@@ -42,7 +42,7 @@ def state_effects(
     make: MakeState,
     *,
     index: Index | None = None,
-    check: Callable[[Rows], Rows] = lambda rows: rows,
+    check: Callable[[RowSet], RowSet] = lambda rows: rows,
 ) -> list[Effect]:
     """The effects of a stage with a state.
 
@@ -57,12 +57,12 @@ def state_effects(
         check: looks at what the batches make of it before anything is committed; may raise.
     """
     history = read.history
-    if history.brought_nothing(log_stage):
+    if history.read_nothing(log_stage):
         return []
     truncated = is_truncated(read, log_stage, log_name, next(iter(keys.values())))
     log, state, at_most = read.read(log_name), read.read(name), UNKNOWN
     if not truncated and not history.was_rewritten(log_stage) and history.is_finished(log_stage):
-        at_most = history.brought(log_stage)
+        at_most = history.rows_read(log_stage)
         needed = {*keys.values(), *read.table_of(name).names, s.BATCH}
         log = read.of_batches(log_name, s.BATCH)
         log = log.select(*[quote(column) for column in read.table_of(log_name).names if column in needed])

@@ -22,7 +22,7 @@ from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of, has_files_only, put_aside
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import Check, leases
+from fk_pipeline.store.lease import LeaseCheck, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
@@ -43,7 +43,7 @@ def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, la
             swap_in(session, spec, ledger, layout, check)
 
 
-def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, check: Check) -> None:
+def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, check: LeaseCheck) -> None:
     """Swaps in the rebuild that the ledger says is ready. The caller holds the leases of all stages; `check` is theirs.
 
     Raises:

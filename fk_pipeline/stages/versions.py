@@ -127,9 +127,9 @@ def _with_lost_rows(
     """Adds the rows whose owner no longer brings them, with the winner over the whole changelog (rule 2)."""
     on = list(keys)
     old = F.col(BEFORE)
-    brought = best.select(*map(quote, keys), F.lit(True).alias("_fk_brought"))
-    hits = before.join(brought, on, "left").where(
-        F.col("_fk_brought") | old[s.OWNER].between(int(batches.first), int(batches.last))
+    incoming_keys = best.select(*map(quote, keys), F.lit(True).alias("_fk_incoming"))
+    hits = before.join(incoming_keys, on, "left").where(
+        F.col("_fk_incoming") | old[s.OWNER].between(int(batches.first), int(batches.last))
     )
     held = incoming.select(
         *map(quote, keys), F.col("_fk_best").alias("_fk_held"), F.col(f"_fk_best.{s.BATCH}").alias("_fk_by")
@@ -172,7 +172,7 @@ def _decide(
     outcome = F.when(~F.col("_fk_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
     in_range = new[s.BATCH].between(int(batches.first), int(batches.last))
     acting = F.when(in_range, new[s.BATCH]).otherwise(F.coalesce(old[s.OWNER], F.lit(int(batches.first))))
-    announced = F.col(OUTCOME).isin(INSERTED, APPLIED)
+    propagated = F.col(OUTCOME).isin(INSERTED, APPLIED)
     return (
         rows.withColumn(OUTCOME, outcome)
         .withColumn("_fk_acting", acting)
@@ -182,12 +182,12 @@ def _decide(
             new[s.SEQUENCE].alias(s.SEQUENCE),
             new[s.BATCH].alias(s.OWNER),
             F.coalesce(new[s.GENERATION], F.lit(0)).alias(s.GENERATION),
-            F.when(announced, F.col("_fk_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
-            F.when(announced, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
+            F.when(propagated, F.col("_fk_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
+            F.when(propagated, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            # What is announced counts where it is due, and nowhere else: so a later stage may leave a batch out.
-            F.when(announced, F.col("_fk_acting"))
+            # What is propagated counts where it is due, and nowhere else: so a later stage may leave a batch out.
+            F.when(propagated, F.col("_fk_acting"))
             .when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
             .otherwise(F.col("_fk_acting"))
             .alias(COUNTED_IN),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Listener = Callable[[str], None]
+CommitListener = Callable[[str], None]
 """Is told the name of the point; whatever it raises, the run dies of."""
 
-_listeners: list[Listener] = []
+_listeners: list[CommitListener] = []
 
 
 def point(name: str) -> None:
@@ -29,7 +29,7 @@ def around(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def listening(listener: CommitListener) -> Iterator[None]:
     """Tells the listener of every point while the block runs."""
     _listeners.append(listener)
     try:

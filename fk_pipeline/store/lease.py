@@ -26,7 +26,7 @@ from fk_pipeline.store.waiting import Holder, telling_waits
 EXPIRES_AFTER_SECONDS = 60.0
 """Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
 
-Check = Callable[[], None]
+LeaseCheck = Callable[[], None]
 """Raises LeaseLostError when the lease that it belongs to is not held any more."""
 
 
@@ -38,7 +38,7 @@ def lease(
     wait_seconds: float = 600.0,
     expires_after: float = EXPIRES_AFTER_SECONDS,
     run_id: str = "",
-) -> Iterator[Check]:
+) -> Iterator[LeaseCheck]:
     """Holds the lease on `what` under a pipeline's folder while the block runs; yields a check that it is still held.
 
     Whoever waits for it says for whom (`waiting.py`).
@@ -97,7 +97,7 @@ def lease(
 
 
 @contextmanager
-def leases(home: str, names: Iterable[str]) -> Iterator[Check]:
+def leases(home: str, names: Iterable[str]) -> Iterator[LeaseCheck]:
     """Holds several leases, taken in the order given; yields a check that all are still held."""
     with ExitStack() as stack:
         held = [stack.enter_context(lease(home, name)) for name in names]

@@ -22,7 +22,7 @@ from fk_pipeline.store.skipping import Condition
 Mark = tuple[int, int] | str
 """Inode and time of a commit; in S3 its ETag."""
 
-UNKNOWN = 1 << 40
+UNKNOWN_SIZE = 1 << 40
 
 READABLE = {"deletionVectors"}
 """Features of a table's reader that we can do without Delta."""
@@ -188,7 +188,7 @@ def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
 
 
 def _counts(files: dict[str, list[Any]]) -> list[int]:
-    return [UNKNOWN if count is None else count for count in files["num_records"]]
+    return [UNKNOWN_SIZE if count is None else count for count in files["num_records"]]
 
 
 def _is_readable(table: DeltaTable) -> bool:

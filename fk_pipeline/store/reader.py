@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import Rows
+from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
@@ -95,7 +95,7 @@ class TableReader:
     def with_keys(
         self,
         name: str,
-        keys: Rows,
+        keys: RowSet,
         columns: Mapping[str, str],
         within: str = "",
         needed: Sequence[str] = (),
@@ -115,7 +115,7 @@ class TableReader:
         return found if found is not None else self._scan(table, keys, columns, where).select(*map(quote, names))
 
     def through_index(
-        self, index: str, name: str, keys: Rows, columns: Mapping[str, str], needed: Sequence[str]
+        self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
     ) -> tuple[DataFrame, int]:
         """The rows of an indexed state that refer to some keys of another table, or more; and a bound of their number.
 
@@ -164,7 +164,7 @@ class TableReader:
         named = {column: name for column, name in columns.items() if column not in table.sensitive}
         return among(keys, named, self.warehouse.widths(table, named), self.sizes)
 
-    def _scan(self, table: Table, keys: Rows, columns: Mapping[str, str], where: Sequence[Within]) -> DataFrame:
+    def _scan(self, table: Table, keys: RowSet, columns: Mapping[str, str], where: Sequence[Within]) -> DataFrame:
         """What `with_keys` returns, found by Spark."""
         if keys.at_most > sendable(table, columns, self.sizes):
             return self.read(table.name, where)
@@ -177,7 +177,7 @@ class TableReader:
     def _point_lookup(
         self,
         table: Table,
-        keys: Rows,
+        keys: RowSet,
         columns: Mapping[str, str],
         where: Sequence[Within],
         names: Sequence[str],

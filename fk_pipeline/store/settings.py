@@ -63,14 +63,14 @@ def always(sizes: Sizes) -> dict[str, str]:
     }
 
 
-def writing(sizes: Sizes) -> dict[str, str]:
+def page_settings(sizes: Sizes) -> dict[str, str]:
     """Write small pages."""
     return {"parquet.page.row.count.limit": str(sizes.rows_per_page)}
 
 
 def holding(sizes: Sizes) -> dict[str, str]:
     """For many rows of the result: hold the right table in memory, and let Spark choose the rest."""
-    return {"spark.sql.autoBroadcastJoinThreshold": str(sizes.held_bytes)}
+    return {"spark.sql.autoBroadcastJoinThreshold": str(sizes.broadcast_bytes)}
 
 
 def suiting(rows: int, sizes: Sizes = MEASURED, few_of_them: bool = False) -> dict[str, str]:

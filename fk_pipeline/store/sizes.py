@@ -48,8 +48,8 @@ class Sizes:
         many_rows: rows of the result that a batch concerns, above which `settings.FEW` partitions are too few.
         small_bytes: landing files up to which `settings.SMALL` is quicker, and their rows are brought to the driver.
         compressed_bytes: the same of compressed files: `driver_rows` of 40 bytes each.
-        held_bytes: of a right table of about a million rows. Up to it Spark may hold that table in memory rather than
-            sort the other one. Its own limit is ten megabytes.
+        broadcast_bytes: of a right table of about a million rows. Up to it Spark may hold that table in memory rather
+            than sort the other one. Its own limit is ten megabytes.
         small_change: changed rows up to which looking them up is the quicker way in a table of any size.
         named_share: in place of a stage's `full_share`, where a commit names the keys of all rows and needs no MERGE.
         indexed_rows: rows of a state from which on an index finds its rows by another key.
@@ -57,8 +57,8 @@ class Sizes:
     Files (ADR 0008):
 
     Attributes:
-        marked_rows: rows that deletion vectors mark: up to so many are left out by a literal or a join; Delta does it
-            for more.
+        deletion_vector_rows: rows that deletion vectors mark: up to so many are left out by a literal or a join;
+            Delta does it for more.
         mark_words: words of that literal.
         rows_per_file: of a table that is written in the order of its keys.
         sorted_rows: more changed rows are sorted by their keys before they are written.
@@ -88,12 +88,12 @@ class Sizes:
     many_rows: int = 200_000
     small_bytes: int = 8_000_000
     compressed_bytes: int = 1_000_000
-    held_bytes: int = 64 * 2**20
+    broadcast_bytes: int = 64 * 2**20
     small_change: int = 20_000
     named_share: float = 0.12
     indexed_rows: int = 500_000
 
-    marked_rows: int = 200_000
+    deletion_vector_rows: int = 200_000
     mark_words: int = 1_000
     rows_per_file: int = 500_000
     sorted_rows: int = 20_000

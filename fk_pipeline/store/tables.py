@@ -15,9 +15,9 @@ from pyspark.sql import types as T
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
+from fk_pipeline.store.deletion_vectors import AT, IN, places, unmarked
 from fk_pipeline.store.local import look_up, read_here
 from fk_pipeline.store.logs import DeltaLogs, PlainFiles
-from fk_pipeline.store.marked import AT, IN, places, unmarked
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, Within, among, nameable
@@ -80,10 +80,10 @@ class StoredTables:
         files = self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
-        most_marked = self.sizes.marked_rows
-        if not where and files is not None and files.rows > most_marked:
-            most_marked = min(most_marked, 0)
-        if files is not None and files.marked > most_marked:
+        most_deleted_rows = self.sizes.deletion_vector_rows
+        if not where and files is not None and files.rows > most_deleted_rows:
+            most_deleted_rows = min(most_deleted_rows, 0)
+        if files is not None and files.marked > most_deleted_rows:
             files = None
         if files is None:
             frame = self.session.read.format("delta").option("versionAsOf", version).load(path)

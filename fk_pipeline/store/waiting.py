@@ -15,9 +15,9 @@ FIRST_SECONDS = 1.0
 
 EVERY_SECONDS = 60.0
 
-Listener = Callable[[str], None]
+WaitListener = Callable[[str], None]
 
-_listeners: list[Listener] = []
+_listeners: list[WaitListener] = []
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Holder:
 
 
 @contextmanager
-def hearing(listener: Listener) -> Iterator[None]:
+def hearing(listener: WaitListener) -> Iterator[None]:
     """Tells the listener of every wait while the block runs; otherwise stderr says it."""
     _listeners.append(listener)
     try:

@@ -23,7 +23,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.settings import settings, writing
+from fk_pipeline.store.settings import page_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
 from fk_pipeline.store.tables import StoredTables
@@ -193,7 +193,7 @@ class Warehouse(StoredTables):
     @contextmanager
     def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
         """A commit by Spark."""
-        with settings(self.session, writing(self.sizes), optional=True), committing(table, info):
+        with settings(self.session, page_settings(self.sizes), optional=True), committing(table, info):
             yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, Rows, Upsert
+from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
@@ -175,7 +175,7 @@ class TableWriter:
         self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
-    def _merge(self, effect: Upsert, rows: Rows, number: int) -> None:
+    def _merge(self, effect: Upsert, rows: RowSet, number: int) -> None:
         """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it."""
         table, once = self.read.table_of(effect.table), effect.once
         limit = self.planner.lookup_limit(number, effect.table)
@@ -202,7 +202,7 @@ class TableWriter:
             )
         self._committed(table)
 
-    def _rows_that_stay(self, table: Table, rows: Rows, number: int, with_keys: DataFrame | None) -> DataFrame | None:
+    def _rows_that_stay(self, table: Table, rows: RowSet, number: int, with_keys: DataFrame | None) -> DataFrame | None:
         """The rows of a table that stay when others are put in place, in their order if these can be sent to them.
 
         None where no row stays.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, row_hash
+from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, kafka_row_hash
 from fk_pipeline.protocol.reference import (
     KAFKA,
     ForeignKeyJoin,
+    ReferenceStep,
     ResponseMessage,
     Result,
     Rules,
-    Step,
     SubscriptionMessage,
 )
 from fk_pipeline.protocol.stores import PlainStore, TableStore, VersionedStore
@@ -51,7 +51,7 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
     else:
         rows = [(op.side, op.value) for op in case.ops if isinstance(op, Arrival)]
     texts = {serialise(value) for side, value in rows if side == "left"} - {None}
-    as_json = _AsJson({row_hash(_bytes(text)): text for text in texts}, case.wire)
+    as_json = _AsJson({kafka_row_hash(_bytes(text)): text for text in texts}, case.wire)
     if isinstance(case, Case):
         steps = [join.process(e.side, _bytes(e.key), _bytes(serialise(e.value)), e.ts) for e in case.events]
     else:
@@ -63,9 +63,9 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
     return {"steps": [as_json.step(step) for step in steps], "hashes": hashes, "final": final}
 
 
-def _operate(join: ForeignKeyJoin, op: Arrival | Delivery) -> Step:
+def _operate(join: ForeignKeyJoin, op: Arrival | Delivery) -> ReferenceStep:
     if isinstance(op, Delivery):
-        return join.deliver(op.from_) if (op.from_, 0) in join.waiting() else Step()
+        return join.deliver(op.from_) if (op.from_, 0) in join.waiting() else ReferenceStep()
     arrive = join.left if op.side == "left" else join.right
     return arrive(_bytes(op.key), _bytes(serialise(op.value)), op.ts)
 
@@ -88,7 +88,7 @@ class _AsJson:
     def __init__(self, texts: dict[bytes | None, str | None], wire: bool) -> None:
         self.texts, self.wire = texts, wire
 
-    def step(self, step: Step) -> Json:
+    def step(self, step: ReferenceStep) -> Json:
         return {
             "emits": [self.result(r) for r in step.results],
             "subscriptions": [self.subscription(m) for m in step.subscriptions],

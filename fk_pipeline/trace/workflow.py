@@ -9,7 +9,7 @@ from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, Event
 
 Json = dict[str, Any]
 
-COLUMNS = ("event", "sent to the right side", "answered to the left side", "result", "dropped")
+WORKFLOW_COLUMNS = ("event", "sent to the right side", "answered to the left side", "result", "dropped")
 
 
 def rows(case: AnyCase, computed: Json) -> list[list[str]]:

@@ -31,7 +31,7 @@ from fk_pipeline.verify.report import VerifyReport
 SLICES = 1_000_000
 """A share of the keys is so many of these."""
 
-SAMPLE = 20
+DIFFERENCES_SHOWN = 20
 """How many differing rows a report shows."""
 
 
@@ -160,7 +160,7 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
     """
     batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
     left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})
-    right, answers, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
+    right, responses, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     store = tables["subscription_store"]
 
@@ -181,8 +181,8 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
         store.where(F.col(s.OWNER).isin(left)).select(*map(quote, pks)),
         subscribers(tables["right_changelog"].where(F.col(s.BATCH).isin(right))),
         subscribers(tables["right_table"].where(F.col(s.OWNER).isin(right))),
-        store.where(F.col(s.APPLIED_IN).isin(answers)).select(*map(quote, pks)),
-        subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin(answers))),
+        store.where(F.col(s.APPLIED_IN).isin(responses)).select(*map(quote, pks)),
+        subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin(responses))),
         tables["responses"].where(F.col(s.BATCH).isin(resolve)).select(*map(quote, pks)),
         store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
         store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),
@@ -255,7 +255,7 @@ def _verify(
         found = found.withColumn("pending", explained)
         groups = found.groupBy("difference", "pending").count().collect()
         counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
-        wrong = found.where("NOT pending").orderBy(*map(quote, keys)).limit(SAMPLE)
+        wrong = found.where("NOT pending").orderBy(*map(quote, keys)).limit(DIFFERENCES_SHOWN)
         return VerifyReport(
             missing=counts.get(("missing", False), 0),
             stale=counts.get(("stale", False), 0),

@@ -36,7 +36,7 @@ RULES = {
     "both versions are checked": "a stale right row may be written",
     "owner rule": "a rewritten batch acts on rows of others",
     "folding keeps the winner among the folded": "it keeps the winner of all batches",
-    "unresolved answers stay": "answers of a folded batch go while its result is still to be made",
+    "unresolved responses stay": "responses of a folded batch go while its result is still to be made",
     "a folded batch stays folded": "when it runs again it brings back rows whose tombstone was dropped",
     "a tombstone stays while it decides": "it is dropped though another batch has a row of its key",
     "an unanswered tombstone stays": "it is dropped though the result still has its key",
@@ -127,7 +127,7 @@ class Model:
         self.inner, self.without = inner, without
         self.logs: dict[Side, Log] = {side: {} for side in Side}
         self.states: dict[Side, dict[str, Row]] = {side: {} for side in Side}
-        self.answers: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
+        self.responses: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
         self.result: dict[str, tuple[Any, Any, Any]] = {}
         """By left key the contents that stand for its two hashes, and the selected values."""
         self.quarantine: dict[int, set[tuple[str, Any, Any]]] = {}
@@ -147,7 +147,7 @@ class Model:
         elif stage is Stage.SUBSCRIPTION_STORE:
             self._apply(Side.LEFT, batch)
         elif stage is Stage.RESPONSES:
-            self.answers[batch] = [*self._asked(batch), *self._told(batch)]
+            self.responses[batch] = [*self._asked(batch), *self._told(batch)]
         elif stage is Stage.RESOLVED_JOIN:
             self._resolve(batch)
 
@@ -158,7 +158,7 @@ class Model:
         self.read, self.generations = after.read, after.generations
         part = after.logs[side].get(batch)
         rows = {k: row for k, row in after.states[side].items() if self.states[side].get(k) != row}
-        answers = after.answers.get(batch, [])
+        responses = after.responses.get(batch, [])
         made = {k: row for k, row in after.result.items() if self.result.get(k) != row}
         gone = self.result.keys() - after.result.keys()
         refused = after.quarantine.get(batch, set())
@@ -174,7 +174,7 @@ class Model:
             Stage.LEFT_CHANGELOG: [log],
             Stage.RIGHT_TABLE: [log, lambda: self.states[side].update(rows)],
             Stage.SUBSCRIPTION_STORE: [lambda: self.states[side].update(rows)],
-            Stage.RESPONSES: [lambda: self.answers.update({batch: answers})],
+            Stage.RESPONSES: [lambda: self.responses.update({batch: responses})],
             Stage.RESOLVED_JOIN: [lambda: self.quarantine.update({batch: refused}), result],
         }
         return by_stage[stage]
@@ -195,8 +195,8 @@ class Model:
                     if key in part.rows and best is not None and batch != best[2]:
                         del part.rows[key]
         for batch in self.folded:
-            if settled(batch) or self._lacks("unresolved answers stay"):
-                self.answers.pop(batch, None)
+            if settled(batch) or self._lacks("unresolved responses stay"):
+                self.responses.pop(batch, None)
 
     def drop_tombstones(self, settled: Callable[[int], bool]) -> None:
         """Removes deleted keys of which folded batches alone know, once everything that landed was read."""
@@ -282,7 +282,7 @@ class Model:
 
     def _resolve(self, batch: int) -> None:
         self.quarantine[batch] = set()
-        for key, left, right_key, right in self.answers.get(batch, ()):
+        for key, left, right_key, right in self.responses.get(batch, ()):
             row = self.states[Side.LEFT].get(key) or Row(None, None, None, 0, batch, seen_before=False)
             stale_right = self._right(right_key) != right and not self._lacks("both versions are checked")
             if row.value != left or stale_right:

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from fk_pipeline.cdc import long_lines, unreadable
-from fk_pipeline.cdc.long_lines import HIGHEST_RATIO, Scan, may_have_long_lines
+from fk_pipeline.cdc.long_lines import HIGHEST_RATIO, LineScan, may_have_long_lines
 from fk_pipeline.cdc.unreadable import MARK, Shape, look_into, needs_look
 
 CSV = Shape(",", 3)
 
 
 def scanned(text: bytes, limit: int, block: int, delimiter: bytes | None = None) -> list[tuple[int, int]]:
-    scan = Scan(limit, delimiter)
+    scan = LineScan(limit, delimiter)
     for at in range(0, len(text), block):
         scan.feed(text[at : at + block])
     scan.end()
@@ -113,7 +113,7 @@ def test_a_copy_has_all_other_lines_in_their_places(tmp_path: Path, name: str) -
             if len(was) <= 100:
                 assert now == was
             else:
-                assert bytes.fromhex(now.decode().removeprefix(MARK)) == was[: long_lines.SHOWN]
+                assert bytes.fromhex(now.decode().removeprefix(MARK)) == was[: long_lines.BYTES_SHOWN]
 
 
 def test_a_csv_record_that_is_too_long_is_replaced_by_one_with_too_many_fields(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_gzip_that_ends_within_a_long_line_has_one_record_for_it(tmp_path: Pat
     found = look_into(str(file), str(tmp_path / "readable"), limit=1000).unreadable
     assert found is not None
     assert found.reason.endswith("gzip: the file ends before its content, within a line longer than 1,000 bytes")
-    assert found.tail == text[6 : 6 + long_lines.SHOWN].decode()
+    assert found.tail == text[6 : 6 + long_lines.BYTES_SHOWN].decode()
     assert found.readable is not None
     assert gzip.decompress(Path(found.readable).read_bytes()) == b"short\n"
     assert unreadable.look_into(str(file), str(tmp_path / "readable")).unreadable is not None

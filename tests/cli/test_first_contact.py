@@ -125,7 +125,7 @@ def test_pipeline_files_are_completed_and_folders_on_the_way(folder: Path) -> No
     assert completed("bash", "fk-pipeline run ", folder) == ["p.yaml", "landing/", "warehouse/"]
     assert completed("bash", "fk-pipeline status landing/", folder) == ["landing/left/", "landing/right/"]
     assert completed("bash", "fk-pipeline plan nowhere/", folder) == []
-    assert completion.pipeline_files(f"{folder}/.h") == [f"{folder}/.hidden.yaml"]
+    assert completion.completed_files(f"{folder}/.h") == [f"{folder}/.hidden.yaml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -30,7 +30,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.demo = folder / "demo"
-        self.file = files.prepare(self.demo)
+        self.file = files.prepare_demo(self.demo)
         text = self.file.read_text()
         assert "\nsettings:" not in text
         self.file.write_text(f"{text.rstrip()}\n{SETTINGS}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fk_pipeline.demo.files import prepare
+from fk_pipeline.demo.files import prepare_demo
 from fk_pipeline.errors import EnvironmentNotFit, UsageError
 from fk_pipeline.servers import up as servers
 from fk_pipeline.servers.processes import Servers
@@ -52,7 +52,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setattr(servers.sys, "executable", str(stand_in))
     monkeypatch.setattr(servers, "_is_heard_of", lambda daemon, _: daemon.alive)
     monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
-    file, home, ports = prepare(tmp_path / "demo"), tmp_path / "home", Ports(free_port(), free_port())
+    file, home, ports = prepare_demo(tmp_path / "demo"), tmp_path / "home", Ports(free_port(), free_port())
 
     def begin(pipeline: Path = file) -> dict[str, int]:
         return {server.name: server.process.pid for server in up([pipeline], home, ports)}
@@ -100,7 +100,7 @@ def test_a_port_of_somebody_else_and_other_pipelines_are_refused(
     start: Callable[..., dict[str, int]], tmp_path: Path
 ) -> None:
     running = start()
-    other = prepare(tmp_path / "other")
+    other = prepare_demo(tmp_path / "other")
     with pytest.raises(UsageError, match=r"serves .*demo.* already") as refused:
         start(other)
     assert "down" in str(refused.value.fix)

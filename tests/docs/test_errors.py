@@ -62,8 +62,8 @@ def test_the_catalogue_has_every_type_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_has_cause_and_cure(name: str) -> None:
-    parts = re.fullmatch(r"\n\*\*Cause\.\*\* (.+?)\n\n\*\*Cure\.\*\* (.+?)\n+", SECTIONS[name], flags=re.DOTALL)
-    assert parts is not None, f"{name}: **Cause.**, an empty line, **Cure.**"
+    parts = re.fullmatch(r"\n\*\*Cause\.\*\* (.+?)\n\n\*\*Remedy\.\*\* (.+?)\n+", SECTIONS[name], flags=re.DOTALL)
+    assert parts is not None, f"{name}: **Cause.**, an empty line, **Remedy.**"
 
 
 @pytest.mark.parametrize("name", TYPES)

@@ -33,7 +33,7 @@ def last_rows(folder: Path, key: str) -> dict[Any, dict[str, Any]]:
 
 @pytest.mark.slow  # the demo's data: scaffold/test_init.py and make test-docs
 def test_the_script_reads_the_result_of_the_demo(loaded: Any, tmp_path: Path, spark: Any) -> None:
-    file = files.prepare(tmp_path / "demo")
+    file = files.prepare_demo(tmp_path / "demo")
     for batch in files.batches():
         files.land(file.parent, batch)
     pipeline = fk.Pipeline(fk.load(file).spec, spark)

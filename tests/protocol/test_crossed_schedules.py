@@ -66,7 +66,7 @@ def test_kafka_s_left_join_is_right_in_kafka_s_order() -> None:
 
 
 def test_without_an_answer_for_every_change_the_inner_join_goes_stale() -> None:
-    assert wrong(SHORT, True, replace(ENGINE, always_answer=False)) > SHORT / 20
+    assert wrong(SHORT, True, replace(ENGINE, always_respond=False)) > SHORT / 20
 
 
 @pytest.mark.parametrize("inner", [True, False], ids=["inner", "left"])
@@ -80,7 +80,7 @@ def test_without_the_check_of_the_right_side_overtaking_answers_go_stale(inner: 
     [
         (True, KAFKA, False, 3229),
         (False, KAFKA, False, 0),
-        (True, replace(ENGINE, always_answer=False), False, 3026),
+        (True, replace(ENGINE, always_respond=False), False, 3026),
         (True, replace(ENGINE, check_right=False), False, 0),
         (True, replace(ENGINE, check_right=False), True, 1978),
         (False, replace(ENGINE, check_right=False), True, 2115),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fk_pipeline.errors import MessageFormatError
 from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
-from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, row_hash
+from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, kafka_row_hash
 from fk_pipeline.protocol.messages import CODES, Response, Subscription
 
 HASH = bytes(range(16))
@@ -27,13 +27,13 @@ HASH = bytes(range(16))
     ],
 )
 def test_the_row_hash_is_that_of_kafka_s_own_class(text: str, longs: tuple[int, int]) -> None:
-    hash_ = row_hash(text.encode())
+    hash_ = kafka_row_hash(text.encode())
     assert hash_ is not None
     assert hash_as_longs(hash_) == longs
 
 
 def test_a_row_that_is_not_there_has_no_hash() -> None:
-    assert row_hash(None) is None
+    assert kafka_row_hash(None) is None
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20))

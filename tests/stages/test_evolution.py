@@ -11,8 +11,8 @@ from fk_pipeline.contract import Source
 from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.evolution import only_adds, reopen, schema_edit, to_read_again
-from fk_pipeline.stages.fingerprints import Cure, cure, fingerprints, stale_parts
+from fk_pipeline.stages.evolution import only_adds, reopen_batches, schema_edit, to_read_again
+from fk_pipeline.stages.fingerprints import NeededRebuild, fingerprints, needed_rebuild, stale_parts
 from fk_pipeline.store.ledger import Ledger
 
 LEFT: dict[str, Any] = {"path": "l", "format": "rows", "schema": "id INT, v INT", "key": "id", "foreign_key": "v"}
@@ -51,7 +51,7 @@ def test_a_wider_type_holds_what_was_read(was: str, now: str, is_wider: bool) ->
     assert (edit.widened, edit.retyped) == ((("b",), ()) if is_wider else ((), ("b",)))
     assert (edit.added, edit.removed) == ((), ())
     changed = stale(spec({"schema": f"id INT, v INT, x {was}"}), spec({"schema": f"id INT, v INT, x {now}"}))
-    assert cure(FOREIGN_KEY, changed).source is (Source.CHANGELOG if is_wider else Source.LANDING)
+    assert needed_rebuild(FOREIGN_KEY, changed).source is (Source.CHANGELOG if is_wider else Source.LANDING)
 
 
 MORE = {"schema": "id INT, v INT, w INT, t TIMESTAMP"}
@@ -145,10 +145,10 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
 def test_fields_without_names_are_in_the_order_of_the_schema() -> None:
     by_place = {"format": "csv", "csv": {"header": False}, "schema": "id INT, v INT, w INT"}
     changed = stale(spec(by_place), spec(by_place | {"schema": "id INT, w INT, v INT"}))
-    assert cure(FOREIGN_KEY, changed).source is Source.LANDING
+    assert needed_rebuild(FOREIGN_KEY, changed).source is Source.LANDING
     named = {"format": "csv", "schema": "id INT, v INT, w INT"}
     changed = stale(spec(named), spec(named | {"schema": "id INT, w INT, v INT"}))
-    assert cure(FOREIGN_KEY, changed).source is Source.CHANGELOG
+    assert needed_rebuild(FOREIGN_KEY, changed).source is Source.CHANGELOG
 
 
 def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) -> None:
@@ -158,7 +158,7 @@ def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) 
     ledger.runs.fail(1.0, "why")
     changed = {"left.schema": ("id INT, v INT", "id INT, v INT, w INT")}
     for _ in range(2):
-        reopen(spec(), ledger, changed, "r")
+        reopen_batches(spec(), ledger, changed, "r")
     assert len([row for row in ledger.entries.rows("runs") if row["event"] == "reopened"]) == 1
     assert ledger.start(Stage.LEFT_CHANGELOG, [0], "again") == {0: 1}
 
@@ -170,4 +170,4 @@ def test_a_ledger_that_names_no_kind_is_of_the_first_one(ledger: Ledger) -> None
     ledger.record_fingerprints({"kind": "another"})
     changed = stale_parts(spec(), ledger)
     assert changed == {"kind": ("another", "foreign_key")}
-    assert cure(FOREIGN_KEY, changed) == Cure(Source.LANDING, FOREIGN_KEY.stage_names)
+    assert needed_rebuild(FOREIGN_KEY, changed) == NeededRebuild(Source.LANDING, FOREIGN_KEY.stage_names)

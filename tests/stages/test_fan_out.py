@@ -44,7 +44,7 @@ def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: A
     error = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).error
     assert error == "batch 1 would touch 3 rows of the result (most by north: 3), and max_fan_out is 2"
     [failed] = made.pipeline.ledger().checks.failed()
-    assert (failed.batch, failed.value, failed.cure) == (1, 3.0, "agreement")
+    assert (failed.batch, failed.value, failed.remedy) == (1, 3.0, "agreement")
 
     runs = made.pipeline.ledger().state(Stage.RIGHT_TABLE, 1).attempts
     with pytest.raises(CheckFailedError):  # it is not even tried

@@ -31,7 +31,7 @@ RIGHT = [(f"k{i}", f"n{i}") for i in range(6)]
 LARGE_TABLES = Sizes(small_rows=-1, indexed_rows=1)
 """Changes are looked up by key: index, deletion vectors, conditions, rows replaced by their keys."""
 
-THROUGH_DELTA = replace(LARGE_TABLES, driver_keys=-1, marked_rows=-1, named_bytes=0)
+THROUGH_DELTA = replace(LARGE_TABLES, driver_keys=-1, deletion_vector_rows=-1, named_bytes=0)
 """The same where Delta must read, and MERGE."""
 
 BY_SPARK = replace(LARGE_TABLES, driver_keys=-1)
@@ -43,7 +43,7 @@ SENT = replace(BY_SPARK, driver_rows=-1)
 BY_THE_DRIVER = replace(LARGE_TABLES, driver_rows=-1, listed_keys=1, sorted_rows=1, rows_per_file=3)
 """More rows than are brought to the driver are looked up there, and put in place by their keys in buckets."""
 
-MANY = Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, held_bytes=-1)
+MANY = Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1)
 """Tables are joined whole, and rows merged."""
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from fk_pipeline.cdc.names import told
+from fk_pipeline.cdc.names import as_utf8
 from fk_pipeline.cli.main import app
 
 NAMES = [
@@ -76,7 +76,7 @@ def test_a_row_and_a_bad_record_are_of_the_file_that_has_them(
         for number, stem in enumerate(NAMES):
             path = tmp_path / "landing" / side / f"{stem}{ending}"
             write(path, number)
-            names.setdefault(side, {})[number] = told(str(path))
+            names.setdefault(side, {})[number] = as_utf8(str(path))
     schema = 'batch_by: arrival\n  schema: "id INT, v STRING"\n  key: id\n'
     file.write_text(
         f"name: p\njoin: inner\nleft:\n  path: landing/left\n  format: {left}\n  {schema}  foreign_key: id\n"

@@ -16,7 +16,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.drift import LACKING, NEW_FIELDS, NOT_COMPARED
+from fk_pipeline.stages.drift import NEW_FIELDS, NOT_COMPARED, ROWS_WITHOUT
 from fk_pipeline.store import faults
 from tests.deaths import Killed
 
@@ -151,7 +151,7 @@ def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: C
         "batch 1: right rows have a field that is not in the schema: seats",
     ]
     assert {k: v for k, v in counts[Stage.RIGHT_TABLE][1].items() if k.startswith("rows w")} == {
-        f"{LACKING}name": 1,
+        f"{ROWS_WITHOUT}name": 1,
         NEW_FIELDS: 1,
     }
     for batches, missing in ((None, 1), (BatchRange.of(1), 1), (BatchRange.of(0), 0)):

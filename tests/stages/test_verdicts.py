@@ -55,7 +55,7 @@ def test_a_batch_tells_only_what_it_stored_until_it_is_resolved(made: Any) -> No
     made.land(1, [(1, "a", "again"), (2, "a", "x")])
     made.pipeline.run(None, UP_TO_ANSWERS)
     assert made.verdicts(1) == {(1, "left"): "retracted"}
-    assert [(a.batch, a.verdict) for a in made.pipeline.explain("2").answers] == [(0, "half-joined"), (1, None)]
+    assert [(a.batch, a.verdict) for a in made.pipeline.explain("2").responses] == [(0, "half-joined"), (1, None)]
     made.pipeline.run()
     assert made.verdicts(1) == {(1, "left"): "joined", (2, "left"): "joined"}
     assert stored(made) == []
@@ -72,7 +72,7 @@ def test_a_death_after_the_responses_were_committed_tells_nothing_of_them(made: 
         made.pipeline.run()
     assert not made.pipeline.ledger().due.has(Stage.RESOLVED_JOIN, 0), "nothing says so yet"
     assert made.verdicts(0) == {}
-    assert {answer.verdict for answer in made.pipeline.explain("1").answers} == {None}
+    assert {one.verdict for one in made.pipeline.explain("1").responses} == {None}
     made.pipeline.run()
     assert made.verdicts(0)[1, "left"] == "half-joined"
     assert made.pipeline.verify().ok

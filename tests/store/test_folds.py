@@ -69,7 +69,7 @@ def test_a_folded_batch_is_refused_once_other_files_landed_and_others_are_not(ho
     land(ledger, 3)
     assert [refused(ledger, stage) for stage in Stage] == [[2], [], [], [], []]
     [one] = ledger.folds.restated(LEFT)
-    assert (one.cure, str(one)) == (
+    assert (one.remedy, str(one)) == (
         LANDING,
         "batch 2 was folded, and what landed of it is not what left_changelog read",
     )

@@ -11,7 +11,7 @@ from fk_pipeline.contract import Source
 from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.ledger.corrections import Correction, digest
+from fk_pipeline.store.ledger.corrections import Correction, digest_of
 from fk_pipeline.store.ledger.entries import SCHEMAS
 
 LEFT, STORE, RESPONSES = Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES
@@ -265,7 +265,7 @@ def test_a_ledger_without_the_newest_columns_is_read_and_gets_them(home: str) ->
 
 
 def correct(ledger: Ledger, batch: int, line: str, text: str) -> int:
-    one = Correction(Side.LEFT, batch, f"left/f{batch}", 1, digest(line), text)
+    one = Correction(Side.LEFT, batch, f"left/f{batch}", 1, digest_of(line), text)
     return ledger.corrections.record([one], "replay")
 
 
@@ -283,7 +283,7 @@ def test_a_correction_is_input_of_its_batch(home: str, tmp_path: Path) -> None:
     assert correct(ledger, 1, "bad", "good") == 0
     assert due(ledger) == {}
     copy = ledger.copy(str(tmp_path / "copy"), [LEFT], Source.LANDING)
-    assert copy.corrections.texts(Side.LEFT, "left/f1") == {digest("bad"): "good"}
+    assert copy.corrections.texts(Side.LEFT, "left/f1") == {digest_of("bad"): "good"}
     run(copy, LEFT, 0, 1)
     ledger.adopt(copy, [LEFT], Source.LANDING)
     assert due(ledger) == {STORE: [0, 1]}
@@ -298,7 +298,7 @@ def test_a_corrected_text_may_be_corrected_again_or_otherwise(home: str) -> None
     land(ledger, 0)
 
     def read_as() -> str:
-        return open_ledger(home).corrections.texts(Side.LEFT, "left/f0")[digest("a")]
+        return open_ledger(home).corrections.texts(Side.LEFT, "left/f0")[digest_of("a")]
 
     for line, text, expected in (
         ("a", "b", "b"), ("b", "c", "c"), ("a", "b", "c"), ("a", "d", "d"), ("d", "a", "a"), ("a", "", ""),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fk_pipeline.store.logs import UNKNOWN, DeltaLogs
+from fk_pipeline.store.logs import UNKNOWN_SIZE, DeltaLogs
 
 
 def write(path: Path, *values: int, **options: object) -> None:
@@ -77,4 +77,4 @@ def test_a_file_without_a_count_is_many_rows(tmp_path: Path) -> None:
     write(path, 1)
     commit = path / "_delta_log" / f"{0:020d}.json"
     commit.write_text("\n".join(line for line in commit.read_text().splitlines()).replace('"stats":', '"unread":'))
-    assert logs.rows(str(path)) >= UNKNOWN
+    assert logs.rows(str(path)) >= UNKNOWN_SIZE

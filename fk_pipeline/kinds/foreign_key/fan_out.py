@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import APPLIED, INSERTED
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.responses import TOLD
+from fk_pipeline.kinds.foreign_key.responses import PROPAGATED
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.stages.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.store import schemas as s
 
-SUBSCRIBERS = "_fk_subscribers"
+SUBSCRIBER_COUNT = "_fk_subscribers"
 
 MOST = 5
 """Right keys that are told of a batch beyond the budget."""
@@ -60,21 +60,21 @@ def beyond(
         agreed: batches with which somebody agreed.
     """
     keys = [c.name for c in spec.right.key_columns]
-    told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(TOLD).where(~F.col(COUNTED_IN).isin(*agreed))
+    told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(PROPAGATED).where(~F.col(COUNTED_IN).isin(*agreed))
     changed = told.select(COUNTED_IN, *[F.col(quote(key)).alias(k.fk(key)) for key in keys])
     fks = [k.fk(key) for key in keys]
     hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
-    found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBERS)).persist()
+    found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBER_COUNT)).persist()
     try:
-        totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBERS).alias("_fk_total"))
+        totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBER_COUNT).alias("_fk_total"))
         over = {r[0]: r[1] for r in totals.where(F.col("_fk_total") > budget).collect()}
         if not over:
             return None
-        most = found.where(F.col(COUNTED_IN).isin(*over)).orderBy(F.col(SUBSCRIBERS).desc(), *map(quote, fks))
+        most = found.where(F.col(COUNTED_IN).isin(*over)).orderBy(F.col(SUBSCRIBER_COUNT).desc(), *map(quote, fks))
         listed = [] if spec.has_sensitive else most.limit(MOST).collect()
     finally:
         found.unpersist()
-    named = [(shown({key: _text(row[k.fk(key)]) for key in keys}), row[SUBSCRIBERS]) for row in listed]
+    named = [(shown({key: _text(row[k.fk(key)]) for key in keys}), row[SUBSCRIBER_COUNT]) for row in listed]
     return FanOut(over, tuple(named))
 
 

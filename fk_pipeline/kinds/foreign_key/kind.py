@@ -24,7 +24,7 @@ STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
 REFUSED = QUARANTINING
 """Verdicts on pairs of rows on which an expression fails."""
 
-VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
+ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
 """What the resolver makes of a response."""
 
 _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02

@@ -32,10 +32,10 @@ from fk_pipeline.store.ledger import Ledger
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
 """Verdicts that change the result, before it is known on which pairs an expression fails."""
 
-UNTOLD = (JOINED, HALF_JOINED)
+IMPLIED = (JOINED, HALF_JOINED)
 """Verdicts that are not stored: a decided response without a stored one was written, as its right hash says."""
 
-UNTOLD_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
+IMPLIED_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: the verdict that is not stored."""
 
 FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
@@ -113,16 +113,16 @@ def decide(
             UNCHANGED,
         )
         .when(~stored_there, REWRITTEN)
-        .otherwise(F.expr(UNTOLD_SQL))
+        .otherwise(F.expr(IMPLIED_SQL))
     )
     return rows.join(there, pks, "left").select(
         *map(quote, due.columns), verdict.alias(k.VERDICT), *(["left", "right"] if carry else [])
     )
 
 
-def told(decided: DataFrame) -> DataFrame:
+def stored_verdicts(decided: DataFrame) -> DataFrame:
     """The decided responses whose verdict is stored."""
-    return decided.where(~F.col(k.VERDICT).isin(*UNTOLD))
+    return decided.where(~F.col(k.VERDICT).isin(*IMPLIED))
 
 
 def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: PipelineSpec) -> DataFrame:
@@ -139,7 +139,7 @@ def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: P
     """
     keys = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE]
     others = responses.where(decided).join(stored, keys, "left_anti")
-    return stored.unionByName(others.withColumn(k.VERDICT, F.expr(UNTOLD_SQL)))
+    return stored.unionByName(others.withColumn(k.VERDICT, F.expr(IMPLIED_SQL)))
 
 
 def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
@@ -161,7 +161,7 @@ def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: Pipeline
     right = right_table.where(F.col(s.HASH).isNotNull()).select(
         *_as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), _right_row(spec).alias("right")
     )
-    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(k.VERDICT, F.expr(UNTOLD_SQL))
+    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
 
 
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -190,7 +190,7 @@ def _right_row(spec: PipelineSpec) -> Column:
     return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
 
 
-def changes(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
     """The rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     Args:
@@ -216,7 +216,7 @@ def changes(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING
     return (_select_isolating if evaluator.isolating else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
 
 
-def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
+def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
     """One decided response per left key whose verdict changes the result.
 
     Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
@@ -230,7 +230,7 @@ def writing(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataF
     return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
 
 
-def refuse(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
+def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
     """The verdicts of the responses that pass both checks and whose row cannot be computed as it is.
 
     Args:

@@ -18,9 +18,9 @@ from fk_pipeline.store import schemas as s
 LEFT, RIGHT = "left", "right"
 
 
-_CHANGED_IN, _TOLD = "_fk_changed_in", "_fk_told"
+_CHANGED_IN, _PROPAGATED = "_fk_changed_in", "_fk_propagated"
 
-TOLD = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
+PROPAGATED = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
 """A tombstone of a right key that never had a row is no news to anybody."""
 
 
@@ -31,7 +31,7 @@ def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFram
 
 def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
     """The right rows that changed on behalf of the batches and that subscribers have to hear of."""
-    return right_table.where(batches.predicate(s.APPLIED_IN)).where(TOLD)
+    return right_table.where(batches.predicate(s.APPLIED_IN)).where(PROPAGATED)
 
 
 def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
@@ -52,33 +52,33 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
         *[F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns],
         F.col(s.HASH).alias(k.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
-        F.expr(TOLD).alias(_TOLD),
+        F.expr(PROPAGATED).alias(_PROPAGATED),
     )
     both = subscriptions.join(right, fks, "left").select(
-        *pks, *map(quote, fks), s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER, k.RIGHT_HASH, _CHANGED_IN, _TOLD
+        *pks, *map(quote, fks), s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER, k.RIGHT_HASH, _CHANGED_IN, _PROPAGATED
     )
     asks = (
         f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {k.INSTRUCTION} IS NOT NULL "
         f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL), FALSE)"
     )
-    news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_TOLD}, FALSE)"
+    news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_PROPAGATED}, FALSE)"
     hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
     asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
-    told = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
+    heard = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
     if batches.first == batches.last:  # one answer to each: it asked, or else it hears
-        answer = F.expr(f"IF({asks}, {asked}, {told})")
+        response = F.expr(f"IF({asks}, {asked}, {heard})")
     else:
-        both_answers = f"WHEN {hears} THEN ARRAY({asked}, {told})"
-        answer = F.explode(F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({told}) {both_answers} ELSE ARRAY({asked}) END"))
+        twice = f"WHEN {hears} THEN ARRAY({asked}, {heard})"
+        response = F.explode(F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({heard}) {twice} ELSE ARRAY({asked}) END"))
     return (
         both.where(f"{asks} OR {news}")
-        .withColumn("_fk_answer", answer)
+        .withColumn("_fk_response", response)
         .select(
-            F.col("_fk_answer.batch").alias(s.BATCH),
+            F.col("_fk_response.batch").alias(s.BATCH),
             *pks,
             *map(quote, fks),
-            F.col("_fk_answer.cause").alias(k.CAUSE),
-            F.col("_fk_answer.instruction").alias(k.INSTRUCTION),
+            F.col("_fk_response.cause").alias(k.CAUSE),
+            F.col("_fk_response.instruction").alias(k.INSTRUCTION),
             F.col(s.HASH).alias(k.LEFT_HASH),
             k.RIGHT_HASH,
             s.OWNER,

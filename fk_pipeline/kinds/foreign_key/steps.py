@@ -13,16 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.effects import (
-    Answered,
     CountBy,
     Counts,
     Effect,
     Index,
+    Messages,
     Reader,
     Reject,
     ReplaceBatches,
     Report,
-    Rows,
+    RowSet,
     Upsert,
 )
 from fk_pipeline.errors import FanOutError
@@ -78,7 +78,7 @@ def subscription_store(read: StageReader) -> list[Effect]:
     )
 
 
-def _within_budget(read: Reader, rows: Rows) -> Rows:
+def _within_budget(read: Reader, rows: RowSet) -> RowSet:
     """What batches make of the right table, where each touches no more rows of the result than it may.
 
     Raises:
@@ -119,7 +119,7 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
     """
     # The store is opened first: the index has at least what this version of the store holds.
     subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
-    asking, changing = map(read.history.announced, _UPSTREAM)
+    asking, changing = map(read.history.propagated, _UPSTREAM)
     if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
         return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
     batches, keys = read.batches, _right_keys(read.spec)
@@ -127,18 +127,18 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
     asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
     rows, at_most = asks.frame, asking
     versions = [*keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
-    answers = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
+    rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
     news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
     changed = read.cached(news.select(*map(quote, versions)), changing)
     if changed.local is None or len(changed.local):
         hearing, more = _subscribers(read, changed)
         rows, at_most = rows.unionByName(hearing).dropDuplicates(_pks(read.spec)), min(at_most + more, UNKNOWN)
-        answers = answers.unionByName(changed.frame).dropDuplicates([*keys])
+        rights = rights.unionByName(changed.frame).dropDuplicates([*keys])
     few = asks.local is not None and changed.local is not None
-    return rows, F.broadcast(answers) if few else answers, at_most
+    return rows, F.broadcast(rights) if few else rights, at_most
 
 
-def _subscribers(read: Reader, rights: Rows) -> tuple[DataFrame, int]:
+def _subscribers(read: Reader, rights: RowSet) -> tuple[DataFrame, int]:
     """The rows of an indexed subscription store that refer to some right rows, or more; and a bound of their number."""
     columns = {fk: name for name, fk in _right_keys(read.spec).items()}
     return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
@@ -147,7 +147,7 @@ def _subscribers(read: Reader, rights: Rows) -> tuple[DataFrame, int]:
 def touched_by_responses(read: Reader) -> int:
     """About how many rows of the result hear of the batches: those of a few right rows may be all of them."""
     store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
-    return read.history.announced(Stage.RIGHT_TABLE) * store // max(1, right)
+    return read.history.propagated(Stage.RIGHT_TABLE) * store // max(1, right)
 
 
 def touched_by_resolving(read: Reader) -> int:
@@ -161,25 +161,25 @@ def resolved_join(read: Reader) -> list[Effect]:
     if history.first_time and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
         return []
     # What the ledger says of the responses, before they are looked at: later it may speak of other ones.
-    answered = history.messages(Stage.RESPONSES)
+    messages = history.messages(Stage.RESPONSES)
     due = read.of_batches(k.RESPONSES, s.BATCH)
-    if read.lookup_limit(answered.at_most, k.RESOLVED_JOIN) >= answered.at_most or read.evaluator.isolating:
-        return _resolve_by_keys(read, due, answered)
-    return _resolve_whole(read, due, answered)
+    if read.lookup_limit(messages.at_most, k.RESOLVED_JOIN) >= messages.at_most or read.evaluator.isolating:
+        return _resolve_by_keys(read, due, messages)
+    return _resolve_whole(read, due, messages)
 
 
-def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[Effect]:
+def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
     """Decides about responses with both rows at hand, looked up by their keys; or, isolating, about any number."""
-    spec, at_most = read.spec, answered.at_most
-    answers = read.cached(due, at_most)
-    unchanged = read.unchanged_since(answered, _UPSTREAM, _TABLES)
+    spec, at_most = read.spec, messages.at_most
+    responses_due = read.cached(due, at_most)
+    unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     pks = {name: name for name in _pks(spec)}
     decided = resolver.decide(
-        answers.frame,
-        None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, answers, pks, needed=[s.HASH, s.OWNER]),
-        read.with_keys(k.RIGHT_TABLE, answers, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
-        _left_rows(read, answers, unchanged),
-        read.with_keys(k.RESOLVED_JOIN, answers, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH]),
+        responses_due.frame,
+        None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER]),
+        read.with_keys(k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
+        _left_rows(read, responses_due, unchanged),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH]),
         spec,
         carry=True,
     )
@@ -188,21 +188,21 @@ def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[E
     evaluates = not all(parse_expression(sql).plain for sql in selected(spec))
     if read.names_keys(k.RESOLVED_JOIN, writing) and not evaluates:
         # Many rows are computed while they are written: their keys are known before.
-        chosen = resolver.writing(kept.frame, spec, once=True)
-        rows = read.planned(resolver.changes(chosen, spec), writing, cached=kept.cached)
+        chosen = resolver.rows_to_write(kept.frame, spec, once=True)
+        rows = read.planned(resolver.rows_changed(chosen, spec), writing, cached=kept.cached)
         keys, once = chosen.select(*map(quote, pks)), _once(read, counts, at_most)
         return [
             Report(counts),
-            _told(kept, counts),
+            _stored_verdicts(kept, counts),
             Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once),
         ]
     effects: list[Effect] = []
-    changed: Rows | None = None
+    changed: RowSet | None = None
     if writing:
-        chosen = resolver.writing(kept.frame, spec, _once(read, counts, at_most))
-        changed = read.cached(resolver.changes(chosen, spec, read.evaluator), writing)
+        chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
+        changed = read.cached(resolver.rows_changed(chosen, spec, read.evaluator), writing)
     if read.evaluator.isolating and changed is not None:
-        kept = read.cached(resolver.refuse(kept.frame, changed.frame, spec), at_most)
+        kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
         counts, _ = _tally(kept)
     if evaluates:
         if changed is not None:
@@ -210,17 +210,17 @@ def _resolve_by_keys(read: Reader, due: DataFrame, answered: Answered) -> list[E
         refused = kept.frame.where(F.col(k.VERDICT).isin(*REFUSED)) if read.evaluator.isolating else None
         number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
         effects.append(Reject(refused, number, "join"))
-    effects += [Report(counts), _told(kept, counts)]
+    effects += [Report(counts), _stored_verdicts(kept, counts)]
     return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, writing, s.DELETED)]
 
 
-def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Effect]:
+def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
     """Decides about responses on Spark, tables joined whole.
 
     A row on which an expression fails makes the stage start again, isolating; then it replaces these verdicts.
     """
-    spec, at_most, right = read.spec, answered.at_most, read.read(k.RIGHT_TABLE)
-    unchanged = read.unchanged_since(answered, _UPSTREAM, _TABLES)
+    spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
+    unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
     first = unchanged and readable and _is_first_result(read)
     log = read.read(k.LEFT_CHANGELOG)
@@ -239,12 +239,12 @@ def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Eff
     effects: list[Effect] = [Report(counts)]
     if not all(parse_expression(sql).plain for sql in selected(spec)):
         effects.append(Reject(None, 0, "join"))
-    effects.append(_told(kept, counts))
+    effects.append(_stored_verdicts(kept, counts))
     if not writing:
         return effects
-    chosen = resolver.writing(kept.frame, spec, _once(read, counts, at_most))
+    chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
     rows = resolver.first_rows(log, right, spec) if first else _with_rows(read, chosen, writing, right)
-    changes = resolver.changes(rows, spec)
+    changes = resolver.rows_changed(rows, spec)
     if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
@@ -252,34 +252,34 @@ def _resolve_whole(read: Reader, due: DataFrame, answered: Answered) -> list[Eff
     return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
 
 
-def _left_rows(read: Reader, answers: Rows, owners_hold: bool) -> DataFrame:
+def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:
     """The rows of the left changelog that responses are about, or more.
 
     Args:
         read: reads the changelog.
-        answers: the responses.
+        responses_due: the responses.
         owners_hold: their owners are the current ones: those among the batches lie in the files of these.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
     needed = [s.BATCH, s.HASH, *_names(spec.left.columns)]
     if not owners_hold:
-        return read.with_keys(log, answers, _left_keys(spec), needed=needed)
-    brought = read.with_keys(log, answers, _left_keys(spec), s.BATCH, needed)
-    older = _older(read, answers)
+        return read.with_keys(log, responses_due, _left_keys(spec), needed=needed)
+    of_these = read.with_keys(log, responses_due, _left_keys(spec), s.BATCH, needed)
+    older = _older(read, responses_due)
     if older.local is not None and not len(older.local):
-        return brought
+        return of_these
     elsewhere = f"NOT ({read.batches.predicate(s.BATCH)})"
-    both = brought.unionByName(read.with_keys(log, older, _left_keys(spec), needed=needed).where(elsewhere))
-    return F.broadcast(both) if answers.local is not None else both
+    both = of_these.unionByName(read.with_keys(log, older, _left_keys(spec), needed=needed).where(elsewhere))
+    return F.broadcast(both) if responses_due.local is not None else both
 
 
-def _older(read: Reader, answers: Rows) -> Rows:
+def _older(read: Reader, responses_due: RowSet) -> RowSet:
     """The responses about left rows that the batches did not bring."""
-    if answers.local is not None:
-        return answers.but(s.OWNER, *map(int, read.known))
-    brought = F.coalesce(F.expr(read.batches.predicate(s.OWNER)), F.lit(False))
-    older = read.cached(answers.frame.where(~brought), None)
-    older.at_most = min(older.at_most, answers.at_most)
+    if responses_due.local is not None:
+        return responses_due.but(s.OWNER, *map(int, read.known))
+    of_these = F.coalesce(F.expr(read.batches.predicate(s.OWNER)), F.lit(False))
+    older = read.cached(responses_due.frame.where(~of_these), None)
+    older.at_most = min(older.at_most, responses_due.at_most)
     return older
 
 
@@ -288,10 +288,10 @@ def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame)
     spec, log = read.spec, k.LEFT_CHANGELOG
     if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.rows(log) // 2:
         return resolver.with_rows(decided, read.read(log), right, spec)
-    brought = decided.where(read.batches.predicate(s.OWNER))
+    of_these = decided.where(read.batches.predicate(s.OWNER))
     older = _older(read, read.planned(decided, at_most))
     stored = read.with_keys(log, older, _left_keys(spec), needed=[s.BATCH, *_names(spec.left.columns)])
-    near = resolver.with_rows(brought, read.of_batches(log, s.BATCH), right, spec)
+    near = resolver.with_rows(of_these, read.of_batches(log, s.BATCH), right, spec)
     return near.unionByName(resolver.with_rows(older.frame, stored, right, spec))
 
 
@@ -308,16 +308,16 @@ def _once(read: Reader, counts: Counts, at_most: int) -> bool:
     return len(read.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
 
 
-def _told(decided: Rows, counts: Counts) -> Effect:
+def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
     """The verdicts that are stored: those that say more than their responses do.
 
     Before the result is written: after a crash between the two they are decided again, and the same way.
     """
-    number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.UNTOLD)
-    return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.UNTOLD), number)
+    number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.IMPLIED)
+    return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED), number)
 
 
-def _tally(decided: Rows) -> tuple[Counts, int]:
+def _tally(decided: RowSet) -> tuple[Counts, int]:
     """The verdicts per batch, and how many of them change the result."""
     found = decided.counts(s.BATCH, k.VERDICT)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}

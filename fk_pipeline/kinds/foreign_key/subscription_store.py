@@ -47,7 +47,7 @@ def subscription_store(
     )
     pks, payload = list(renamed.values()), [k.fk(n) for n in fks]
     rows = apply_versions(log, state, pks, payload, batches, generations, truncated)
-    announced, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
+    propagated, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
 
     def before(name: str) -> Column:
         return old[name]
@@ -64,8 +64,8 @@ def subscription_store(
     )
     return rows.withColumns(
         {
-            k.INSTRUCTION: F.when(announced, message).otherwise(before(k.INSTRUCTION)),
-            **{k.previous_fk(n): F.when(announced, before(k.fk(n))).otherwise(before(k.previous_fk(n))) for n in fks},
+            k.INSTRUCTION: F.when(propagated, message).otherwise(before(k.INSTRUCTION)),
+            **{k.previous_fk(n): F.when(propagated, before(k.fk(n))).otherwise(before(k.previous_fk(n))) for n in fks},
         }
     )
 

@@ -19,7 +19,7 @@ LANDING = "landing"
 AGREEMENT = "agreement"
 """The stage asked before it committed: it goes on once somebody agrees (waives it), or once other data landed."""
 
-FULL = "full"
+FULL_DEPTH = "full"
 """The depth of a check that looked at whole tables."""
 
 
@@ -33,7 +33,7 @@ class FailedCheck:
     stage: str
     name: str
     batch: int | None
-    cure: str
+    remedy: str
     depth: str
     value: float
     entry: int
@@ -100,7 +100,7 @@ class CheckLog:
         whole = row["first"] is None
         for key, failed in list(self._failed.items()):
             seen = whole or (failed.batch is not None and row["first"] <= failed.batch <= row["last"])
-            if key[:2] == place and seen and row["depth"] in (FULL, failed.depth):
+            if key[:2] == place and seen and row["depth"] in (FULL_DEPTH, failed.depth):
                 del self._failed[key]
         if row["passed"]:
             return

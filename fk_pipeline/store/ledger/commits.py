@@ -11,7 +11,7 @@ from fk_pipeline.contract import Kind
 from fk_pipeline.environment import storage
 from fk_pipeline.store import schemas as s
 
-WRITTEN = " written"
+WRITTEN_SUFFIX = " written"
 """Ends the name of a version that a run wrote; without it, the version that it read."""
 
 
@@ -22,7 +22,7 @@ class CommitLog:
         self._kind = kind
         self.versions: dict[str, int] = {}
         """By table the version up to which all commits are accounted for: nobody has to look at them."""
-        self.untold: set[str] = set()
+        self.unexplained: set[str] = set()
         """Tables that a rebuild made anew without telling their versions, and that no run has written since."""
         self.starts: dict[str, tuple[str, int]] = {}
         """By run its stage, and the entry of its first start."""
@@ -42,7 +42,7 @@ class CommitLog:
         elif row["event"] == "succeeded":
             own = (*self._kind.written_by(stage), s.QUARANTINE)
             for table in own:
-                found = versions.get(f"{table}{WRITTEN}")
+                found = versions.get(f"{table}{WRITTEN_SUFFIX}")
                 if found is not None:
                     self._writes.setdefault(table, []).append((entry, found, stage))
                 elif table != s.QUARANTINE:
@@ -58,7 +58,7 @@ class CommitLog:
         for table in [name for stage in row["stages"] or () for name in self._kind.written_by(stage)]:
             if self._known.get(table, 0) < row["entry"]:
                 self.versions.pop(table, None)
-                self.untold.add(table)
+                self.unexplained.add(table)
             self._writes[table] = [one for one in self._writes.get(table, ()) if one[0] > row["entry"]]
         for table, version in versions.items():
             if self._known.get(table, 0) < row["entry"]:
@@ -67,7 +67,7 @@ class CommitLog:
     def _account(self, versions: Mapping[str, int], entry: int) -> None:
         for table, version in versions.items():
             self.versions[table], self._known[table] = version, entry
-            self.untold.discard(table)
+            self.unexplained.discard(table)
 
     def after(self, table: str, version: int | None) -> int:
         """The entry after which everything that a table says of runs is newer than a version; 0: no run wrote it."""

@@ -30,7 +30,7 @@ class Correction:
     text: str
 
 
-def digest(text: str) -> str:
+def digest_of(text: str) -> str:
     """What a line is known by: SHA-256, hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -78,7 +78,7 @@ class CorrectionLog:
 
 def _last_text(line: str, stored: Mapping[str, str]) -> str:
     text, seen = stored[line], {line}
-    while (line := digest(text)) in stored and line not in seen:
+    while (line := digest_of(text)) in stored and line not in seen:
         seen.add(line)
         text = stored[line]
     return text

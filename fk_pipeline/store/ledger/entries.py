@@ -162,12 +162,12 @@ COLUMNS: dict[str, Columns] = {
 SCHEMAS = {name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *COLUMNS[name])]) for name in LEDGER_TABLES}
 """What the tables are written with."""
 
-Row = dict[str, Any]
+Entry = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _rows(table: DeltaTable) -> list[Row]:
+def _rows(table: DeltaTable) -> list[Entry]:
     """All rows of a ledger table, without pandas.
 
     pyarrow loads pandas, half a second, for its datasets and for a timestamp as a value of Python; so deltalake's own
@@ -180,12 +180,12 @@ def _rows(table: DeltaTable) -> list[Row]:
     return [{**row, "recorded_at": _EPOCH + timedelta(microseconds=at)} for row, at in zip(rows, times, strict=True)]
 
 
-def rows_in_files(home: str, table: str) -> list[Row]:
+def rows_in_files(home: str, table: str) -> list[Entry]:
     """The rows of a damaged ledger table that its files still have, whatever its log says; each once, in order."""
     import pyarrow.parquet as pq  # takes a while to load, and is needed after damage only
 
     fs, root = storage.filesystem(f"{home}/{table}")
-    found: dict[int, Row] = {}
+    found: dict[int, Entry] = {}
     for name in fs.find(root):
         if name.endswith(".parquet") and "/_delta_log/" not in name:
             try:
@@ -220,7 +220,7 @@ class Entries:
         """What was read cannot be trusted: the next look finds everything changed."""
         self._versions = None
 
-    def rows(self, table: str) -> list[Row]:
+    def rows(self, table: str) -> list[Entry]:
         """All rows, in the order of their entries.
 
         Raises:
@@ -235,14 +235,14 @@ class Entries:
         self._last = max(self._last, rows[-1]["entry"] if rows else 0)
         return rows
 
-    def append(self, table: str, rows: Iterable[Row]) -> list[Row]:
+    def append(self, table: str, rows: Iterable[Entry]) -> list[Entry]:
         """Writes new rows in one commit; returns them with their entries."""
         first, now = max(time.time_ns(), self._last + 1), datetime.now(UTC)
         full = [{"entry": first + i, "recorded_at": now, **row} for i, row in enumerate(rows)]
         self.add(table, full)
         return full
 
-    def add(self, table: str, full: list[Row]) -> None:
+    def add(self, table: str, full: list[Entry]) -> None:
         """Writes rows that have their entries already."""
         if not full:
             return

@@ -8,7 +8,7 @@ from typing import Any
 from fk_pipeline.identity import Side
 from fk_pipeline.store.ledger.entries import Entries
 
-MOST_FIELDS = 1000
+MOST_FIELDS_KEPT = 1000
 """Names that are kept of a side; a source with more has names that are values."""
 
 NOT_COMPARED = "rows not compared with the schema"

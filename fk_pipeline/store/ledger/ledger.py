@@ -33,7 +33,7 @@ from fk_pipeline.store.ledger.runs import RunLog, StageState
 from fk_pipeline.store.ledger.stops import Checks
 from fk_pipeline.store.logs import DeltaLogs
 
-PIPELINE_FILE = "pipeline file"
+FILE_THAT_RAN = "pipeline file"
 """The part of the fingerprints that names the file which ran last; nothing depends on it."""
 
 
@@ -47,7 +47,7 @@ def claimed_from_tables(side: Side) -> str:
     return f"{side}.landing from the tables"
 
 
-CLAIM = frozenset({PIPELINE_FILE, *map(claimed, Side), *map(claimed_from_tables, Side)})
+CLAIM = frozenset({FILE_THAT_RAN, *map(claimed, Side), *map(claimed_from_tables, Side)})
 
 
 class Ledger:

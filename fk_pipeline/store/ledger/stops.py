@@ -74,10 +74,10 @@ class Checks:
         """
         upstream, wanted = self._due.all_upstream(stage), set(batches)
         concerned = [
-            one for one in self.failed() if one.stage in upstream or (one.stage == stage and one.cure == AGREEMENT)
+            one for one in self.failed() if one.stage in upstream or (one.stage == stage and one.remedy == AGREEMENT)
         ]
         concerned += self._folds.restated(stage)
-        return [o for o in concerned if o.batch in wanted or (o.batch is None and o.cure != SOURCE and wanted)]
+        return [o for o in concerned if o.batch in wanted or (o.batch is None and o.remedy != SOURCE and wanted)]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
         """The batches that a stage may run for, and the failed checks that stop the others."""
@@ -97,7 +97,7 @@ class Checks:
     def _still_asks(self, failed: FailedCheck) -> bool:
         """A check that asks for approval would ask today; true of every other check."""
         limit = self.limits.get(failed.name)
-        return failed.cure != AGREEMENT or (limit is not None and failed.value > limit)
+        return failed.remedy != AGREEMENT or (limit is not None and failed.value > limit)
 
     def _listed(self, failed: FailedCheck) -> int:
         """Entry of the last change of what the stage of a check reads for its batch: files, or corrections of lines."""
@@ -110,11 +110,11 @@ class Checks:
         What is wrong with a changelog is mended by reading its landing files again, and by nothing else. A stage asks
         for approval again when other files have landed.
         """
-        if failed.cure == AGREEMENT:
+        if failed.remedy == AGREEMENT:
             ran = self._runs.state(failed.stage, failed.batch or 0).succeeded or 0
             return max(self._listed(failed), ran)
-        reads, ran = failed.stage in self._sides and failed.cure != REBUILD, 0
-        if failed.cure != REBUILD and failed.batch is not None:
+        reads, ran = failed.stage in self._sides and failed.remedy != REBUILD, 0
+        if failed.remedy != REBUILD and failed.batch is not None:
             state = self._runs.state(failed.stage, failed.batch)
             ran = 0 if reads and not state.versions else state.succeeded or 0  # an adopted run has no versions
         return max(ran, self._rebuilds.last(failed.stage, ("landing",) if reads else ("landing", "changelog")))

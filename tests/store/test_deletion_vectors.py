@@ -25,7 +25,7 @@ def ids(warehouse: Warehouse) -> list[int]:
 
 @pytest.mark.parametrize(
     "sizes",
-    [MEASURED, Sizes(mark_words=0), Sizes(marked_rows=-1)],
+    [MEASURED, Sizes(mark_words=0), Sizes(deletion_vector_rows=-1)],
     ids=["as a literal", "joined", "by Delta"],
 )
 def test_marked_rows_are_not_read(spark: SparkSession, tmp_path: Path, sizes: Sizes) -> None:

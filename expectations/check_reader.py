@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Role
-from fk_pipeline.effects import Rows
+from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -113,7 +113,7 @@ class CheckReader(TableReader):
             return self.planned(frame, at_most)
         return self.cached(frame, at_most)
 
-    def brought_by(
+    def touched_by(
         self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int | None = None
     ) -> Materialised:
         """Columns of the rows that batch columns of some tables lay at the batches, each once.
@@ -135,7 +135,7 @@ class CheckReader(TableReader):
         return self.at_hand(rows, at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
-        """What `brought_by` brings, without Spark; None where that needs Spark."""
+        """What `touched_by` brings, without Spark; None where that needs Spark."""
         found = []
         for name, mark in places.items():
             within = Within(mark, self.span)
@@ -146,7 +146,7 @@ class CheckReader(TableReader):
         here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
         return here if len(here) <= self.few else None
 
-    def some_not_among(self, keys: pa.Table | None, others: Rows) -> bool:
+    def some_not_among(self, keys: pa.Table | None, others: RowSet) -> bool:
         """Some keys are not among others (a null never is); or that is not known: they are not in the driver."""
         if keys is None or others.local is None:
             return True
@@ -179,11 +179,11 @@ class CheckReader(TableReader):
                 keys=logged,
             )
             return rows.selectExpr(*columns), logged
-        brought, mark, same = self.brought_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
-        found = self.with_keys(name, brought, same).selectExpr(*columns)
+        touched, mark, same = self.touched_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
+        found = self.with_keys(name, touched, same).selectExpr(*columns)
         looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
-        if self.some_not_among(self._here({name: mark}, same), brought):
-            owned = self.read(name, [Within(mark, self.span)]).join(brought.frame, list(keys), "left_anti")
+        if self.some_not_among(self._here({name: mark}, same), touched):
+            owned = self.read(name, [Within(mark, self.span)]).join(touched.frame, list(keys), "left_anti")
             looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
         log, *rows = self.at_once(*looks)
         return reduce(DataFrame.unionByName, [one.frame for one in rows]), log.frame
@@ -208,7 +208,7 @@ class CheckReader(TableReader):
         """All tables together are small: they are joined as they are."""
         return self.stored <= self.sizes.small_rows
 
-    def subscribers_of(self, rights: Rows, columns: Sequence[str]) -> Materialised:
+    def subscribers_of(self, rights: RowSet, columns: Sequence[str]) -> Materialised:
         """Columns of at least the rows of the subscription store that refer to some right rows."""
         fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
         indexed = self.versions[k.SUBSCRIBERS] != ABSENT and self.rows(k.SUBSCRIBERS)
@@ -224,9 +224,9 @@ class CheckReader(TableReader):
         everything = BatchRange(self.known[0], self.known[-1]) if self.known else BatchRange.of(0)
         return self.batches or everything
 
-    def announced(self, stage: str) -> int:
+    def propagated(self, stage: str) -> int:
         """At most so many rows of a state table were changed on behalf of the batches."""
-        return self.history.announced(stage)
+        return self.history.propagated(stage)
 
     @property
     def folded(self) -> frozenset[int]:
@@ -238,11 +238,11 @@ class CheckReader(TableReader):
         """A pair of rows may be in the quarantine: the pipeline selects more than columns."""
         return not all(output.plain for output in self.spec.outputs)
 
-    def brought(self, log_stage: str) -> int:
+    def rows_read(self, log_stage: str) -> int:
         """At most so many rows stand in a changelog for the batches."""
         return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
 
-    def answered(self) -> int:
+    def responses(self) -> int:
         """At most so many answers stand in the responses for the batches."""
         return self._at_most(Stage.RESPONSES, lambda counts: sum(counts.values()))
 
@@ -263,8 +263,8 @@ class CheckReader(TableReader):
         if self.batches is None:
             return UNKNOWN
         logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
-        answers = self.answered() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
-        return UNKNOWN if any(map(self.truncated, logs)) else max(answers, *map(self.brought, logs))
+        responses = self.responses() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
+        return UNKNOWN if any(map(self.truncated, logs)) else max(responses, *map(self.rows_read, logs))
 
     def settings(self) -> dict[str, str]:
         """Spark settings that suit the size of the work."""
