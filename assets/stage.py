@@ -17,7 +17,7 @@ from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
 from assets.shown import of_batch, of_definition
-from expectations.validation import preload
+from expectations.validation import import_early
 from fk_pipeline.identity import BatchId, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -67,7 +67,7 @@ def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) 
         context: AssetExecutionContext, config: StageConfig, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> None:
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
-            preload()
+            import_early()
         pipeline = Pipeline(config.applied_to(spec), spark.spark_session, landing_zone.zone())
         with hearing(context.log.warning):
             materialise_batches(context, pipeline)

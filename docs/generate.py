@@ -23,7 +23,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # the code of this checkout, whatever is installed
 
-SOURCES = ("pipeline_file", "command", "tables", "dagster_metadata", "expectations_suites", "errors")
+SOURCES = ("pipeline_file", "command", "tables", "dagster_metadata", "expectations_suites", "errors", "layers")
 """The modules of `blocks/`; each gives texts by the names of their blocks."""
 
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^\n]+?) -->\n.*?(?=<!-- end generated -->)", re.DOTALL)

@@ -65,7 +65,7 @@ def _shared_context() -> EphemeralDataContext:
     return _context()
 
 
-def preload() -> None:
+def import_early() -> None:
     """Begins to import Great Expectations, in the background: it takes about as long as Spark takes to start.
 
     Not with Spark Connect, which both threads would import, from different ends. Whoever needs it next waits for it,

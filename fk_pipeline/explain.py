@@ -25,7 +25,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.story import JsonRow, Quarantined, Response, StoredSubscription, Story, Version
+from fk_pipeline.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
 from fk_pipeline.verify.rejoin import expected_join
 
 MOST_QUARANTINED = 20
@@ -165,9 +165,9 @@ class _Explained:
         key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
         return None if None in key.values() else key
 
-    def _subscription(self) -> StoredSubscription | None:
+    def _subscription(self) -> SubscriptionStory | None:
         for row in self._of_key(k.SUBSCRIPTION_STORE):
-            return StoredSubscription(
+            return SubscriptionStory(
                 refers_to=self._reference(row),
                 before=self._reference(row, k.previous_fk),
                 batch=row[s.OWNER],
@@ -177,7 +177,7 @@ class _Explained:
         return None
 
     @cached_property
-    def responses(self) -> tuple[Response, ...]:
+    def responses(self) -> tuple[ResponseStory, ...]:
         """What was answered, with the verdicts that there are."""
         before = decided_batches(self.ledger)
         asked, stored = (
@@ -188,7 +188,7 @@ class _Explained:
         both = sorted((stored | asked).items())
         return tuple(self._response(row, stored.get(at), at[0] in decided) for at, row in both)
 
-    def _response(self, row: JsonRow, stored: JsonRow | None, decided: bool) -> Response:
+    def _response(self, row: JsonRow, stored: JsonRow | None, decided: bool) -> ResponseStory:
         """An response.
 
         Args:
@@ -202,7 +202,7 @@ class _Explained:
             verdict = stored[k.VERDICT]
         elif stored is None and decided:
             verdict = verdicts.HALF_JOINED if right is None else verdicts.JOINED
-        return Response(
+        return ResponseStory(
             batch=row[s.BATCH],
             cause=row[k.CAUSE],
             instruction=row[k.INSTRUCTION],

@@ -40,7 +40,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class StoredSubscription:
+class SubscriptionStory:
     """What the subscription store has of the key.
 
     Attributes:
@@ -59,7 +59,7 @@ class StoredSubscription:
 
 
 @dataclass(frozen=True)
-class Response:
+class ResponseStory:
     """One response to the key, and what became of it.
 
     Attributes:
@@ -126,9 +126,9 @@ class Story:
     key: JsonRow
     left: tuple[Version, ...]
     right: tuple[Version, ...]
-    responses: tuple[Response, ...]
+    responses: tuple[ResponseStory, ...]
     quarantined: tuple[Quarantined, ...]
-    subscription: StoredSubscription | None
+    subscription: SubscriptionStory | None
     result: JsonRow | None
     written_in: int | None
     written_at: str | None

@@ -16,7 +16,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.story import StoredSubscription
+from fk_pipeline.story import SubscriptionStory
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
@@ -82,7 +82,7 @@ def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
     assert story.responses[-1].right_hash == story.right[-1].hash
     assert story.result == story.expected == {"id": 1, "v": "w1", "name": "B"}
     assert (story.written_in, story.left[0].file) == (1, "landing/left/00000000.jsonl")
-    assert story.subscription == StoredSubscription(
+    assert story.subscription == SubscriptionStory(
         refers_to={"k": "b"}, before={"k": "a"}, batch=1, propagated_in=1, instruction=story.responses[-1].instruction
     )
     deleted = made.pipeline.explain("2")

@@ -145,6 +145,23 @@ def test_the_engine_knows_no_word_of_a_kind(file: Path) -> None:
     assert [line for line in found if "for example" not in line] == []
 
 
+SHARED_NAMES = {"DESCRIPTION", "Json", "UNAVAILABLE"}
+"""The assets' texts; an alias of one type; Debezium's own constant, which `init` knows without Spark."""
+
+
+def test_no_two_modules_share_the_name_of_a_class_or_constant() -> None:
+    places: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse(file.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [one.id for one in targets if isinstance(one, ast.Name)]
+            names += [node.name] if isinstance(node, ast.ClassDef) else []
+            for name in names:
+                places.setdefault(name, []).append(module_of(file))
+    shared = {name: where for name, where in places.items() if len(where) > 1 and not name.startswith("_")}
+    assert {name: where for name, where in shared.items() if name not in SHARED_NAMES} == {}
+
+
 NOT_EVERYWHERE = {
     *("_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"),  # not through Spark Connect
     *("udf", "udtf", "pandas_udf", "arrow_udf", "mapInPandas", "mapInArrow", "applyInPandas", "applyInArrow"),

@@ -36,7 +36,7 @@ def blocks() -> dict[str, str]:
         tables.responses(SPEC),
         tables.verdicts(SPEC),
         tables.resolved_join(SPEC, (("out", "STRING"),)),
-        schemas.quarantine(),
+        schemas.quarantine_table(),
     ]
     found = {f"columns: {one.name}": _of_table(one) for one in every}
     found |= {f"columns: ledger {name}": _of_ledger(columns) for name, columns in entries.COLUMNS.items()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fk_pipeline.cli.options import Debug, Format, PipelineFile
+from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def explain(
     pipeline: PipelineFile,
     key: Annotated[str, typer.Option(metavar="K", help="of the left row: 17, or a=1,b=2 where it has several columns")],
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """The story of one left key: what came, what was asked and answered, and why its row is (not) in the result."""
@@ -42,7 +42,7 @@ def impact(
     limit: Annotated[
         int, typer.Option(min=1, metavar="N", help="list at most so many right keys, those with most rows first")
     ] = 20,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """How many result rows a change of the right side would touch, before it is made. Changes nothing."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fk_pipeline.cli.options import Debug, Format
+from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def init(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="read the folders of the samples, instead of landing folders in DIR")
     ] = False,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""

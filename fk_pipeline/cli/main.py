@@ -13,7 +13,7 @@ import typer.core
 
 from fk_pipeline import __version__
 from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
-from fk_pipeline.cli.options import PIPELINE, Debug, Format, PipelineFile
+from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.environment.refusals import refusal
@@ -115,7 +115,7 @@ def run(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
     ] = False,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Discovers batches and runs the stages."""
@@ -161,7 +161,7 @@ def _run_as_json(result: Any) -> dict[str, Any]:
 @app.command(
     epilog="Example: fk-pipeline plan pipeline.yaml", short_help="What a run would do, and why; does nothing itself."
 )
-def plan(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+def plan(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
     """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
     from fk_pipeline.cli.plan import as_json, print_plan
     from fk_pipeline.pipeline import load
@@ -190,18 +190,18 @@ def verify(
         ),
     ] = 1.0,
     checks: Annotated[bool, typer.Option(help="also check every table with Great Expectations")] = True,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
     require_own_packages()
-    from expectations.validation import preload
+    from expectations.validation import import_early
     from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
     from fk_pipeline.pipeline import load
 
     loaded = load(pipeline)
     if checks:
-        preload()
+        import_early()
     report = loaded.verify(share)
     checked, index = checks_of_all(loaded, report, docs) if checks else ([], None)
     if format_ is OutputFormat.JSON:
@@ -217,7 +217,7 @@ def verify(
 def export(
     pipeline: PipelineFile,
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl or .parquet")],
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Writes the whole result to one file, sorted by key."""
@@ -244,7 +244,7 @@ def show(
     batch: Annotated[int | None, typer.Option(metavar="N", help="only rows of this batch")] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows for which it is true")] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most this many rows")] = 20,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Shows rows of any table of the pipeline."""
@@ -261,7 +261,7 @@ def show(
 @app.command(
     epilog="Example: fk-pipeline status pipeline.yaml", short_help="Per batch and stage what is done, due or failed."
 )
-def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+def status(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
     from fk_pipeline.cli.status import print_status, status_of
     from fk_pipeline.pipeline import load
@@ -281,7 +281,7 @@ def status(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: D
 def remove_batch(
     pipeline: PipelineFile,
     batch: Annotated[int, typer.Argument(metavar="N", min=0, max=MAX_BATCH, help="the batch")],
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
@@ -319,7 +319,7 @@ def rebuild(
             autocompletion=completion.stages,
         ),
     ] = None,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Makes state and result anew and swaps them in at once: to repair them, or after an edit of the pipeline file."""
@@ -335,7 +335,7 @@ def rebuild(
 
 
 @app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files.")
-def compact(pipeline: PipelineFile, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+def compact(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Folds old batches to the last version per key, packs small files, removes those that nothing needs any more."""
     from fk_pipeline.cli.compact import print_compaction
     from fk_pipeline.pipeline import load

@@ -28,5 +28,5 @@ PipelineFile = Annotated[
         callback=_remember,
     ),
 ]
-Format = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]
 Debug = Annotated[bool, typer.Option("--debug", help="show the whole trace of an error")]

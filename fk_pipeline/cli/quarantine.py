@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fk_pipeline.cli.options import Debug, Format, PipelineFile
+from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_due, print_json, print_table
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Origin
@@ -37,7 +37,7 @@ def quarantine(
     replay: Annotated[
         bool, typer.Option("--replay", help="read them again: as they are now in the landing files, or as in FILE")
     ] = False,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Lists the records that could not be used, exports them for correction, and has them read again."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.cli.options import Debug, Format
+from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
 from fk_pipeline.environment.own_packages import require_own_packages
 
@@ -30,7 +30,7 @@ def up(
     port: Annotated[int, typer.Option(metavar="PORT", help="of the webserver, on 127.0.0.1")] = 3000,
     spark_port: Annotated[int, typer.Option(metavar="PORT", help="of the Spark Connect server, on 127.0.0.1")] = 15002,
     spark: Annotated[bool, typer.Option(help="one warm Spark for all runs; else each starts its own")] = True,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
@@ -46,7 +46,7 @@ def up(
         print_table(["server", "at", "pid", "log"], [[s.name, s.url, s.process.pid, str(s.log)] for s in started])
 
 
-def down(home: Home = None, format_: Format = OutputFormat.TEXT, debug: Debug = False) -> None:
+def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Ends what 'up' has started, active runs included: they are tried again after the next 'up'."""
     require_own_packages()
     from fk_pipeline.servers.recover import as_json
@@ -65,7 +65,7 @@ def recover(
         list[str] | None, typer.Option("--dead", metavar="RUN_ID", help="a run of which you know it; may be repeated")
     ] = None,
     home: Home = None,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Fails the runs whose worker died with the machine, each proved to be dead, so that Dagster tries them again."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fk_pipeline.console import print_lines, print_table
 from fk_pipeline.spec.keys import shown
-from fk_pipeline.story import Response, StoredSubscription, Story, Version
+from fk_pipeline.story import ResponseStory, Story, SubscriptionStory, Version
 
 
 def print_story(story: Story) -> None:
@@ -80,7 +80,7 @@ def _said(version: Version, before: Version | None, *, is_left: bool) -> str:
     return "; ".join(parts) + late
 
 
-def _about(response: Response) -> str:
+def _about(response: ResponseStory) -> str:
     """The two versions that an response is about."""
     if response.left_hash is None:
         return "the left row is deleted"
@@ -97,7 +97,7 @@ def _of_batch(batch: int | None) -> str:
     return "that no changelog has any more" if batch is None else f"of batch {batch}"
 
 
-def _subscribed(found: StoredSubscription | None) -> str:
+def _subscribed(found: SubscriptionStory | None) -> str:
     if found is None:
         return "none"
     to = f"to right row {shown(found.refers_to)}" if found.refers_to else "to no right row"

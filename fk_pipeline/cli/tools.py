@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.cli.options import Debug, Format
+from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_table
 from fk_pipeline.errors import UsageError
 
@@ -36,7 +36,7 @@ def doctor(
             autocompletion=completion.completed_files,
         ),
     ] = None,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
@@ -80,7 +80,7 @@ def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
     engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
     rules: Annotated[RuleSet | None, typer.Option(help="of the reference; default: kafka")] = None,
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Runs recorded cases event by event: what was sent, answered and emitted."""
@@ -99,7 +99,7 @@ def trace(
 
 def demo(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="a folder of yours")] = Path("fk-pipeline-demo"),
-    format_: Format = OutputFormat.TEXT,
+    format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Real flights joined to real planes, end to end, in a folder of yours; verified at the end."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
-from expectations.validation import Validator, preload
+from expectations.validation import Validator, import_early
 from fk_pipeline.console import Progress, key_of, print_lines, say
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
@@ -87,7 +87,7 @@ class Checking(Progress):
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__()
         self.pipeline = pipeline
-        preload()
+        import_early()
 
     def __call__(self, work: Pass, result: StageRun | None) -> None:
         """Shows what runs, and checks what is done.

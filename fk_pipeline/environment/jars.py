@@ -145,7 +145,7 @@ def wrong_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) ->
     return wrong
 
 
-def verify(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> None:
+def verify_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> None:
     """Raises `EnvironmentNotFit` unless every JAR (by default of Delta's) is there with its SHA-256."""
     wrong = wrong_jars(folder, jars)
     if wrong:
@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted += S3_JARS
     try:
         if options.verify:
-            verify(jars=wanted)
+            verify_jars(jars=wanted)
         else:
             for path in fetch(options.base_url, options.from_dir, told=_tell, jars=wanted):
                 print(f"fetched {path}")

@@ -1,1 +1,1 @@
-"""The five stages as DataFrame functions: DataFrames in, DataFrame out. Reading and committing is `runner`'s."""
+"""The engine: runs the stages of a kind for batches, as often and in whatever order they come."""

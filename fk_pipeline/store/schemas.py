@@ -78,7 +78,9 @@ def typed_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
     return tuple((c.name, c.type) for c in columns)
 
 
-def changelog(name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool) -> Table:
+def changelog_table(
+    name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool
+) -> Table:
     """The changelog of an input: one row per key and batch, the last event, with the whole row and its hash."""
     if has_holes:
         extra = (*extra, (HOLES, "STRING"), (OLD_KEY, "STRING"))
@@ -123,7 +125,7 @@ def version_columns(sequence: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def quarantine() -> Table:
+def quarantine_table() -> Table:
     """One row per record that could not be used: where it stands, why, and its raw text.
 
     Side is `left` or `right` for a line of a landing file, and `join` for a pair of rows that `select` fails on.

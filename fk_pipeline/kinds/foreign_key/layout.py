@@ -81,6 +81,6 @@ def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[t
         marked(k.responses(spec)),
         marked(k.resolved_join(spec, types), keys | spec.sensitive_outputs),
         marked(k.verdicts(spec)),
-        s.quarantine(),
+        s.quarantine_table(),
     )
     return Layout(tables)

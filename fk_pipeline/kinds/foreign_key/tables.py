@@ -16,7 +16,7 @@ from fk_pipeline.store.schemas import (
     MERGED,
     QUARANTINE,
     Table,
-    changelog,
+    changelog_table,
     has_statistics,
     skippable,
     typed_columns,
@@ -149,12 +149,12 @@ def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -
     The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row says
     which values its source did not send, and where they were taken from.
     """
-    return changelog(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
+    return changelog_table(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
 
 
 def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
-    return changelog(RIGHT_CHANGELOG, spec.right, sequence, (), has_holes)
+    return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, (), has_holes)
 
 
 def right_table(spec: PipelineSpec, sequence: str) -> Table:
