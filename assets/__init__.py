@@ -12,6 +12,9 @@ from fk_pipeline.store.layout import Layout
 
 
 def assets_of(spec: PipelineSpec, layout: Layout) -> list[AssetsDefinition]:
-    """The assets of a pipeline, one per stage, in running order. The module of a stage's name has its description."""
-    tables = layout.of(*spec.definition.stage_names)  # a stage is called like its main table
+    """Returns the assets of a pipeline, one per stage, in running order.
+
+    The description of a stage is in the module with its name.
+    """
+    tables = layout.of(*spec.definition.stage_names)  # a stage has the name of its main table
     return [stage_asset(spec, table.name, import_module(f"assets.{table.name}").DESCRIPTION, table) for table in tables]

@@ -1,4 +1,4 @@
-"""What the sensor of a pipeline may ask for: which batches are due, which of them wait, and why."""
+"""The batches for which the sensor of a pipeline may request runs: those that are due, those that wait, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fk_pipeline.spec.settings import Settings
 from fk_pipeline.store.ledger import Ledger
 
 LONGEST_PAUSE = timedelta(hours=1)
-"""Between two tries of the same batches."""
+"""The longest pause between two tries of the same batches."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class DueBatches:
     """The batches with work due.
 
     Attributes:
-        batches: those that a run may be asked for now, in order.
-        waiting: why others are left out, the most urgent reason first.
-        failed: those of `batches` whose last run failed: one of them may be what made the others fail.
+        batches: the batches for which a run may be requested now, in order.
+        waiting: the reasons why other batches are left out, the most urgent first.
+        failed: the `batches` whose last run failed: one of them may have made the others fail.
     """
 
     batches: tuple[BatchId, ...]
@@ -31,7 +31,10 @@ class DueBatches:
 
 
 def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
-    """What is due by the ledger, without what failed a check, failed just now or too often, or has not settled."""
+    """Returns the batches that are due by the ledger.
+
+    Left out are batches that failed a check, that failed just now or too often, or that have not settled.
+    """
     refusing, failed, settling = [], [], []
     wanted: dict[BatchId, None] = {}
     for stage in ledger.kind.stage_names:
@@ -49,7 +52,7 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
             settling.append(why_settles)
         else:
             may.append(batch)
-    if ledger.rebuilds.unfinished is not None and ledger.batches and not may:  # any run swaps in the rest
+    if ledger.rebuilds.unfinished is not None and ledger.batches and not may:  # any run swaps in the remaining tables
         may.append(ledger.batches[0])
     again = frozenset(
         batch for batch in may if any(ledger.state(stage, batch).failures for stage in ledger.kind.stage_names)
@@ -58,12 +61,12 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
 
 
 def pause(settings: Settings, failures: int) -> timedelta:
-    """How long to wait after so many failures in a row: twice as long after each."""
+    """Returns the pause after a number of failures in a row: it doubles with each, up to `LONGEST_PAUSE`."""
     return min(timedelta(seconds=settings.retry_seconds) * 2 ** min(failures - 1, 30), LONGEST_PAUSE)
 
 
 def why_not_again(settings: Settings, what: str, failures: int, last: datetime, now: datetime) -> str | None:
-    """Why something that failed is not tried again now; None where it may be."""
+    """Returns the reason why failed work is not tried again now; None if it may be."""
     if failures >= settings.max_failures:
         return f"{what}. Mend it and start 'fk-pipeline run' once; the sensor then goes on"
     left = last + pause(settings, failures) - now
@@ -71,7 +74,7 @@ def why_not_again(settings: Settings, what: str, failures: int, last: datetime, 
 
 
 def _failed(spec: PipelineSpec, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
-    """Why a batch that failed is not tried again now."""
+    """Returns the reason why a failed batch is not tried again now; None if it may be, or did not fail."""
     for stage in ledger.kind.stage_names:
         state = ledger.state(stage, batch)
         if state.last_event == "failed" and state.failed_at is not None:
@@ -84,7 +87,7 @@ def _failed(spec: PipelineSpec, ledger: Ledger, batch: BatchId, now: datetime) -
 
 
 def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) -> str | None:
-    """Why a new batch with files of one side only waits for those of the other."""
+    """Returns the reason why a new batch with files of one side waits for the other side; None if it does not wait."""
     if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
     here = [side for side in Side if ledger.files.of(batch, side)]
@@ -101,14 +104,14 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
 def ranges(
     batches: Sequence[BatchId], partitions: Sequence[str], at_most: int, alone: Collection[BatchId] = ()
 ) -> Iterator[BatchRange]:
-    """The ranges that hold some batches and nothing else, by Dagster's order too.
+    """Yields ranges that together contain exactly some batches, also in the order of Dagster.
 
-    A range of Dagster's holds the partitions between two in the order in which they were added.
+    A range in Dagster contains all partitions between two, in the order in which they were added.
 
     Args:
         batches: the batches.
-        partitions: all partitions, in Dagster's order.
-        at_most: so many batches each.
+        partitions: all partitions, in the order of Dagster.
+        at_most: the largest number of batches in a range.
         alone: batches that get a range of their own.
     """
     places = {key: place for place, key in enumerate(partitions)}

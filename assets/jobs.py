@@ -1,4 +1,4 @@
-"""The jobs of a pipeline: all five stages for one batch or a range, checked; the full checks; the upkeep."""
+"""The jobs of a pipeline: all stages for one batch or a range, with checks; the full checks; the upkeep."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from collections.abc import Set as AbstractSet
@@ -31,23 +31,23 @@ from resources.names import asset_key
 
 
 class _ThoseOf(AssetCheckKeysSelection):
-    """Checks, as far as they are there: who takes the assets without the checks has a job without them."""
+    """The checks that exist among some: a user who takes the assets without the checks gets a job without checks."""
 
     def resolve_checks_inner(
         self,
         asset_graph: AssetGraph,
-        allow_missing: bool,  # noqa: ARG002  here they always may be
+        allow_missing: bool,  # noqa: ARG002  here checks may always be missing
     ) -> AbstractSet[AssetCheckKey]:
-        """The keys of those that are there."""
+        """Returns the keys of the checks that exist."""
         return super().resolve_checks_inner(asset_graph, allow_missing=True)
 
     def to_serializable_asset_selection(self, asset_graph: BaseAssetGraph) -> AssetSelection:
-        """The same in Dagster's own words, for a process that shows the jobs."""
+        """Returns the same selection as a class of Dagster, for a process that shows the jobs."""
         return AssetSelection.checks(*sorted(self.resolve_checks(asset_graph)))
 
 
 def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
-    """The checks that can be told at one depth only: planned in a run of the other, they would fail with it."""
+    """Returns the checks that only one depth can evaluate: in a run of the other depth, they would fail."""
     keys = [
         AssetCheckKey(asset_key(spec, stage), one.name)
         for stage in spec.definition.stage_names
@@ -58,7 +58,7 @@ def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
 
 
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
-    """All stages, in order, each with the checks of what the batches touched before the next."""
+    """Returns the job of all stages, in order; the rows that the batches touched are checked before the next stage."""
     return define_asset_job(
         f"{spec.name}_all_stages",
         selection=AssetSelection.groups(spec.name) - _told_only_at(spec, Depth.FULL),
@@ -67,7 +67,7 @@ def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
 
 
 def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
-    """All checks of the whole tables, and the proof of the result; for the night."""
+    """Returns the job of all checks of the whole tables and the proof of the result; meant to run at night."""
     return define_asset_job(
         f"{spec.name}_full_checks",
         selection=AssetSelection.groups(spec.name)
@@ -78,7 +78,10 @@ def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
 
 
 def upkeep_job(spec: PipelineSpec) -> JobDefinition:
-    """Folds old batches, packs small files, removes old ones; may run beside batches, which wait for it by table."""
+    """Returns the job that folds old batches, packs small files and removes old ones.
+
+    It may run at the same time as batches, which wait for it table by table.
+    """
 
     @op(name=f"{spec.name}_compact", description="Folding, OPTIMIZE and VACUUM of every table, and of the ledger.")
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
@@ -113,7 +116,7 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
 
 
 def schedules(spec: PipelineSpec) -> list[ScheduleDefinition]:
-    """The full checks every night, the upkeep every week; off at first."""
+    """Returns the schedules: the full checks every night, the upkeep every week; both start switched off."""
     settings = spec.settings
     return [
         ScheduleDefinition(

@@ -1,4 +1,4 @@
-"""Asset `left_changelog`: what Dagster says of it. `assets_of` makes the asset."""
+"""The description of asset `left_changelog` in Dagster. `assets_of` creates the asset."""
 
 DESCRIPTION = """\
 The left table's change stream, batch by batch: the last valid event per key, with the whole row, its 128-bit hash

@@ -1,4 +1,4 @@
-"""One dynamic partition per CDC batch. Partitions are derived from the ledger, never the other way round."""
+"""One dynamic partition per CDC batch. Partitions are derived from the ledger, never the ledger from partitions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Changes = list[AddDynamicPartitionsRequest | DeleteDynamicPartitionsRequest]
 
 
 def batch_partitions(spec: PipelineSpec) -> DynamicPartitionsDefinition:
-    """The partitions that all assets of a pipeline share: `b00000000`, `b00000001` ..."""
+    """Returns the partitions that all assets of a pipeline share: `b00000000`, `b00000001` ..."""
     return DynamicPartitionsDefinition(name=partitions_name(spec))
 
 
 def partition_requests(
     instance: DagsterInstance, spec: PipelineSpec, batches: Iterable[BatchId], reorder: bool = True
 ) -> tuple[Changes, list[str]]:
-    """What gives every batch its partition, in the order of the batches; and the partitions afterwards.
+    """Returns the requests that give every batch its partition, in the order of the batches; and all partitions then.
 
-    Dagster keeps dynamic partitions in the order in which they were added, and a range is one of that order. So those
-    that come after a new batch are taken away and added again: what is known of their materialisations stays.
+    Dagster keeps dynamic partitions in the order in which they were added, and ranges follow that order. So the
+    partitions that come after a new batch are deleted and added again: Dagster keeps their materialisations.
 
     Args:
-        instance: Dagster's.
+        instance: the Dagster instance.
         spec: the pipeline.
-        batches: those of the ledger.
-        reorder: may be done now: no run needs the partitions that come after a new one.
+        batches: the batches of the ledger.
+        reorder: whether partitions may be reordered now: no run needs the partitions that come after a new one.
     """
     name = partitions_name(spec)
     known, new = _known_and_new(instance, name, batches)
@@ -53,7 +53,7 @@ def partition_requests(
 
 
 def add_partitions(instance: DagsterInstance, spec: PipelineSpec, batches: Iterable[BatchId]) -> list[str]:
-    """Adds the partitions that Dagster does not know yet, after those that it knows; returns their keys."""
+    """Adds the partitions that Dagster does not have yet, after those that it has; returns their keys."""
     name = partitions_name(spec)
     _, new = _known_and_new(instance, name, batches)
     if new:
@@ -62,6 +62,6 @@ def add_partitions(instance: DagsterInstance, spec: PipelineSpec, batches: Itera
 
 
 def _known_and_new(instance: DagsterInstance, name: str, batches: Iterable[BatchId]) -> tuple[list[str], list[str]]:
-    """The partitions in Dagster's order, and those that it lacks in ours."""
+    """Returns the partitions in the order of Dagster, and those that it lacks, in the order of the batches."""
     known = list(instance.get_dynamic_partitions(name))
     return known, sorted({batch.key for batch in batches} - set(known))

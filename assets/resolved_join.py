@@ -1,4 +1,4 @@
-"""Asset `resolved_join`: what Dagster says of it. `assets_of` makes the asset."""
+"""The description of asset `resolved_join` in Dagster. `assets_of` creates the asset."""
 
 DESCRIPTION = """\
 The join. A response is applied only if **both of its hashes are still current**; whatever made it stale has queued its

@@ -34,19 +34,19 @@ ACTIVE = [
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 LOOKED_AT = 50
-"""So many runs over the same batches, the newest, are looked at."""
+"""The largest number of runs over the same batches that are read, the newest first."""
 
 LEASE_SECONDS = 20.0
-"""How long a tick waits for another discovery; Dagster ends a tick after 60."""
+"""Seconds that a tick waits for another discovery; Dagster ends a tick after 60 seconds."""
 
 
 def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
-    """A backfill or a materialisation by hand of assets of the pipeline."""
+    """Returns whether a run has selected assets of the pipeline: a backfill, or a materialisation by hand."""
     return any(key.path[0] == spec.name for key in run.asset_selection or ())
 
 
 def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> DagsterRun | None:
-    """A run of a pipeline that is queued or goes on."""
+    """Returns a run of a pipeline that is queued or running; None without one."""
     runs = instance.get_runs(RunsFilter(statuses=ACTIVE))
     return next((run for run in runs if run.job_name == job_name or _touches(run, spec)), None)
 
@@ -56,7 +56,7 @@ def _ended(record: RunRecord) -> datetime:
 
 
 class _Tries:
-    """What Dagster remembers of earlier runs over a range of batches; a run may die before the ledger hears of it."""
+    """The earlier runs over a range of batches that Dagster has: a run may die before it writes to the ledger."""
 
     def __init__(self, instance: DagsterInstance, job_name: str, batches: BatchRange, ledger: Ledger) -> None:
         self.tags = {
@@ -82,9 +82,9 @@ class _Tries:
 
 
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """Adds the partition of every batch, and requests one run over the first range of batches with work due.
+    """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
-    It keeps nothing: what is due is in the warehouse, so that a lost cursor or a lost Dagster home changes nothing.
+    The sensor keeps no state: the warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.
     """
 
     @sensor(

@@ -1,4 +1,4 @@
-"""What Dagster shows of a stage: counts per batch as plots, columns and where they come from, versions, paths."""
+"""The metadata that Dagster shows of a stage: counts per batch as plots, columns and their origin, versions, paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_BATCH = {
     "warning": "what is probably wrong in the pipeline file; only if there is something",
     "dagster/column_lineage": "for each column the columns of other stages that its values come from",
 }
-"""What a materialisation carries besides its counts. `docs/reference/dagster.md` shows it."""
+"""The metadata of a materialisation besides its counts, per name its meaning. `docs/reference/dagster.md` shows it."""
 
 OF_DEFINITION = {
     "dagster/column_schema": "the columns of the main table: type, meaning, and the tag `sensitive`",
@@ -35,11 +35,11 @@ OF_DEFINITION = {
     "pipeline file": "its path",
     "dagster/column_lineage": "as above",
 }
-"""What the definition of an asset carries."""
+"""The metadata of the definition of an asset, per name its meaning."""
 
 
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
-    """Metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
+    """Returns the metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
     return {
         "dagster/column_schema": TableSchema([_column(spec, stage, table, name, kind) for name, kind in table.columns]),
         "dagster/table_name": f"{spec.name}.{table.name}",
@@ -50,13 +50,13 @@ def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any
 
 
 def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None, table: Table) -> dict[str, Any]:
-    """Metadata of the materialisation of one batch: what was counted, and what the whole run took.
+    """Returns the metadata of the materialisation of one batch: its counts, and the figures of the whole run.
 
     Args:
         spec: the pipeline.
-        result: what the run did.
+        result: the result of the run.
         batch: the batch.
-        files: landing files of it that the stage read; None for a stage that reads none.
+        files: the number of its landing files that the stage read; None for a stage that reads none.
         table: the main table of the stage.
     """
     counts: Mapping[str, int] = result.counts.get(batch, {})
@@ -84,7 +84,10 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
 
 
 def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:
-    """A column and what it is: one of ours, of the source, or what `select` says; and whether it is sensitive."""
+    """Returns a column with its meaning and whether it is sensitive.
+
+    The meaning is that of a stored column of the pipeline, the expression in `select`, or `as in the source`.
+    """
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
     tags = {"sensitive": ""} if name in table.sensitive else {}
@@ -97,7 +100,7 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
 
 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
-    """For each column of a stage's main table the columns of other stages that its values come from."""
+    """Returns, per column of a stage's main table, the columns of other stages from which its values come."""
     found = loaded(spec.definition.lineage)(spec, stage)
     columns = {
         name: [TableColumnDep(asset_key(spec, of), column) for of, column in made] for name, made in found.items()

@@ -1,4 +1,4 @@
-"""What the assets of all stages have in common: an asset around one engine stage, with metadata per batch."""
+"""The asset of a stage, the same for all stages: it runs one engine stage and adds metadata per batch."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from datetime import timedelta
@@ -28,7 +28,7 @@ from resources.names import asset_key, pool_of, result_read_by
 
 
 class StageConfig(Config):
-    """What the launchpad may say about one run of a stage."""
+    """The settings of one run of a stage in the launchpad."""
 
     strategy: str | None = Field(
         default=None,
@@ -36,17 +36,17 @@ class StageConfig(Config):
     )
 
     def applied_to(self, spec: PipelineSpec) -> PipelineSpec:
-        """The pipeline as this run has it."""
+        """Returns the pipeline with the settings of this run."""
         return spec if self.strategy is None else spec.with_settings(strategy=self.strategy)
 
 
 def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) -> AssetsDefinition:
-    """The asset of one stage: partitioned by batch, a range of batches is one run and one Spark pass.
+    """Returns the asset of one stage, partitioned by batch; a range of batches is one run and one Spark pass.
 
     Args:
         spec: the pipeline.
         stage: the stage that a materialisation runs.
-        description: what the stage does and by which rule.
+        description: the description of the stage and its rule.
         table: its main table, for the column schema.
     """
     side = spec.definition.side_of(stage)
@@ -92,9 +92,10 @@ def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) 
 
 
 def _deps(spec: PipelineSpec, stage: str) -> list[AssetDep]:
-    """The stages upstream; and the result of another pipeline where it is a side of this one.
+    """Returns the stages upstream; and the result of another pipeline if it is a side of this one.
 
-    What a look finds of that table is any versions of it, and a batch here: its partitions are not those there.
+    A discovery makes one batch here of any number of versions of that table: the partitions of the two pipelines do
+    not correspond.
     """
     deps = [AssetDep(asset_key(spec, upstream)) for upstream in spec.definition.stage(stage).upstream]
     result = result_read_by(spec, stage)
@@ -102,6 +103,6 @@ def _deps(spec: PipelineSpec, stage: str) -> list[AssetDep]:
 
 
 def _freshness(spec: PipelineSpec) -> FreshnessPolicy | None:
-    """The result is stale when no batch was materialised for so long."""
+    """Returns the policy that makes the result stale after `fresh_hours` without a materialised batch; None without."""
     hours = spec.settings.fresh_hours
     return None if hours is None else FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))

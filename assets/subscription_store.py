@@ -1,4 +1,4 @@
-"""Asset `subscription_store`: what Dagster says of it. `assets_of` makes the asset."""
+"""The description of asset `subscription_store` in Dagster. `assets_of` creates the asset."""
 
 DESCRIPTION = """\
 Which right key every left row subscribes to, and the hash of the left row (KIP-213's subscription send and receive).

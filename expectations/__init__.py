@@ -1,5 +1,6 @@
-"""Great Expectations suites of fk-pipeline over the tables of a join, and what makes Dagster asset checks of them.
+"""Great Expectations suites of fk-pipeline over the tables of a join, and the Dagster asset checks made of them.
 
-`violations` computes with Spark what is wrong with a table, `suites` says what is expected and asks Great Expectations,
-`checks` shows the answer in Dagster. Great Expectations takes seconds to import: only a running check does.
+`violations` finds the violations in a table with Spark, `suites` defines the expectations, `validation` evaluates
+them with Great Expectations, `checks` shows the results in Dagster. Great Expectations takes seconds to import: only a
+running check imports it.
 """

@@ -1,6 +1,6 @@
-"""Rules for the changelog of one side, of whatever join: one valid row per key and batch, with its own hash.
+"""Rules for the changelog of one side of any join: one valid row per key and batch, with its own hash.
 
-`docs/reference/expectations.md` lists them; `docs/architecture.md`, rules 1 and 7.
+`docs/reference/expectations.md` lists them; see also `docs/architecture.md`, rules 1 and 7.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from fk_pipeline.stages.changelog import anew
 from fk_pipeline.store import schemas as s
 
 TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
-"""SQL: the row stands for every key."""
+"""SQL (BOOLEAN): the row is a truncate, that is, it deletes every key."""
 
 
 def changelog_view(
     log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "", evaluator: Evaluator = STOPPING
 ) -> View:
-    """The rows of a changelog, each against itself, and their number per batch.
+    """Returns the view that checks each row of a changelog by itself, and the number of rows per batch.
 
     Args:
         log: the changelog, or some batches of it.
         spec: the pipeline.
-        side: whose changelog it is.
-        counted: how many rows each batch ought to have.
-        prefix: what the names of the rules begin with.
-        evaluator: an expression of the pipeline file may fail on a row.
+        side: the side of the changelog.
+        counted: the number of rows that each batch should have.
+        prefix: the prefix of the names of the rules.
+        evaluator: how to evaluate an expression of the pipeline file, which may fail on a row.
     """
     side_spec = spec.side(side)
     keys = [c.quoted for c in side_spec.key_columns]
@@ -95,17 +95,17 @@ def changelog_view(
 
 
 def has_values(side: SideSpec) -> str:
-    """SQL (BOOLEAN): a row of a side has more than its key."""
+    """SQL (BOOLEAN): a row of a side has a value in a column outside its key."""
     return " OR ".join(f"{c.quoted} IS NOT NULL" for c in side.value_columns) or "FALSE"
 
 
 def ledger_counts(name: str, reader: CheckReader, *counts: str) -> Counted:
-    """How many rows the batches of a log have by what the ledger counted when they were written.
+    """Returns the number of rows that each batch of a log should have, as the ledger counted them at the write.
 
     Args:
-        name: of the expectation.
-        reader: what is looked at.
-        counts: the counts of the stage that say how many rows there are; default: all of them together.
+        name: the name of the expectation.
+        reader: the reader of the tables that are checked.
+        counts: the counts of the stage whose sum is the number of rows; default: all counts.
     """
     states = {int(batch): reader.ledger.state(reader.stage, batch) for batch in reader.known}
     rows = {

@@ -1,4 +1,4 @@
-"""What a check looks at: the tables of a pipeline at fixed versions, whole or as far as some batches touched them."""
+"""The reader of a check: the tables of a pipeline at fixed versions, whole or only the rows that batches touched."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fk_pipeline.store.skipping import Within
 
 
 class CheckReader(TableReader):
-    """The tables that the checks of a stage read, and what is due.
+    """The reader of the tables that the checks of a stage need, with the batches that are due.
 
     Args:
         pipeline: the pipeline.
         stage: the stage whose tables are checked.
-        batches: only what these touched; None for everything.
+        batches: reads only the rows that these batches touched; None for all rows.
     """
 
     def __init__(self, pipeline: Pipeline, stage: str, batches: BatchRange | None = None) -> None:
@@ -44,17 +44,17 @@ class CheckReader(TableReader):
         self.spec, self.ledger, self.stage = pipeline.spec, ledger, stage
         self.known = [b for b in ledger.batches if batches is None or b in batches]
         self.history = RunHistory(ledger, stage, self.known)
-        # What a stage commits while they are opened, upstream first, is not older than what it read.
+        # Tables are opened upstream first, so a commit made meanwhile is not older than the inputs that it read.
         self._names = [table.name for table in pipeline.spec.definition.tables if table.role is not Role.REJECTED]
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
         self._whole: set[str] = set()
-        """Tables of which all rows were asked for."""
+        """The names of the tables that were read whole."""
         self.index_fits = True
         self.due = self._open(pipeline)
-        """Per stage, this one and those upstream of it, the batches whose work explains a row."""
+        """Per stage (this one and those upstream of it): the batches whose unfinished work may explain a row."""
 
     def _open(self, pipeline: Pipeline) -> dict[str, list[BatchId]]:
-        """Fixes the versions of all tables, of absent ones too; says what is due.
+        """Fixes the versions of all tables, also of absent ones, and returns the batches that are due per stage.
 
         Raises:
             StateError: a rebuild died while its tables were swapped in.
@@ -62,7 +62,7 @@ class CheckReader(TableReader):
         while True:
             pipeline.refuse_unfinished()
             swaps = len(self.ledger.rebuilds.rows)
-            # Before and after: a run that ends in between is due before, what it makes due is due after.
+            # Read before and after: the work of a run that ends in between is due before, the work it causes, after.
             before = unfinished(self.ledger, self.stage)
             for name in self._names:
                 self.pin(name)
@@ -74,40 +74,40 @@ class CheckReader(TableReader):
             self.versions = {}
 
     def whole(self, name: str) -> DataFrame:
-        """All rows of a table."""
+        """Returns all rows of a table."""
         self._whole.add(name)
         return self._once(name)
 
     def of_batches(self, name: str, column: str) -> DataFrame:
-        """The rows of a table that a batch column lays at the batches; all rows where all batches are looked at."""
+        """Returns the rows of a table whose batch column is one of the batches; all rows if all batches are checked."""
         return self._once(name, *self.within(column))
 
     def _once(self, name: str, where: Within | None = None) -> DataFrame:
-        """The rows of a table, the same frame every time."""
+        """Returns the rows of a table; the same frame at every call."""
         place = name, self.versions.get(name), where
         if place not in self._read_before:
             self._read_before[place] = self.read(name, [where] if where else [])
         return self._read_before[place]
 
     def as_of(self, versions: Mapping[str, int]) -> CheckReader:
-        """The same, with some tables at other versions."""
+        """Returns a copy of this reader with some tables at other versions."""
         other = copy(self)
         other.versions = {**self.versions, **versions}
-        # The index was begun with the store as it was then: of an older one it may know too little.
+        # The index was built from the store at this version: it may lack entries for another version.
         other.index_fits = other.versions[k.SUBSCRIPTION_STORE] == self.versions[k.SUBSCRIPTION_STORE]
         return other
 
     def at_once(self, *looks: Callable[[], Materialised]) -> list[Materialised]:
-        """Look-ups that do not need each other, side by side: Spark plans one while it runs another."""
+        """Runs independent look-ups in parallel and returns their results: Spark plans one while it runs another."""
         with ThreadPoolExecutor(len(looks)) as pool:
             return [found.result() for found in [pool.submit(look) for look in looks]]
 
     def at_hand(self, frame: DataFrame, at_most: int | None) -> Materialised:
-        """Some rows of large tables, in the driver where they are few.
+        """Returns some rows of large tables, collected in the driver if they are few.
 
         Args:
             frame: the rows.
-            at_most: an upper bound of their number; None: let the frame itself tell.
+            at_most: an upper bound of their number; None: the frame itself determines it.
         """
         if at_most is not None and at_most > self.few:
             return self.planned(frame, at_most)
@@ -116,12 +116,12 @@ class CheckReader(TableReader):
     def touched_by(
         self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int | None = None
     ) -> Materialised:
-        """Columns of the rows that batch columns of some tables lay at the batches, each once.
+        """Returns the distinct values of some columns in the rows of some tables whose batch column is in the batches.
 
         Args:
-            places: by table, its batch column.
-            columns: by column that is wanted, its name in the tables.
-            at_most: an upper bound of the number of rows, where one is known.
+            places: per table, its batch column.
+            columns: per column of the result, its name in the tables.
+            at_most: an upper bound of the number of rows, if one is known.
         """
         here = self._here(places, columns)
         if here is not None:
@@ -135,7 +135,7 @@ class CheckReader(TableReader):
         return self.at_hand(rows, at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
-        """What `touched_by` brings, without Spark; None where that needs Spark."""
+        """Returns the rows of `touched_by`, read without Spark; None if they need Spark or are too many."""
         found = []
         for name, mark in places.items():
             within = Within(mark, self.span)
@@ -147,7 +147,7 @@ class CheckReader(TableReader):
         return here if len(here) <= self.few else None
 
     def some_not_among(self, keys: pa.Table | None, others: RowSet) -> bool:
-        """Some keys are not among others (a null never is); or that is not known: they are not in the driver."""
+        """Returns whether some keys are absent from others (a null always is); True if one is not in the driver."""
         if keys is None or others.local is None:
             return True
         known = others.local.select(keys.column_names).cast(keys.schema)
@@ -156,18 +156,18 @@ class CheckReader(TableReader):
     def touched(
         self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
     ) -> tuple[DataFrame, DataFrame]:
-        """The rows of a state table that the batches own, and those with keys of their changelog rows, once each.
+        """Returns the rows of a state table that the batches own or whose keys are in their changelog rows, once each.
 
         Args:
             name: the state table.
-            columns: SQL of its columns that are wanted.
+            columns: SQL of the columns to return.
             log_name: the changelog.
-            logged: its rows for the batches, with the keys as the state table names them.
-            keys: by key column of the state table, its name in the changelog.
+            logged: its rows for the batches, with the key columns named as in the state table.
+            keys: per key column of the state table, its name in the changelog.
             at_most: an upper bound of the number of changelog rows.
 
         Returns:
-            The rows of the state table, and `logged`; what is looked up is computed once.
+            The rows of the state table, and `logged`; rows that are looked up are computed once.
         """
         table = self.table_of(name)
         if self.small or at_most > sendable(table, keys, self.sizes):  # the table is read once
@@ -190,26 +190,26 @@ class CheckReader(TableReader):
 
     @cached_property
     def pks(self) -> dict[str, str]:
-        """The columns of the left key in the state tables, by themselves."""
+        """The columns of the left key in the state tables: each name maps to itself."""
         return {name: name for name, _ in k.pk_columns(self.spec)}
 
     @cached_property
     def right_keys(self) -> dict[str, str]:
-        """By key column of the right side, its name in the state tables."""
+        """Per key column of the right side, its name in the state tables."""
         return {one.name: k.fk(one.name) for one in self.spec.right.key_columns}
 
     @cached_property
     def stored(self) -> int:
-        """Rows of all tables together."""
+        """The number of rows of all tables together."""
         return self.rows(*self._names)
 
     @property
     def small(self) -> bool:
-        """All tables together are small: they are joined as they are."""
+        """Whether all tables together are small enough to be joined whole, without key filters."""
         return self.stored <= self.sizes.small_rows
 
     def subscribers_of(self, rights: RowSet, columns: Sequence[str]) -> Materialised:
-        """Columns of at least the rows of the subscription store that refer to some right rows."""
+        """Returns columns of the rows of the subscription store that refer to some right rows; maybe of more rows."""
         fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
         indexed = self.versions[k.SUBSCRIBERS] != ABSENT and self.rows(k.SUBSCRIBERS)
         if self.index_fits and indexed:
@@ -220,46 +220,54 @@ class CheckReader(TableReader):
 
     @property
     def span(self) -> BatchRange:
-        """The batches that are looked at, or all that there are."""
+        """The batches of the check; all known batches if it is of everything."""
         everything = BatchRange(self.known[0], self.known[-1]) if self.known else BatchRange.of(0)
         return self.batches or everything
 
     def propagated(self, stage: str) -> int:
-        """At most so many rows of a state table were changed on behalf of the batches."""
+        """Returns an upper bound of the state rows of a stage that the batches changed; `UNKNOWN` after a dead run."""
         return self.history.propagated(stage)
 
     @property
     def folded(self) -> frozenset[int]:
-        """The batches of which rows of the stage's tables were left out when they were folded."""
+        """The folded batches whose rows may be missing in the stage's tables.
+
+        For a stage that reads landing files, the batches folded on its side; otherwise those folded on all sides.
+        """
         return self.ledger.folds.of(self.stage) if self.stage in self.ledger.inputs else self.ledger.folds.on_all_sides
 
     @property
     def may_refuse(self) -> bool:
-        """A pair of rows may be in the quarantine: the pipeline selects more than columns."""
+        """Whether a pair of rows may be in the quarantine: `select` has expressions, not only columns."""
         return not all(output.plain for output in self.spec.outputs)
 
     def rows_read(self, log_stage: str) -> int:
-        """At most so many rows stand in a changelog for the batches."""
+        """Returns an upper bound of the rows that a changelog has for the batches."""
         return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
 
     def responses(self) -> int:
-        """At most so many answers stand in the responses for the batches."""
+        """Returns an upper bound of the responses that are stored for the batches."""
         return self._at_most(Stage.RESPONSES, lambda counts: sum(counts.values()))
 
     def _at_most(self, stage: str, rows: Callable[[Mapping[str, int]], int]) -> int:
-        """What the last runs of a stage for the batches counted, if all of them were finished."""
+        """Returns the sum of the counts of a stage's last runs for the batches; `UNKNOWN` if one is not finished.
+
+        Args:
+            stage: the stage.
+            rows: takes the counts of a run, returns its number of rows.
+        """
         states = [self.ledger.state(stage, batch) for batch in self.known]
         finished = all(state.last_event == "succeeded" for state in states)
         return sum(rows(state.counts) for state in states) if finished else UNKNOWN
 
     def truncated(self, log_stage: str) -> bool:
-        """The batches may hold a truncate: they touch every key."""
+        """Returns whether the batches may have a truncate, which touches every key; True after an unfinished run."""
         states = [self.ledger.state(log_stage, batch) for batch in self.known]
         return any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
 
     @cached_property
     def _touched(self) -> int:
-        """At most so many rows of a log are looked at, that of this stage or one that it reads."""
+        """An upper bound of the rows read from a log of this stage or upstream of it; `UNKNOWN` if it is not known."""
         if self.batches is None:
             return UNKNOWN
         logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
@@ -267,21 +275,21 @@ class CheckReader(TableReader):
         return UNKNOWN if any(map(self.truncated, logs)) else max(responses, *map(self.rows_read, logs))
 
     def settings(self) -> dict[str, str]:
-        """Spark settings that suit the size of the work."""
+        """Returns Spark settings that suit the size of the check."""
         wanted = suiting(self.stored, self.sizes, few_of_them=self._touched <= self.sizes.small_rows)
         if self.small:
             return wanted | ONE_TASK
         return wanted | ONE_PARTITION if self._touched <= self.few else wanted
 
     def settings_of_counts(self) -> dict[str, str]:
-        """Spark settings that suit, besides, a scan of what was looked up so far."""
+        """Returns further Spark settings for the scan that counts: none unless all rows read so far are few."""
         if self._touched > self.few or self._whole or any(kept.local is None for kept in self._kept):
             return {}
         reads = [(name, version, within) for name, version, within in self._read_before if version != ABSENT]
         return INTERPRETED if all(self._in_small_files(*read) for read in reads) else {}
 
     def _in_small_files(self, name: str, version: int | None, within: Within | None) -> bool:
-        """Rows of a table that are read lie in files with few others."""
+        """Returns whether the files that hold the read rows of a table have few rows in total."""
         rows = (
             None if within is None or version is None else self.warehouse.rows_at(self.table_of(name), version, within)
         )
@@ -289,9 +297,9 @@ class CheckReader(TableReader):
 
 
 def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:
-    """Per stage, this one and those upstream of it, the due batches that explain a row of its tables.
+    """Returns, per stage (this one and those upstream of it), the due batches that may explain a row of its tables.
 
-    A batch of which nothing has been read yet explains nothing: none of it stands in any table.
+    A batch that no stage has started yet explains nothing: no table has a row of it.
     """
     found = {}
     for one in (stage, *ledger.due.all_upstream(stage)):

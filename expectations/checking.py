@@ -1,4 +1,4 @@
-"""Checks a stage: the scan, Great Expectations on what it found, the user's own suites, the verdict in the ledger.
+"""Checks a stage: scans its tables, evaluates the findings and the user's suites, records the verdict in the ledger.
 
 The asset checks, `fk-pipeline verify` and `fk-pipeline run --check` call this and nothing else.
 """
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check says of one expectation.
+    """The result of a check for one expectation.
 
     Attributes:
-        expectation: the expectation; one of a user in the form of ours.
+        expectation: the expectation; one of a user is converted to the same class.
         outcome: whether it holds.
-        finding: what was found.
+        finding: the findings of the scan for it.
     """
 
     expectation: Expectation
@@ -49,21 +49,21 @@ class CheckResult:
 
     @property
     def name(self) -> str:
-        """Of the expectation."""
+        """The name of the expectation."""
         return self.expectation.name
 
     @property
     def severity(self) -> Severity:
-        """How bad it is when it does not hold."""
+        """The severity of a failure."""
         return self.expectation.severity
 
     @property
     def failed(self) -> bool:
-        """It was evaluated, and does not hold."""
+        """Whether it was evaluated and does not hold."""
         return not self.outcome.passed and self.outcome.problem is None
 
     def counts(self) -> dict[str, Any]:
-        """The result as the command prints it."""
+        """Returns the result as the command prints it."""
         status = "passed" if self.outcome.passed else "failed" if self.failed else "not run"
         found: dict[str, Any] = {
             "status": status,
@@ -78,15 +78,15 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check says of a stage.
+    """The result of a check of a stage.
 
     Attributes:
         stage: the stage.
-        depth: how much was looked at.
-        batches: the batches that were looked at; None for all.
-        rows: rows of the stage's first table that were looked at.
-        results: per expectation, in the order of the suite.
-        seconds: how long it took.
+        depth: the depth of the check.
+        batches: the batches that were checked; None for all.
+        rows: the number of rows of the stage's first table that were checked.
+        results: one per expectation, in the order of the suite.
+        seconds: the duration.
     """
 
     stage: str
@@ -103,15 +103,15 @@ class Checked:
 
     @property
     def not_run(self) -> list[CheckResult]:
-        """The expectations of which nobody knows whether they hold."""
+        """The expectations that could not be evaluated."""
         return [one for one in self.results if one.outcome.problem is not None]
 
 
 def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
-    """The user's expectations that are checked with a stage.
+    """Returns the user's expectations that are checked with a stage.
 
     Raises:
-        PipelineFileError: one has the name of one of ours.
+        PipelineFileError: one has the name of a built-in expectation of the stage.
     """
     kind = spec.definition
     about = kind.result.name if stage == kind.result_stage else kind.side_of(stage)
@@ -142,15 +142,15 @@ def check(
     Args:
         pipeline: the pipeline.
         stage: the stage.
-        batches: only what these touched (batch depth); None for everything (full depth).
-        only: these expectations; default: all.
-        validator: a context of Great Expectations, say one that writes Data Docs.
-        proof: a verification that was made already.
-        check_id: of the run that checks several stages.
+        batches: check only the rows that these batches touched (batch depth); None for all rows (full depth).
+        only: the names of the expectations to check; default: all.
+        validator: a context of Great Expectations, for example one that writes Data Docs.
+        proof: the report of a verification that has already run.
+        check_id: the id of a run that checks several stages.
 
     Raises:
         StateError: the stored tables do not fit the pipeline file, or nothing was ever run.
-        ConcealedError: the check failed over something that sensitive columns forbid to tell.
+        ConcealedError: the check failed with an error that may show values of sensitive columns.
     """
     pipeline.refuse_never_run()
     with concealing(pipeline.spec):
@@ -187,7 +187,7 @@ def _checked(
 
 
 def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) -> DataFrame:
-    """The rows that a user's suite is about: an input table, or the result; of some batches what they wrote."""
+    """Returns the rows for a user's suite: of an input table or of the result; only those that some batches wrote."""
     spec, runner = pipeline.spec, pipeline.runner
     side = spec.definition.side_of(stage)
     if side is None:
@@ -205,14 +205,17 @@ def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) 
 
 
 def _about_sensitive(spec: PipelineSpec, stage: str, own: Sequence[OwnExpectation]) -> list[OwnExpectation]:
-    """Those that look at a sensitive column of `_rows_for_users`, or do not say at which column they look."""
+    """Returns the expectations that read a sensitive column of `_rows_for_users`, or that name no column."""
     side = spec.definition.side_of(stage)
     sensitive = {*(spec.sensitive_outputs if side is None else spec.side(side).sensitive)}
     return [one for one in own if sensitive and (not one.columns or sensitive & {*one.columns})]
 
 
 def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
-    """The verdict, for the stages that come after: what failed, what lifts a failure, and one row for the whole."""
+    """Records the verdict for the stages downstream.
+
+    One row per expectation that failed, one per expectation that holds again after a failure, and one for the whole.
+    """
     ledger, span = pipeline.ledger(), checked.batches
     failed_before = {one.name for one in ledger.checks.failed() if one.stage == checked.stage}
     same = {
@@ -248,9 +251,9 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
 
 
 def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[int]:
-    """The batches that a failure is laid at; none where that cannot be said.
+    """Returns the batches that a failure is attributed to; none if they are not known.
 
-    A check of some batches stops these at least, whatever batch a broken row is of.
+    A failed check of some batches stops at least one of these batches, even if the broken rows belong to others.
     """
     here = [int(b) for b in known if checked.batches is not None and b in checked.batches]
     if not set(finding.batches) <= set(map(int, known)):
@@ -259,7 +262,7 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
 
 
 def fix_of(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
-    """What mends an expectation that does not hold, as far as the ledger has it: a command, or what to do.
+    """Returns the remedy for an expectation that does not hold: a command from the ledger, or an advice.
 
     Args:
         one: the expectation, after its check was recorded.
@@ -277,11 +280,11 @@ def fix_of(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
 
 
 def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
-    """Stops where a critical expectation does not hold, or is not known to.
+    """Raises an error if a critical expectation does not hold or an expectation could not be evaluated.
 
     Raises:
-        CheckFailedError: one does not hold.
-        ExpectationNotRunError: one could not be evaluated.
+        CheckFailedError: a critical expectation does not hold.
+        ExpectationNotRunError: an expectation could not be evaluated.
     """
     where = f"pipeline {pipeline.spec.name}, stage {checked.stage}"
     names = {one.name for one in checked.failed}
@@ -295,7 +298,7 @@ def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
 
 
 def not_run(results: Sequence[CheckResult], where: str) -> ExpectationNotRunError:
-    """The error for expectations that could not be evaluated."""
+    """Returns the error for expectations that could not be evaluated."""
     first = results[0]
     return ExpectationNotRunError(
         f"expectation {first.name!r} could not be evaluated: {first.outcome.problem}",

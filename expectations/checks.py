@@ -1,7 +1,7 @@
 """The suites as Dagster asset checks: one definition per asset, one check per expectation.
 
 Checks belong to the asset, not to a partition: a state table has one state, and partitioned checks do not work in a run
-over a range of batches. In a run over batches they look at what these touched; on their own at the whole tables.
+over a range of batches. In a run over batches they check the rows that these touched; otherwise the whole tables.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of a check's `context` with the class itself.
@@ -44,13 +44,13 @@ METADATA = {
     "fix": "only of a failed one: the command that mends it, or what to do",
     "data docs": "only with `settings.data_docs`, of full checks: the first page",
 }
-"""What the result of a check carries. `docs/reference/dagster.md` shows it."""
+"""The metadata of a check result, by name. `docs/reference/dagster.md` shows it."""
 
 _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity.WARN}
 
 
 def checks_of(spec: PipelineSpec) -> list[AssetChecksDefinition]:
-    """The checks of a pipeline's assets, one definition per asset."""
+    """Returns the checks of a pipeline's assets, one definition per asset."""
     return [_stage_checks(spec, stage) for stage in spec.definition.stage_names]
 
 
@@ -106,11 +106,12 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
 
 
 def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> BatchRange | None:
-    """The range that holds all batches of a run; None for a run without partitions.
+    """Returns the smallest range with all batches of a run; None for a run without partitions.
 
     Args:
-        tags: of the run.
-        partitions: all partitions in Dagster's order, that in which they were added: a range of Dagster's is one of it.
+        tags: the tags of the run.
+        partitions: all partitions in Dagster's order, which is the order in which they were added; a range of Dagster
+            is a range in this order.
     """
     first = tags.get("dagster/asset_partition_range_start") or tags.get("dagster/partition")
     last = tags.get("dagster/asset_partition_range_end") or first
@@ -124,7 +125,7 @@ def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> Batch
 
 
 def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None, fix: str | None = None) -> dict[str, Any]:
-    """What is told of one expectation in a check of its stage, by the names of `METADATA`."""
+    """Returns the metadata of one expectation in a check of its stage, by the names of `METADATA`."""
     metadata: dict[str, Any] = {
         "rows": MetadataValue.int(checked.rows),
         "pending": MetadataValue.int(one.finding.pending),
@@ -154,7 +155,7 @@ def _sample_table(rows: Sequence[Mapping[str, Any]]) -> MetadataValue:
 
 
 def _sentence(one: CheckResult) -> str:
-    """What a reader of the check sees first."""
+    """Returns the description of the check result."""
     value, pending = one.finding.value, one.finding.pending
     if one.expectation.share:
         return f"a share of {value:.2%}"

@@ -1,4 +1,4 @@
-"""Rules for the result: it is what the current rows of both sides join to; and for the verdicts of its responses."""
+"""Rules for the result, which must be the join of the current rows of both sides, and for the verdicts on responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 
 
 def resolved_join_views(reader: CheckReader) -> list[View]:
-    """The result beside the current rows of both sides, and the verdicts beside the responses."""
+    """Returns two views: the result with the current rows of both sides, and the verdicts with the responses."""
     spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
     result = View(_result_rows(reader), source_key(spec), batch, _result_rules(spec), excused_keys(reader))
@@ -33,14 +33,14 @@ def resolved_join_views(reader: CheckReader) -> list[View]:
 
 
 def _result_rows(reader: CheckReader) -> DataFrame:
-    """The result beside the current versions of both sides.
+    """Returns the result with the current versions of both sides.
 
     Returns:
         One row per row of the result and per left key without one: the left key, `_fk_row` and `_fk_copies` (null
         where the result has no row), its `_fk_left_hash`, `_fk_right_hash` and `_fk_batch`, the current hashes as
         `_fk_left` and `_fk_right`, null where there is no left row, or no right row with its foreign key; its foreign
-        key and the current one as structs; and `_fk_refused`: the verdict on the current pair, where an expression
-        fails on it. The right row of a pair that is `half-quarantined` counts as one that is not there.
+        key and the current one as structs; and `_fk_refused`: the verdict on the current pair, if an expression fails
+        on it. The right row of a pair that is `half-quarantined` counts as absent.
     """
     spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
@@ -77,7 +77,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Result, subscriptions and right rows (as `rights_of` has them) of the keys that batches answered or changed."""
+    """Returns result, store and right rows (as `rights_of`) of the keys with a response or a change in a batch."""
     pks, fks = reader.pks, list(reader.right_keys.values())
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
     keys = reader.touched_by(places, {name: name for name in names})
@@ -90,7 +90,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = reader.with_keys(name, keys, pks)
-        if keys.at_most > sendable(reader.table_of(name), pks, reader.sizes):  # there are more than those of the keys
+        if keys.at_most > sendable(reader.table_of(name), pks, reader.sizes):  # the read has rows of other keys, too
             rows = rows.join(keys.frame, list(pks), "left_semi")
         return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
@@ -104,13 +104,13 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     ]
     store, result, *rights = reader.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
     referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
-    if reader.some_not_among(referred, keys):  # what was answered is not what the store refers to now
+    if reader.some_not_among(referred, keys):  # the store now refers to keys that no response is about
         rights = [rights_for(store)]
     return result.frame, store.frame, rights[0].frame
 
 
 def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
-    """What must hold for `_result_rows`. A row of the result is stale, too much or missing: one of these at most."""
+    """Returns the rules for `_result_rows`. At most one of stale, superfluous and missing applies to a row."""
     found, current = pair_of(k.LEFT_HASH, k.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
     due = f"{alive} AND {matched}" if spec.inner else alive
@@ -133,10 +133,11 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
 
 
 def _verdicts(reader: CheckReader) -> View:
-    """One row per batch, left key, cause and pair of versions: how many responses and stored verdicts are about it.
+    """View with one row per batch, left key, cause and pair of versions: its numbers of responses and stored verdicts.
 
-    A response without a stored one was written (`IMPLIED`). So a batch must have as many responses as the stage decided
-    about, and as many stored verdicts as it counted; by both it has the other ones.
+    The verdict on a response without a stored verdict is that it was written (`IMPLIED`). So a batch must have as many
+    responses as the stage decided about, and as many stored verdicts as the stage counted; together, these two numbers
+    also determine how many verdicts are implied.
     """
     spec = reader.spec
     about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE, k.INSTRUCTION, k.LEFT_HASH, k.RIGHT_HASH]

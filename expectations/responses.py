@@ -1,4 +1,4 @@
-"""Rules for the responses: every due answer exactly once, and an answer for every pair of current rows."""
+"""Rules for the responses: every due response exactly once, and a response for every pair of current rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fk_pipeline.verify.rejoin import pending_keys
 
 
 def pair_of(left: str, right: str) -> str:
-    """SQL (STRING): the hashes of a pair of rows, for people."""
+    """SQL (STRING): the hashes of a pair of rows, as people read them."""
     return f"CONCAT('left ', {hex_of(left)}, ', right ', {hex_of(right)})"
 
 
@@ -33,7 +33,10 @@ def response_key(spec: PipelineSpec) -> str:
 
 
 def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
-    """Adds `_fk_pending` to rows with a left key: work that is due may still change what belongs to it."""
+    """Returns a function that adds `_fk_pending` to rows with a left key; None if no work is due.
+
+    `_fk_pending` is true if work that is due may still change the rows of the key.
+    """
     if not any(reader.due.values()):
         return None
 
@@ -47,9 +50,9 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
 
 
 def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Right rows as a subscription knows them: `_fk_fk_*`, `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
+    """Returns right rows as subscriptions name them: `_fk_fk_*`, `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
 
-    A tombstone of a key that never had a row is no news to anybody.
+    `_fk_told` is false for the tombstone of a key that never had a row: no subscription gets a response about it.
     """
     keys = [f"{c.quoted} AS {quote(k.fk(c.name))}" for c in spec.right.key_columns]
     told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
@@ -57,7 +60,7 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
 
 
 def responses_views(reader: CheckReader) -> list[View]:
-    """The responses by themselves; beside what the ledger counted; beside what they answer."""
+    """Returns the views of the responses: by themselves, against the counts of the ledger, and against their causes."""
     stored = reader.of_batches(k.RESPONSES, s.BATCH)
     counted = ledger_counts("rows_are_those_counted", reader)
     if reader.batches is None:
@@ -80,7 +83,7 @@ def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
 
 
 def _pairs(reader: CheckReader) -> View:
-    """One row per left key ever seen: its current row and the current right row that it refers to."""
+    """View with one row per left key ever seen: its current row and the current right row that it refers to."""
     spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
@@ -114,10 +117,10 @@ def _pairs(reader: CheckReader) -> View:
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
-    """The batches by the versions of store and right table from which their responses were made.
+    """Returns the batches, grouped by the versions of store and right table from which their responses were made.
 
-    Batches that ran together read the same versions. One that was rebuilt, or had nothing to read, has none. The
-    answers of one that was folded are removed.
+    Batches that ran together read the same versions. A batch that was rebuilt, or had nothing to read, has no versions
+    and is left out. So is a batch that was folded: its responses are removed.
     """
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     folded = reader.folded
@@ -165,13 +168,14 @@ def _snapshot(reader: CheckReader, stored: DataFrame, batches: list[int], counte
 
 
 def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
-    """The answers that batches owe by the tables as `reader` has them.
+    """Returns the responses that batches should have, computed from the tables at the versions of `reader`.
 
-    KIP-213's two sources of responses: the subscriptions propagated on behalf of a batch, and the subscribers of the
-    right rows changed on behalf of it; one who asked in the very batch in which the right row changed hears it once.
+    KIP-213 has two sources of responses: the subscriptions propagated on behalf of a batch, and the subscribers of the
+    right rows changed on behalf of it. A subscription that asks for a response in the very batch in which its right row
+    changed gets one response.
 
     Returns:
-        One row per answer: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
+        One row per response: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
     """
     spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
@@ -199,7 +203,7 @@ def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
 
 
 def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
-    """The subscriptions that batches may owe an answer, and the right rows that these refer to; or more of both."""
+    """Returns the subscriptions that may get a response from the batches, and their right rows; or more of both."""
     if reader.small:
         return reader.whole(k.SUBSCRIPTION_STORE), rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
     columns = [*reader.pks, *reader.right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
@@ -208,7 +212,7 @@ def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, Data
         {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, reader.propagated(Stage.SUBSCRIPTION_STORE)
     )
     news = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, reader.propagated(Stage.RIGHT_TABLE))
-    if [*map(int, reader.known)] != batches:  # others answered from other versions
+    if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     hearing, referred = reader.at_once(
         lambda: reader.subscribers_of(news, columns),

@@ -1,4 +1,4 @@
-"""Rules for the right table: one row per right key, the last writer's, with its payload and its own hash."""
+"""Rules for the right table: one row per right key, from its last writer, with its payload and its own hash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fk_pipeline.store import schemas as s
 
 
 def right_table_view(reader: CheckReader) -> View:
-    """The right table beside its changelog."""
+    """Returns the view of the right table joined to its changelog."""
     spec = reader.spec
     log = reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
     keys = {c.name: c.name for c in spec.right.key_columns}

@@ -1,7 +1,9 @@
-"""What breaks the rules of a table: counts in one Spark job, and where there are any, in another, batches and samples.
+"""Scans tables for rows that break rules: one Spark job counts them; if there are any, another returns their batches.
 
-A `View` puts the rows of a table beside what they are to be compared with; a `Rule` says what must not be true of a row
-of a view. Nothing here knows what kind of join the tables belong to.
+The second job also returns samples of these rows.
+
+A `View` joins the rows of a table to the rows that they are compared with; a `Rule` is a condition that no row of a
+view may meet. This module is independent of the kind of join.
 """
 
 from __future__ import annotations
@@ -20,25 +22,25 @@ from fk_pipeline.export import JSON_OPTIONS
 from fk_pipeline.spec.sql import text
 
 SAMPLE = 20
-"""How many rows a sample shows."""
+"""The largest number of rows of a sample."""
 
 ROW, COPIES, PENDING = "_fk_row", "_fk_copies", "_fk_pending"
-"""Columns of a view: it is a row of the table (true, else null); how many rows have its key; due work explains it."""
+"""Columns of a view: true for a row of the table, else null; the number of rows with its key; due work explains it."""
 
 AS_SHOWN = f"MAP({', '.join(text(part) for option in JSON_OPTIONS.items() for part in option)})"
-"""SQL: options of TO_JSON, with which a sample has values as other output has them."""
+"""SQL (MAP): options of TO_JSON, so that a sample formats values like all other output."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What must not be true of a row of a view.
+    """A condition that no row of a view may meet.
 
     Attributes:
         name: the expectation that it belongs to.
         broken: SQL condition; null counts as false.
-        found: SQL (STRING): what the row says, for a sample.
-        expected: SQL (STRING): what it ought to say.
-        may_be_pending: work that is due explains such a row; two rows of one key for example are never legal.
+        found: SQL (STRING): the found value, for a sample.
+        expected: SQL (STRING): the expected value.
+        may_be_pending: due work may explain such a row; two rows of one key, for example, are never legal.
     """
 
     name: str
@@ -50,14 +52,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Counted:
-    """How many rows each batch of a log ought to have.
+    """The number of rows that each batch of a log must have.
 
     Attributes:
         name: the expectation that it belongs to.
-        rows: how many, by batch; a batch that is not named ought to have none.
-        open: batches of which nobody can say how many.
-        number: SQL aggregate: how many of them some rows of the view stand for.
-        what: the rows, in a word or two.
+        rows: the number of rows per batch; a batch that is not listed must have none.
+        open: the batches whose number of rows is not known.
+        number: SQL aggregate over rows of the view: the number of rows that they represent.
+        what: a word or two for the rows.
     """
 
     name: str
@@ -67,11 +69,11 @@ class Counted:
     what: str = "rows"
 
     def of(self, batches: Iterable[int]) -> Counted:
-        """The same for some batches alone."""
+        """Returns the same for some of the batches only."""
         return replace(self, rows={batch: self.rows[batch] for batch in batches if batch in self.rows})
 
     def compared(self, found: Mapping[int | None, int]) -> Finding:
-        """What is wrong with the rows that were found, by batch; a row of no batch is one too many."""
+        """Returns the batches whose number of rows differs from the expected one; a row of no batch is too many."""
         wrong = [b for b in {*self.rows, *found} - self.open if found.get(b, 0) != self.rows.get(b, 0)]
         wrong.sort(key=lambda batch: (batch is None, batch or 0))
         sample = tuple(
@@ -88,15 +90,15 @@ class Counted:
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a table beside what they are compared with, and the rules for them.
+    """Rows of a table, joined to the rows that they are compared with, and the rules for them.
 
     Attributes:
-        rows: one row per row of the table, with `_fk_row`, and per row that the table ought to have and has not.
-        key: SQL (STRUCT): the key of a row, with the names that its owner knows.
-        batch: SQL (INT): the batch that a broken row is laid at; it may be null.
-        rules: what must not be true of a row.
-        excused: adds `_fk_pending` (BOOLEAN, never null) to `rows`; called only where something is broken.
-        counted: how many rows each batch ought to have, for the view of a log.
+        rows: one row per row of the table, with `_fk_row`, and one per row that the table must have but lacks.
+        key: SQL (STRUCT): the key of a row, with the names of the source.
+        batch: SQL (INT): the batch that a broken row is attributed to; it may be null.
+        rules: the rules that are checked on each row.
+        excused: adds `_fk_pending` (BOOLEAN, never null) to `rows`; called only if a row breaks a rule.
+        counted: the number of rows that each batch must have, for the view of a log.
     """
 
     rows: DataFrame
@@ -109,11 +111,11 @@ class View:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the scan found for one expectation.
+    """The result of the scan for one expectation.
 
     Attributes:
-        value: rows that break it, or the share that it is about.
-        pending: rows that break it because work is due.
+        value: the number of rows that break it, or the share for an expectation about a share.
+        pending: the number of rows that break it because work is due.
         batches: the batches of the rows that break it.
         sample: up to `SAMPLE` of them, the lowest keys first: `key` (JSON), `found`, `expected`, `batch`.
     """
@@ -124,7 +126,7 @@ class Finding:
     sample: tuple[Mapping[str, Any], ...] = ()
 
     def plus(self, other: Finding) -> Finding:
-        """Both together: an expectation may have a rule in more than one view."""
+        """Returns the sum of two findings: an expectation may have a rule in more than one view."""
         return Finding(
             self.value + other.value,
             self.pending + other.pending,
@@ -135,7 +137,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a scan found: the rows of the first view's table, and a `Finding` per expectation."""
+    """The result of a scan: the number of rows of the first view's table, and a `Finding` per expectation."""
 
     rows: int
     findings: Mapping[str, Finding] = field(default_factory=dict)
@@ -146,12 +148,14 @@ def scan(
     counting: AbstractContextManager[None] | None = None,
     mask: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> Scan:
-    """Counts the broken rows of all views at once; where there are any, looks closer and tells pending ones apart.
+    """Counts the broken rows of all views in one job; if there are any, a second job describes them.
+
+    The second job finds pending rows, batches and samples.
 
     Args:
         views: the views.
-        counting: what the counts are made in, the closer look not.
-        mask: makes the rows of a view fit to be shown in a sample.
+        counting: a context for the first job only.
+        mask: masks the rows of a view before they are shown in a sample.
     """
     if not views:
         return Scan(0)
@@ -178,7 +182,7 @@ def _finding(row: Mapping[str, Any]) -> Finding:
 
 
 def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
-    """The rows of each frame, in one job; all have the same columns."""
+    """Returns the rows of each frame, computed in one job; all frames have the same columns."""
     numbered = [frame.withColumn("_fk_view", F.lit(i)) for i, frame in enumerate(frames)]
     found: list[list[dict[str, Any]]] = [[] for _ in frames]
     for row in reduce(DataFrame.union, numbered).collect():
@@ -187,9 +191,9 @@ def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
 
 
 def _count(view: View) -> DataFrame:
-    """Columns `batch`, `counted`, the rows of the table or what is counted, and `broken`, those that break each rule.
+    """Returns `batch`, `counted` (numbers of rows, or of what is counted) and `broken` (numbers of rows, one per rule).
 
-    One row per batch where the rows of batches are counted, else one row without a batch; none of an empty view.
+    One row per batch if the view has counts per batch, else one row without a batch; no row for an empty view.
     """
     broken = [f"COUNT_IF({rule.broken})" for rule in view.rules]
     counted = [f"COALESCE({one.number}, 0)" for one in view.counted] or [f"COUNT_IF({ROW})"]
@@ -201,7 +205,7 @@ def _count(view: View) -> DataFrame:
 
 
 def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """One row: `rules`, per rule a struct of wrong, pending, batches and sample."""
+    """Returns one row with `rules`: per rule a struct of `wrong`, `pending`, `batches` and `sample`."""
     rows = view.rows if view.excused is None else view.excused(view.rows)
     broken = [f"COALESCE({rule.broken}, FALSE) AS _fk_broken_{i}" for i, rule in enumerate(view.rules)]
     rules = []
@@ -220,30 +224,30 @@ def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:
     return mask(rows.selectExpr("*", *broken)).selectExpr(f"ARRAY({', '.join(rules)}) AS rules")
 
 
-# ---- what the rules are made of
+# ---- helpers for rules
 
 
 def with_copies(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows of a table with `_fk_row` and `_fk_copies`; `keys` are SQL."""
+    """Returns rows of a table with `_fk_row` and `_fk_copies`; `keys` are SQL expressions."""
     by = ", ".join(keys)
     return rows.withColumns({ROW: F.lit(True), COPIES: F.expr(f"COUNT(*) OVER (PARTITION BY {by})")})
 
 
 def only_one(name: str) -> Rule:
-    """One row per key."""
+    """Returns the rule that a key has one row."""
     return Rule(name, f"{COPIES} > 1", f"CONCAT({COPIES}, ' rows')", "'1 row'", may_be_pending=False)
 
 
 def hex_of(column: str) -> str:
-    """SQL (STRING): a hash for people."""
+    """SQL (STRING): a hash as text for a sample."""
     return f"COALESCE(LOWER(HEX({column})), 'none')"
 
 
 def json_of(*columns: str) -> str:
-    """SQL (STRING): some columns for people."""
+    """SQL (STRING): some columns as JSON for a sample."""
     return f"TO_JSON(STRUCT({', '.join(columns)}), {AS_SHOWN})"
 
 
 def in_batch(column: str) -> str:
-    """SQL (STRING): where a row lies, for people."""
+    """SQL (STRING): a batch column as text for a sample."""
     return f"CONCAT('batch ', COALESCE(CAST({column} AS STRING), 'none'))"

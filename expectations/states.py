@@ -1,7 +1,7 @@
-"""Rules for a state table of current versions beside its changelog, of whatever join.
+"""Rules for a state table of current versions, compared with its changelog, for every kind of join.
 
-A state row names its owner, the batch that brought its version: it must say what the changelog row of that batch says,
-and no later writer may stand in the changelog (`docs/architecture.md`, rules 1 and 2).
+A state row names its owner, the batch that wrote its version: it must have the values of the changelog row of that
+batch, and the changelog may have no later writer of its key (`docs/architecture.md`, rules 1 and 2).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 LOGGED, LOG_GENERATION = "_fk_logged", "_fk_log_generation"
-"""Columns of the rows: the owner's changelog row is there (true, else null), and its generation. Generation and facts
-mean something only where it is there."""
+"""Columns of the rows: the owner's changelog row exists (true, else null), and its generation. Generation and facts are
+valid only if the row exists."""
 
 _ORDER = f"STRUCT({s.SEQUENCE} AS sequence, {s.BATCH} AS batch)"
 _MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER} AS batch))"
@@ -35,22 +35,22 @@ def beside_changelog(
     facts: Mapping[str, str],
     columns: Sequence[str],
 ) -> DataFrame:
-    """A state table beside the changelog rows that it points to, and beside the last writer of every key.
+    """Returns a state table joined to the changelog rows that it points to, and to the last writer of every key.
 
     Args:
         reader: the tables.
         name: the state table.
         log_stage: the stage that writes the changelog.
-        log: the rows of the changelog; within some batches those of these.
-        keys: by key column of the state, its name in the changelog.
-        facts: by name, SQL over a changelog row: what the rules compare the state with.
-        columns: SQL over a row of the state: what they compare beside its key and its version.
+        log: the rows of the changelog; in a check of some batches, only their rows.
+        keys: per key column of the state, its name in the changelog.
+        facts: per name, SQL over a changelog row: the values that the rules compare the state with.
+        columns: SQL over a row of the state: the values that the rules compare, apart from key and version.
 
     Returns:
         One row per row of the state and per key of the changelog without one: key, version and `columns`, `_fk_row`,
-        `_fk_copies`; `_fk_logged`, where the owner's row is there, and its `_fk_log_generation` and facts;
-        `_fk_last` (sequence and batch of the last writer, a truncate perhaps; null where there is none) and
-        `_fk_truncates` (the owner's batch holds a truncate).
+        `_fk_copies`; `_fk_logged` (the owner's row exists), and that row's `_fk_log_generation` and facts;
+        `_fk_last` (sequence and batch of the last writer, which may be a truncate; null if there is none) and
+        `_fk_truncates` (the owner's batch has a truncate).
     """
     within, truncated = reader.batches, reader.truncated(log_stage)
     names = [quote(key) for key in keys]
@@ -69,7 +69,7 @@ def beside_changelog(
         log_name = reader.spec.definition.input(reader.ledger.inputs[log_stage]).log
         state, whole = reader.touched(name, wanted, log_name, whole, keys, reader.rows_read(log_stage))
     rows = with_copies(state, names)
-    if within is not None and within.first == within.last:  # a key has one row in the log: the owner's or a later one
+    if within is not None and within.first == within.last:  # the log has one row per key: the owner's or a later one
         rows = rows.join(whole, list(keys), "full")
         rows = rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_logged_in, TRUE, NULL)"))
     else:
@@ -92,15 +92,15 @@ def beside_changelog(
 def version_rules(
     one_row: str, within: BatchRange | None = None, folded: Collection[int] = frozenset()
 ) -> tuple[Rule, ...]:
-    """What must hold for `beside_changelog`, whatever the table says of its rows.
+    """Returns the rules for `beside_changelog` that hold for every state table.
 
     Args:
-        one_row: the name of the rule that there is one row per key.
-        within: the batches that are looked at; None for all.
-        folded: batches whose deleted keys the changelog may have forgotten.
+        one_row: the name of the rule that a key has one row.
+        within: the batches that are checked; None for all.
+        folded: batches whose deleted keys may be missing in the changelog.
     """
-    # A key that a truncate deleted points to a batch that may have no row of it; one whose last version was withdrawn
-    # points nowhere.
+    # A key that was deleted by a truncate points to a batch that may have no row of it. A key whose last version was
+    # withdrawn points to no batch.
     truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
     forgotten = f"({s.HASH} IS NULL AND _fk_own_last IS NULL AND {ranges_sql(s.OWNER, folded)})"
     mine = "" if within is None else f" AND {within.predicate(s.OWNER)}"
@@ -129,21 +129,23 @@ def version_rules(
 def state_view(
     rows: DataFrame, key: str, rules: Sequence[Rule], excused: Callable[[DataFrame], DataFrame] | None
 ) -> View:
-    """The view of a state table; its broken rows are laid at their owner, or at the last writer."""
+    """Returns the view of a state table; broken rows are attributed to their owner, else to the last writer."""
     return View(rows, key, f"COALESCE({s.OWNER}, _fk_last.batch, {s.APPLIED_IN})", tuple(rules), excused)
 
 
 def excused_by(
     reader: CheckReader, log_name: str, state_name: str, keys: Mapping[str, str], due: Sequence[int]
 ) -> Callable[[DataFrame], DataFrame] | None:
-    """Adds `_fk_pending` to rows with keys that due batches bring, own or truncate.
+    """Returns a function that adds `_fk_pending` to rows; None if nothing is due.
+
+    `_fk_pending` (BOOLEAN): a due batch has a changelog row of the key, owns its state row, or has a truncate.
 
     Args:
         reader: the tables.
         log_name: the changelog.
         state_name: the state table.
-        keys: by key column of the state, its name in the changelog.
-        due: the batches for which the changelog or the state is to be made again.
+        keys: per key column of the state, its name in the changelog.
+        due: the batches for which the changelog or the state must be written again.
     """
     if not due:
         return None

@@ -20,12 +20,12 @@ INDEXED = "_fk_indexed"
 
 
 def source_key(spec: PipelineSpec, *more: str) -> str:
-    """SQL (STRUCT): the left key of a row of a state table, as the source names it."""
+    """SQL (STRUCT): the left key of a row of a state table, with the names of the source, and `more` fields."""
     return f"STRUCT({', '.join([*[f'{quote(k.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
 def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING) -> View:
-    """The subscription store beside the left changelog, and beside its index where there is one."""
+    """Returns the view of the subscription store, joined to the left changelog and to its index if it has one."""
     spec = reader.spec
     keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
     pks, fks = list(keys), [name for name, _ in k.fk_columns(spec)]
@@ -59,7 +59,7 @@ def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING
             f"COALESCE({_instruction(spec)}, 'none')",
         ),
     ]
-    # By the keys of a batch the index cannot be looked up: it lies in the order of the foreign keys.
+    # The index is sorted by foreign keys, so the left keys of a batch cannot be looked up in it.
     if reader.batches is None and reader.rows(k.SUBSCRIBERS):
         index = reader.whole(k.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
         rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
@@ -78,7 +78,7 @@ def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING
 
 
 def _instruction(spec: PipelineSpec) -> str:
-    """SQL: the instruction that belongs to the change which a row announced last."""
+    """SQL (STRING): the instruction for the change that a row propagated last."""
     first = next(iter(spec.right.key_columns)).name
     return instruction_sql(
         seen=s.SEEN_BEFORE,

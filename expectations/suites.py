@@ -1,4 +1,4 @@
-"""The suites as data: what is expected of every stage, how bad it is when it does not hold, and what mends it.
+"""The suites as data: the expectations of every stage, each with its severity and its remedy.
 
 The rules behind the names are SQL in the module of their table; `docs/reference/expectations.md` lists them for users.
 """
@@ -25,7 +25,7 @@ SENT = "columns_are_sent"
 
 
 class Depth(StrEnum):
-    """How much a check looks at: what a few batches touched, or the whole tables."""
+    """The depth of a check: the rows that some batches touched, or the whole tables."""
 
     BATCH = "batch"
     FULL = "full"
@@ -35,14 +35,14 @@ BOTH = (Depth.BATCH, Depth.FULL)
 
 
 class Remedy(StrEnum):
-    """What mends a broken row."""
+    """The remedy for a broken row."""
 
     RUN = checks.RUN
-    """The stage makes its partition anew when it runs again for the batch."""
+    """Run the stage again for the batch: it writes its partition anew."""
     REBUILD = checks.REBUILD
-    """The state is carried from batch to batch: it has to be made anew."""
+    """Rebuild the state, because it is carried from batch to batch."""
     SOURCE = checks.SOURCE
-    """It is about what landed: look there."""
+    """Correct the source: the landed data cause the failure."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Expectation:
 
     Attributes:
         name: unique within its stage.
-        description: one or two sentences; what goes wrong for whom when it does not hold.
-        severity: a critical one stops what comes after it.
-        remedy: what mends it.
-        depths: at which depths it can be told.
-        threshold: the setting that says how much is too much; without one, anything is.
-        only: holds for this join only.
-        advice: what to do about one that stops nothing; `{file}` stands for the pipeline file.
+        description: one or two sentences: the rule, and the consequence of a violation.
+        severity: a critical failure stops the stages downstream.
+        remedy: the remedy for a failure.
+        depths: the depths at which it can be evaluated.
+        threshold: the name of the setting with the largest allowed value; without one, any violation is a failure.
+        only: the join type that it applies to; empty for both.
+        advice: the advice for a failure that stops nothing; `{file}` is replaced by the pipeline file.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Expectation:
 
     @property
     def share(self) -> bool:
-        """It is about a share, not about rows."""
+        """Whether its value is a share, not a number of rows."""
         return self.threshold.endswith("_share")
 
     def at_most(self, settings: Settings) -> float:
-        """How much of it is still right."""
+        """Returns the largest value that is not a failure."""
         return float(getattr(settings, self.threshold)) if self.threshold else 0
 
 
@@ -99,7 +99,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}hash_is_that_of_the_row",
-            f"The hash of a {rows} row, computed anew from the row, is the stored one. Otherwise answers are about a "
+            f"The hash of a {rows} row, computed anew from the row, is the stored one. Otherwise responses are about a "
             "row that nobody can read.",
             remedy=Remedy.RUN,
         ),
@@ -142,7 +142,7 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
 
 def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
     return (
-        Expectation(one_row, f"Every {what} key has one row. Two would be answered twice."),
+        Expectation(one_row, f"Every {what} key has one row. Two would get two responses."),
         Expectation(
             "owner_has_its_row",
             "The batch that a row says it comes from holds a row with its key, or a truncate.",
@@ -192,7 +192,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation(
             "hash_is_that_of_the_changelog_row",
             "Hash consistency: the hash of a subscription is that of the left row that it points to, computed anew. "
-            "Otherwise its answers are about a row that nobody can read.",
+            "Otherwise its responses are about a row that nobody can read.",
         ),
         Expectation(
             "foreign_key_is_that_of_the_changelog_row",
@@ -201,7 +201,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "instruction_is_that_of_the_change",
-            "A subscription asks for the answer that its change calls for. Otherwise a row that has to go may stay.",
+            "A subscription asks for the response that its change calls for. Otherwise a row that has to go may stay.",
         ),
         Expectation(
             "subscribers_are_indexed",
@@ -212,35 +212,35 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
     Stage.RESPONSES: (
         Expectation(
             "one_answer_per_key_and_cause",
-            "A batch answers a left key at most once for its own change and once for that of its right row.",
+            "A batch responds to a left key at most once for its own change and once for that of its right row.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             "rows_are_those_counted",
-            "A batch has as many responses as its last run counted. With fewer, answers were lost.",
+            "A batch has as many responses as its last run counted. With fewer, responses were lost.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             "no_missing_answer",
-            "Every answer that was due by the tables as the stage read them is there.",
+            "Every response that was due by the tables as the stage read them is there.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "no_unexpected_answer",
-            "No answer is there that was not due by the tables as the stage read them.",
+            "No response is there that was not due by the tables as the stage read them.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "answer_is_about_the_rows_read",
-            "A response carries the hashes of both rows as the stage read them, and the instruction it answers.",
+            "A response carries the hashes of both rows as the stage read them, and the instruction that asks for it.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "every_current_pair_has_a_response",
-            "Every left row and the right row that it refers to, as they are now, have been announced to the resolver. "
+            "Every left row and the right row that it refers to have been propagated to the resolver as they are now. "
             "A pair that was not is missing in the result, or stale there.",
             remedy=Remedy.RUN,
             depths=(Depth.FULL,),
@@ -280,16 +280,16 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
     ),
 }
-"""What is expected of the tables of each stage. A key that due work explains violates nothing."""
+"""Per stage, the expectations of its tables. A key that due work explains violates none."""
 
 
 def log_prefix(kind: Kind, stage: str) -> str:
-    """What stands before the names of a stage's expectations of its log, where it has others too."""
+    """Returns the prefix for names of expectations about a stage's log; empty if the stage writes no other table."""
     return "" if len(kind.written_by(stage)) == 1 else "changelog_"
 
 
 def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tuple[Expectation, ...]:
-    """The expectations of a stage in this pipeline, at one depth or at any."""
+    """Returns the expectations of a stage in this pipeline, at one depth or at any."""
     kind = spec.definition
     sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.inputs}
     return tuple(

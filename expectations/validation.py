@@ -1,7 +1,7 @@
-"""Great Expectations: asserts on what was found, runs the suites of users, writes Data Docs.
+"""Great Expectations: evaluates the findings of a scan, runs the suites of users, writes Data Docs.
 
-An expectation of ours asks that the number of its name, found by one Spark job, is not above its bound: Great
-Expectations on Spark would start ten jobs for what is one. Importing it takes seconds; only a run with checks does.
+A built-in expectation requires that a number, which one Spark job has computed, is not above its bound: Great
+Expectations on Spark would start ten jobs instead of one. Importing it takes seconds; only a run with checks does so.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SITE = "fk_pipeline"
-"""Name of the Data Docs site within its context."""
+"""The name of the Data Docs site within its context."""
 
 SUMMARY: dict[str, Any] = {"result_format": "SUMMARY"}
 COUNTS: dict[str, Any] = {"result_format": "BASIC", "partial_unexpected_count": 0}
-"""What Great Expectations tells of a result: its own choice, and as few of the values as it can do with."""
+"""Result formats of Great Expectations: its summary, and counts with as few values as possible."""
 
 IN_A_SENTENCE = 3
-"""Sample rows that the Data Docs show of a broken expectation."""
+"""The largest number of sample rows that the Data Docs show for a broken expectation."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether an expectation holds; `problem` says why that is not known."""
+    """Whether an expectation holds. If it could not be evaluated, `problem` has the reason."""
 
     passed: bool = False
     problem: str | None = None
@@ -61,15 +61,15 @@ def _context() -> EphemeralDataContext:
 
 @cache
 def _shared_context() -> EphemeralDataContext:
-    """That of all checks of a process that write no Data Docs: every context leaves a folder behind."""
+    """Returns the context that all checks of a process without Data Docs share: each context leaves a folder behind."""
     return _context()
 
 
 def import_early() -> None:
-    """Begins to import Great Expectations, in the background: it takes about as long as Spark takes to start.
+    """Starts to import Great Expectations in the background: it takes about as long as Spark takes to start.
 
-    Not with Spark Connect, which both threads would import, from different ends. Whoever needs it next waits for it,
-    and hears what went wrong.
+    Does nothing with Spark Connect, because both threads would import its client, in different orders. The next import
+    waits for this one, and raises the error if it failed.
     """
 
     def begin() -> None:
@@ -81,10 +81,10 @@ def import_early() -> None:
 
 
 class Validator:
-    """One context of Great Expectations, for one thread at a time. Nothing is stored but the Data Docs.
+    """One context of Great Expectations, for one thread at a time. It stores only the Data Docs.
 
     Args:
-        docs: folder of the Data Docs; None: they are not written.
+        docs: the folder of the Data Docs; None to write none.
     """
 
     def __init__(self, docs: Path | None = None) -> None:
@@ -101,7 +101,7 @@ class Validator:
 
     @property
     def index(self) -> Path | None:
-        """The first page of the Data Docs."""
+        """The first page of the Data Docs; None if they are not written."""
         return None if self.docs is None else self.docs.absolute() / "index.html"
 
     def assert_found(
@@ -112,14 +112,14 @@ class Validator:
         wanted: Sequence[Expectation],
         settings: Settings,
     ) -> dict[str, Outcome]:
-        """Whether what was found is within the bounds, by name.
+        """Returns, per expectation, whether the finding is within the bound.
 
         Args:
-            pipeline: its name.
-            table: what the numbers are about.
-            findings: what was found, by expectation.
+            pipeline: the name of the pipeline.
+            table: the name for the numbers in Great Expectations.
+            findings: the findings, by expectation.
             wanted: the expectations.
-            settings: the bounds of those that have one.
+            settings: the settings with the bounds.
         """
         import pandas as pd
         from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
@@ -150,14 +150,15 @@ class Validator:
         wanted: Sequence[OwnExpectation],
         counts_only: bool = False,
     ) -> dict[str, tuple[Outcome, Finding]]:
-        """Runs expectations of a user on rows, by name.
+        """Runs expectations of a user on rows; returns outcome and finding by name.
 
         Args:
-            pipeline: its name.
-            table: what the rows are.
+            pipeline: the name of the pipeline.
+            table: the name for the rows in Great Expectations.
             rows: the rows.
             wanted: the expectations.
-            counts_only: tell no value of the rows: whether it holds, and how many rows break it. Not for Data Docs.
+            counts_only: reports no value of the rows, only the outcome and the number of rows that break the
+                expectation. Not for Data Docs.
         """
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -173,7 +174,7 @@ class Validator:
                     severity=one.severity,
                 )
                 expected.append(config.to_domain_obj())
-            except Exception as error:  # noqa: BLE001  whatever it is, this one cannot be run, and the others can
+            except Exception as error:  # noqa: BLE001  whatever the error is, only this one cannot run
                 found[one.name] = Outcome(problem=" ".join(str(error).split())), Finding()
         if expected:
             source = self._context.data_sources.add_or_update_spark(f"{pipeline} rows", persist=False)
@@ -194,12 +195,12 @@ class Validator:
         expected: Sequence[GxExpectation],
         form: dict[str, Any] = SUMMARY,
     ) -> dict[str, ExpectationValidationResult]:
-        """The results by name: their order is not that of the suite."""
+        """Returns the results by name: their order differs from the order of the suite."""
         from great_expectations.core import ExpectationSuite
 
         name = f"{source.name}.{table}"
         suite = ExpectationSuite(name=name, expectations=list(expected))
-        if table not in source.get_asset_names():  # what was there before is taken again: making it anew takes longer
+        if table not in source.get_asset_names():  # an existing asset is reused: a new one takes longer
             source.add_dataframe_asset(table).add_batch_definition_whole_dataframe("rows")
         batch = source.get_asset(table).get_batch_definition("rows")
         if self.docs is None:
@@ -211,7 +212,7 @@ class Validator:
     def _documented(
         self, name: str, batch: BatchDefinition[Any], suite: ExpectationSuite, rows: Any
     ) -> Sequence[ExpectationValidationResult]:
-        """The results, and a page of the Data Docs."""
+        """Returns the results, and writes a page of the Data Docs."""
         import great_expectations as gx
         from great_expectations.checkpoint import UpdateDataDocsAction
 
@@ -232,7 +233,7 @@ def _name(result: ExpectationValidationResult) -> str:
 
 
 def _described(one: Expectation, finding: Finding) -> str:
-    """The description, with some of the rows that break it: Data Docs show it beside the result."""
+    """Returns the description with some of the rows that break it; Data Docs show it beside the result."""
     rows = [f"key {row['key']}: {row['found']}, expected {row['expected']}" for row in finding.sample[:IN_A_SENTENCE]]
     return " ".join([one.description, *([f"Broken by {'; '.join(rows)}."] if rows else [])])
 
@@ -243,7 +244,7 @@ def _outcome(result: ExpectationValidationResult) -> Outcome:
 
 
 def _finding(result: ExpectationValidationResult) -> Finding:
-    """What a user's expectation found: Great Expectations keeps some of the unexpected values."""
+    """Returns the finding of a user's expectation; its sample has the unexpected values of Great Expectations."""
     details = result.result or {}
     number = details.get("unexpected_count")
     values = details.get("partial_unexpected_list") or []
@@ -254,7 +255,7 @@ def _finding(result: ExpectationValidationResult) -> Finding:
 
 
 def _exception(info: Mapping[str, Any]) -> str | None:
-    """The message of the exception behind a result; one of an expectation, or of the metrics that it asked for."""
+    """Returns the message of the exception that an expectation, or a metric that it uses, raised; None without one."""
     if "raised_exception" in info:
         return str(info["exception_message"]) if info["raised_exception"] else None
     found = (_exception(part) for part in info.values() if isinstance(part, Mapping))

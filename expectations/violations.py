@@ -1,7 +1,7 @@
-"""What is wrong with the tables of a stage: counts, and a few sample rows.
+"""Finds the rows of a stage's tables that violate its expectations: counts, and a few sample rows.
 
-A row that work still due explains is pending, not violated: stages may run in any order, so a table that lags behind
-its inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key are never legal.
+A row that due work explains is pending, not a violation: stages may run in any order, so a table that lags behind its
+inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key are never legal.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def violations(
     Args:
         pipeline: the pipeline.
         stage: the stage.
-        batches: only what these touched (batch depth); None for everything (full depth).
-        proof: a verification that was made already; at full depth one is made for `resolved_join` if there is none.
+        batches: scan only the rows that these batches touched (batch depth); None for all rows (full depth).
+        proof: the report of a verification that has already run; at full depth `resolved_join` is verified without one.
 
     Returns:
-        What was found per expectation of the stage at this depth; nothing of one that there was nothing to look at for.
+        A finding per expectation of the stage at this depth; none for an expectation that had no data to check.
 
     Raises:
         StateError: the stored tables do not fit the pipeline file.
@@ -64,7 +64,7 @@ def violations(
 
 
 def _scanned(reader: CheckReader) -> Scan:
-    """The scan; with the pipeline's own expressions guarded where one of them fails on a row."""
+    """Scans the tables; if an expression of the pipeline file fails on a row, scans again with row-error isolation."""
     session, side = reader.warehouse.session, reader.spec.definition.side_of(reader.stage)
     sides = [] if side is None else [side]
     mask = mask_of(reader.spec, reader.ledger, k.sensitive_names(reader.spec, *sides))
@@ -83,7 +83,7 @@ def _scanned(reader: CheckReader) -> Scan:
 
 
 def _views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
-    """What is looked at of a stage's tables: of its log, if it has one, and of its main table."""
+    """Returns the views of a stage's tables: of its main table, and of its log if it has one."""
     of_main = VIEWS.get(reader.stage)
     side = reader.spec.definition.side_of(reader.stage)
     logs = [] if side is None else [_changelog_view(reader, side, evaluator)]
@@ -96,7 +96,7 @@ VIEWS: dict[str, Callable[[CheckReader, Evaluator], list[View]]] = {
     Stage.RESPONSES: lambda reader, _: responses_views(reader),
     Stage.RESOLVED_JOIN: lambda reader, _: resolved_join_views(reader),
 }
-"""By stage what is looked at of its main table; of one that keeps a log only, the log is all there is."""
+"""Per stage, a function that returns the views of its main table; a stage that writes only a log has no entry."""
 
 
 def _changelog_view(reader: CheckReader, side: Side, evaluator: Evaluator) -> View:
@@ -107,14 +107,14 @@ def _changelog_view(reader: CheckReader, side: Side, evaluator: Evaluator) -> Vi
 
 
 def _ledger_says(reader: CheckReader) -> dict[str, Finding]:
-    """What the ledger counted of what landed: the share in the quarantine, and that which came too late.
+    """Returns the findings from the counts of the ledger: quarantined share, rows without a sent column, late share.
 
-    A batch that runs again counts as late what it brought before, so only those that ran once tell what came too late.
+    A batch that runs again counts its own earlier rows as late, so the late share is taken from batches that ran once.
     """
     here, ledger = reader.stage, reader.ledger
 
     def share(part: str, whole: str, of: str, batches: Sequence[BatchId]) -> Finding:
-        """A count of the stage by a count of another, or of its own."""
+        """Returns a count of the stage divided by a count of stage `of`, summed over the batches."""
         number = sum(ledger.state(here, batch).counts.get(part, 0) for batch in batches)
         total = sum(ledger.state(of, batch).counts.get(whole, 0) for batch in batches)
         return Finding(round(number / total, 6) if total else 0.0)
@@ -134,7 +134,7 @@ def _ledger_says(reader: CheckReader) -> dict[str, Finding]:
 
 
 def _proof(report: VerifyReport) -> Finding:
-    """The differences that a verification found, as those of an expectation."""
+    """Returns the differences that a verification found as a finding of an expectation."""
     said = {"ensure_ascii": False, "separators": (",", ":")}
     sample = tuple(
         {

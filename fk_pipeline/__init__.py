@@ -1,6 +1,6 @@
 """fk-pipeline: a foreign-key join of two changing tables, kept up to date on Spark and Delta (KIP-213).
 
-`load("pipeline.yaml")` gives a `Pipeline`. Importing this package starts no Spark and imports no Dagster.
+`load("pipeline.yaml")` returns a `Pipeline`. Importing this package starts no Spark and imports no Dagster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pipelines as a Dagster component, for projects that are laid out with `dg`."""
+"""A Dagster component with pipelines, for projects that are laid out with `dg`."""
 
 # No `from __future__ import annotations`: Dagster resolves the types of a component's attributes.
 from dagster import Component, ComponentLoadContext, Definitions, Model, Resolvable
@@ -11,13 +11,13 @@ class FkJoinComponent(Component, Model, Resolvable):
 
     Attributes:
         pipelines: pipeline files, relative to the folder of the component.
-        resources: bring the resources `spark` and `landing_zone`; false where the project defines them itself, or where
-            another component does.
+        resources: whether the component defines the resources `spark` and `landing_zone`; false where the project or
+            another component defines them.
     """
 
     pipelines: list[str]
     resources: bool = True
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """Assets, checks, jobs, schedules and sensors of the pipelines."""
+        """Returns the assets, checks, jobs, schedules and sensors of the pipelines."""
         return definitions([context.path / file for file in self.pipelines], resources=self.resources)

@@ -1,4 +1,4 @@
-"""What the command prints: JSON on stdout for machines, tables for people; logs and progress go to stderr."""
+"""Prints the output of the command: JSON on stdout for machines, tables for people; logs and progress go to stderr."""
 
 from __future__ import annotations
 
@@ -23,33 +23,38 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(StrEnum):
-    """`--format`."""
+    """The values of `--format`."""
 
     TEXT = "text"
     JSON = "json"
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) != "\n"}
-"""Values are other people's: what would move a terminal's cursor or change its colours is shown as it is written."""
+"""Control characters, except the line feed, and the text that is shown for each.
+
+Values come from the sources: a control character in one could move the cursor of a terminal or change its colours."""
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
-    """One JSON value on stdout."""
+    """Writes one JSON value to stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2) + "\n")
     sys.stdout.flush()
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Sentences for people."""
+    """Prints sentences for people, one per line."""
     for line in lines:
         print(line)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table for people; None is shown as NULL. On a terminal with lines, as wide as that; else one line per row."""
+    """Prints a table for people; None is shown as NULL.
+
+    On a terminal the table has rules and fits the width; elsewhere it is plain text (`plain_table`).
+    """
     cells = [["NULL" if value is None else str(value).translate(_CONTROL) for value in row] for row in rows]
     if not out.is_terminal:
         print_lines(plain_table(columns, cells, title))
@@ -65,7 +70,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> list[str]:
-    """The lines of a table in plain characters, for pipes and files; only line breaks in a cell break a row.
+    """Returns the lines of a table in plain characters, for pipes and files.
+
+    A row takes one line, or more if a cell contains line breaks.
+
 
     >>> plain_table(["stage", "batches"], [["responses", "3"], ["resolved_join", "3, 4"]])
     ['stage         | batches', 'responses     | 3', 'resolved_join | 3, 4']
@@ -81,12 +89,12 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 
 def print_due(due: Mapping[str, Sequence[int]]) -> None:
-    """Per stage the batches that are due, for people."""
+    """Prints the due batches of each stage, for people."""
     print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 
 
 def print_verification(report: VerifyReport, file: str | Path) -> None:
-    """The report for people: what was compared, what the join leaves out, what is wrong; each with what mends it."""
+    """Prints a report for people: what was compared, what the join leaves out, and what is wrong, with remedies."""
     lacks = _left_out(report, file)
     verdict = f"equal to the join of the two tables{', without what is listed here' if lacks else ''}"
     print(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
@@ -105,7 +113,7 @@ def print_verification(report: VerifyReport, file: str | Path) -> None:
 
 
 def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
-    """What the join does not have."""
+    """Returns one line per kind of rows or lines that the join leaves out."""
     failing = [
         f"{report.left_out:,} left row(s) left out" if report.left_out else "",
         f"{report.unmatched:,} left row(s) without their right row" if report.unmatched else "",
@@ -117,7 +125,7 @@ def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
 
 
 def difference_of(row: Mapping[str, Any]) -> str:
-    """A line for a row of the sample of a report."""
+    """Returns the line that shows one row of the sample of a report."""
     expected, found = row["expected"] or {}, row["found"] or {}
     if row["difference"] == "stale":
         said = [f"{name}: expected {cell(expected[name])}, found {cell(found[name])}" for name in expected]
@@ -127,12 +135,12 @@ def difference_of(row: Mapping[str, Any]) -> str:
 
 
 def key_of(key: Mapping[str, Any]) -> str:
-    """A key with the names of its columns."""
+    """Returns a key as text: `name=value` for each of its columns."""
     return ", ".join(f"{name}={cell(value)}" for name, value in key.items())
 
 
 def cell(value: Any) -> str:
-    """A value in one line."""
+    """Returns a value as text in one line."""
     if value is None:
         return "NULL"
     if value == "":
@@ -142,14 +150,14 @@ def cell(value: Any) -> str:
 
 
 def say(text: str) -> None:
-    """A line of progress, on stderr."""
+    """Prints a line of progress to stderr."""
     err.print(text, markup=False)
 
 
 class Progress:
-    """Shows which pass of how many runs (on a terminal, as a bar below the lines), and a line for each that is done.
+    """Prints a line for each finished pass; on a terminal, also a bar with the current pass and their number.
 
-    A context, at whose end, error or not, the bar goes.
+    A context manager: its exit removes the bar, after an error too.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Dagster's entry point: `workspace.yaml` loads this module, users call `fk.definitions([...])` in a project of theirs.
+"""Dagster's entry point: `workspace.yaml` loads this module; users call `fk.definitions([...])` in their own project.
 
-`defs` holds the pipelines that FK_PIPELINES names (files, or folders of them, separated like PATH); by default the
-demo's, in the folder `fk-pipeline-demo` of the working directory, where `fk-pipeline demo` puts it.
+`defs` contains the pipelines that FK_PIPELINES names (files, or folders of files, separated like PATH). By default it
+contains the pipeline of the demo in the folder `fk-pipeline-demo` of the working directory, where `fk-pipeline demo`
+writes it.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
 
 
 def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, resources: bool = True) -> Definitions:
-    """Assets, checks, jobs, schedules and sensors of some pipelines, with the resources that they need.
+    """Returns the assets, checks, jobs, schedules and sensors of pipelines, with the resources that they need.
 
-    All stages of a run share one process and one Spark session; its settings are those of all pipelines together.
+    All stages of a run share one process and one Spark session, which has the merged settings of all pipelines.
 
     Args:
         pipelines: the pipelines, or their files.
-        resources: bring the resources `spark` and `landing_zone`; without, the project defines them.
+        resources: whether to define the resources `spark` and `landing_zone`; if false, the project defines them.
 
     Raises:
-        PipelineFileError: a pipeline file is wrong, or two have one name.
+        PipelineFileError: a pipeline file is wrong, or two pipelines have the same name.
     """
     specs = [_spec(pipeline) for pipeline in pipelines]
     names = [spec.name for spec in specs]

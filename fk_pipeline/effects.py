@@ -1,7 +1,7 @@
-"""What a stage reads and what it wants to hold: `Reader` and the effects. Data and protocols only.
+"""The input of a stage and the changes that it returns: `Reader` and the effects. Data and protocols only.
 
-A stage is a function from a `Reader` to effects, which are applied in their order, one commit for each that has
-something to write. A crash between two of them leaves the stage due; it is computed again from the start
+A stage is a function from a `Reader` to effects. The effects are applied in order, with one commit for each that has
+something to write. After a crash between two of them the stage is still due and is computed again from the start
 (architecture, rule 8).
 """
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from fk_pipeline.identity import BatchId, BatchRange
 
 Counts = dict[int, dict[str, int]]
-"""Per batch, numbers by name."""
+"""Per batch, the counts by name."""
 
 
 class RowSet(Protocol):
-    """Rows that are computed, or planned; see `store.materialised.Materialised`."""
+    """Rows that are computed or only planned; see `store.materialised.Materialised`."""
 
     frame: DataFrame
     at_most: int
@@ -30,35 +30,35 @@ class RowSet(Protocol):
     cached: bool
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
-        """Per batch the number of rows for every combination of values of some columns."""
+        """Returns, per batch, the number of rows for every combination of values of some columns."""
         ...
 
     def but(self, column: str, *values: Any) -> RowSet:
-        """All rows but those with certain values in a column."""
+        """Returns all rows except those with certain values in a column."""
         ...
 
     def only(self, column: str, values: Sequence[Any]) -> RowSet:
-        """The rows with certain values in a column."""
+        """Returns the rows with certain values in a column."""
         ...
 
     def values(self, columns: Sequence[str]) -> pa.Table | None:
-        """Some columns of the rows, in the driver; None where the rows are not computed yet."""
+        """Returns some columns of the rows, in the driver; None if the rows are not computed yet."""
         ...
 
     def compute(self) -> None:
-        """Computes what is only planned so far."""
+        """Computes the rows if they are only planned so far."""
         ...
 
 
 @dataclass(frozen=True)
 class Messages:
-    """What the ledger said of the messages of the batches before they were read.
+    """The ledger's knowledge of the messages of the batches, from before they were read.
 
     Attributes:
-        at_most: their number; very many where it is not known.
-        since: the entry of the ledger at which the first of the runs that made them was started; None where that is not
-            known of all of them.
-        versions: of every run that made some, the versions of the tables that it read.
+        at_most: their number; very large if it is not known.
+        since: the entry of the ledger at which the first of the runs that wrote them was started; None if this is not
+            known for all of them.
+        versions: per run that wrote messages, the versions of the tables that it read.
     """
 
     at_most: int
@@ -67,40 +67,40 @@ class Messages:
 
 
 class History(Protocol):
-    """What the ledger says of the batches at hand; bounds where it knows no number."""
+    """The ledger's knowledge of the batches of the run; a bound where the exact number is not known."""
 
     @property
     def first_time(self) -> bool:
-        """The stage cannot have committed anything for any of the batches."""
+        """Whether the stage cannot have committed anything for any of the batches."""
         ...
 
     def propagated(self, stage: str) -> int:
-        """The rows of the state of a stage that changed on behalf of the batches, at most."""
+        """Returns an upper bound of the rows of the state of a stage that the batches changed."""
         ...
 
     def rows_read(self, stage: str) -> int:
-        """The rows that the batches have in the log of a stage that reads landing files."""
+        """Returns the number of rows that the batches have in the log of a stage that reads landing files."""
         ...
 
     def messages(self, stage: str) -> Messages:
-        """The messages that a stage wrote for the batches, as the ledger knows them now."""
+        """Returns what the ledger knows now about the messages that a stage wrote for the batches."""
         ...
 
     def never_did(self, stage: str, *counts: str) -> bool:
-        """No run of a stage for any of the batches, finished or not, can have counted any of these."""
+        """Returns whether no run of a stage for these batches, finished or not, can have counted any of `counts`."""
         ...
 
     def limit(self, check: str) -> int | None:
-        """The largest value of a check that needs no approval; None where it never does."""
+        """Returns the largest value of a check that needs no approval; None if the check never needs approval."""
         ...
 
     def approved(self, check: str) -> Collection[int]:
-        """The batches that were approved, for what their landing files say now."""
+        """Returns the batches that were approved with their landing files as they are now."""
         ...
 
 
 class Reader(Protocol):
-    """The tables as a stage reads them, each at one version for the whole run."""
+    """The tables as a stage reads them, each at one fixed version for the whole run."""
 
     @property
     def spec(self) -> Any:
@@ -114,81 +114,88 @@ class Reader(Protocol):
 
     @property
     def known(self) -> Sequence[BatchId]:
-        """The batches of the range."""
+        """The known batches of the range."""
         ...
 
     @property
     def history(self) -> History:
-        """What the ledger says of these batches."""
+        """The ledger's knowledge of these batches."""
         ...
 
     @property
     def evaluator(self) -> Any:
-        """Evaluates the expressions of the pipeline file (`fk_pipeline.spec.failing.Evaluator`)."""
+        """The evaluator of the expressions of the pipeline file (`fk_pipeline.spec.failing.Evaluator`)."""
         ...
 
     def read(self, name: str) -> DataFrame:
-        """All rows of a table."""
+        """Returns all rows of a table."""
         ...
 
     def of_batches(self, name: str, column: str) -> DataFrame:
-        """The rows of a table that a batch column lays at the batches."""
+        """Returns the rows of a table whose value in a batch column is one of the batches."""
         ...
 
     def with_keys(
         self, name: str, keys: RowSet, columns: Mapping[str, str], within: str = "", needed: Sequence[str] = ()
     ) -> DataFrame:
-        """The rows of a table with some keys, or more.
+        """Returns the rows of a table that have some keys; the frame may contain other rows too.
 
         Args:
             name: the table.
             keys: rows with the keys.
-            columns: by key column of the table, its name in `keys`.
-            within: a batch column that lays the rows at the batches besides.
-            needed: the columns that are looked at besides its keys; all columns if there are none.
+            columns: per key column of the table, its name in `keys`.
+            within: a batch column; only rows whose value in it is one of the batches are needed.
+            needed: the columns that are needed besides the key columns; empty: all columns.
         """
         ...
 
     def through_index(
         self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
     ) -> tuple[DataFrame, int]:
-        """The rows of an indexed state that refer to some keys of another table, or more; and a bound of them."""
+        """Returns the rows of an indexed state that refer to some keys of another table, and a bound of their number.
+
+        The frame may contain other rows too.
+        """
         ...
 
     def rows(self, *names: str) -> int:
-        """How many rows some tables have together."""
+        """Returns the total number of rows of some tables."""
         ...
 
     def fits_memory(self, name: str) -> bool:
-        """Spark may hold a table in memory to join it."""
+        """Returns whether a table is small enough for Spark to keep in memory for a join."""
         ...
 
     def names_keys(self, name: str, number: int) -> bool:
-        """A commit to a table may name the keys of so many rows, more than are brought to the driver."""
+        """Returns whether a commit to a table can name the keys of `number` rows, more than the driver collects."""
         ...
 
     def lookup_limit(self, changes: int, name: str) -> int:
-        """Chooses how the stage goes about so many changed rows of a table; the rows up to which to look them up."""
+        """Chooses the strategy of the stage for a number of changed rows of a table.
+
+        Returns:
+            The number of rows up to which they are looked up by their keys; below 0 if no rows are looked up.
+        """
         ...
 
     def cached(self, frame: DataFrame, at_most: int | None) -> RowSet:
-        """A frame that is used several times, computed once; `at_most` of None: let the frame itself tell."""
+        """Computes a frame once for several uses; `at_most`: an upper bound of its rows, None: not known."""
         ...
 
     def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> RowSet:
-        """A frame that is computed where it is written; `cached`: what it is computed from is."""
+        """Returns a frame that is computed when it is written; `cached`: whether its input is cached."""
         ...
 
     def unchanged_since(self, messages: Messages, stages: Sequence[str], tables: Sequence[str]) -> bool:
-        """Some tables are as they were when messages were computed from them (architecture, rule 3)."""
+        """Returns whether some tables are unchanged since messages were computed from them (architecture, rule 3)."""
         ...
 
     def never_rewritten(self, stage: str) -> bool:
-        """No partition of the log of a stage that reads landing files was ever rewritten."""
+        """Returns whether no partition of the log of a stage that reads landing files was ever rewritten."""
         ...
 
     def has_one_version_per_key(self, stage: str, state: str) -> bool:
-        """The batches are all there is in the log of a stage, and the log has as many rows as a state has keys."""
+        """Returns whether the log of a stage has only these batches, and as many rows as a state has keys."""
         ...
 
 
@@ -197,11 +204,11 @@ class CountBy:
     """How rows are counted as they are written: per batch, by the values of a column.
 
     Attributes:
-        batch: the column with the batch that a row counts for.
-        column: its values name the counts.
-        name: what a count is called, by the value.
+        batch: the column with the batch that a row is counted for.
+        column: the column whose values determine the counts.
+        name: function from a value of that column to the name of its count.
         stored: the batch column of the table, by which the first rows of an empty table are counted.
-        first: what these are called.
+        first: the name of the count of these first rows.
     """
 
     batch: str
@@ -213,15 +220,15 @@ class CountBy:
 
 @dataclass(frozen=True)
 class ReplaceBatches:
-    """The batches have these rows in a table, and no others.
+    """Replaces the rows of the batches in a table: afterwards the batches have these rows and no others.
 
     Attributes:
         table: a log, or messages.
         rows: the rows.
-        number: how many they are at most; default: as the rows say.
+        number: an upper bound of their number; default: the bound that `rows` has.
         counted: how they are counted; None: the stage has counted them.
         kept: batches whose rows stay as they are.
-        origin: of a table that several stages write, only rows of this origin are replaced.
+        origin: in a table that several stages write, only rows of this origin are replaced.
     """
 
     table: str
@@ -234,12 +241,12 @@ class ReplaceBatches:
 
 @dataclass(frozen=True)
 class Index:
-    """The index that must know rows before a state holds them, once the state is large.
+    """The index of a large state; its entries are written before the rows of the state.
 
     Attributes:
         table: the index.
-        keys: the columns of its keys that it is sorted by.
-        entries: of rows that are about to be stored, or of the stored rows, the entries of the index.
+        keys: the key columns that the index is sorted by.
+        entries: function that returns the index entries of rows that are about to be stored, or of the stored rows.
     """
 
     table: str
@@ -249,18 +256,18 @@ class Index:
 
 @dataclass(frozen=True)
 class Upsert:
-    """Rows stand in a table in place of those with their keys.
+    """Writes rows to a table in place of the rows with the same keys.
 
     Attributes:
         table: a state, or the result.
         rows: the rows.
-        number: how many they are at most; default: as the rows say.
-        delete_when: SQL condition on them: the row is removed instead.
-        keys: a frame with their keys, if that is less to compute.
-        once: there is one row per key; else any of them is taken.
+        number: an upper bound of their number; default: the bound that `rows` has.
+        delete_when: SQL condition on the rows: a row that meets it is removed from the table instead.
+        keys: a frame with their keys, if it is cheaper to compute than `rows`.
+        once: whether there is one row per key; if not, any of them is written.
         counted: how they are counted; None: the stage has counted them.
-        unless: column and value of rows that are counted and not written.
-        index: of the state.
+        unless: column and value; rows with this value are counted but not written.
+        index: the index of the state.
     """
 
     table: str
@@ -276,12 +283,12 @@ class Upsert:
 
 @dataclass(frozen=True)
 class Reject:
-    """The batches have these records in the quarantine, of one origin, and no others.
+    """Replaces the records of one origin that the batches have in the quarantine.
 
     Attributes:
-        rows: `_fk_batch`, `_fk_file`, `_fk_line`, `_fk_reason`, `_fk_raw`; not looked at when there are none.
-        number: how many there are.
-        origin: the input that they came in on, or `join`.
+        rows: `_fk_batch`, `_fk_file`, `_fk_line`, `_fk_reason`, `_fk_raw`; not used if `number` is 0.
+        number: their number.
+        origin: the input that the records came from, or `join`.
     """
 
     rows: DataFrame | None
@@ -291,12 +298,12 @@ class Reject:
 
 @dataclass(frozen=True)
 class Report:
-    """What the run tells.
+    """The counts and texts that the run reports.
 
     Attributes:
-        counts: per batch, numbers by name.
-        notes: what a person should know.
-        warnings: what is probably wrong in the pipeline file.
+        counts: per batch, the counts by name.
+        notes: information for people.
+        warnings: probable mistakes in the pipeline file.
     """
 
     counts: Counts = field(default_factory=dict)
@@ -306,10 +313,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Reopen:
-    """The stage is due for other batches, though they read what they read before."""
+    """Makes the stage due for other batches, although the input of these batches is unchanged."""
 
     batches: Sequence[int]
 
 
 Effect = ReplaceBatches | Upsert | Reject | Report | Reopen
-"""What a stage returns, in the order in which it is applied."""
+"""One element of the list that a stage returns; the list is applied in order."""

@@ -1,8 +1,8 @@
-"""The story of one left key: what every batch brought, what was asked and answered, and why the result is as it is.
+"""The story of one left key: its versions by batch, its messages and responses, and why the result is as it is.
 
-Read from the tables as they stand: versions of the left row and of the right rows that it ever referred to, its
-subscription, the responses with their verdicts, what is in the quarantine of them, the row of the result, and the join
-of both changelogs computed now. `docs/reference/command.md`, explain.
+It is read from the current tables: the versions of the left row and of the right rows that it ever referred to, its
+subscription, the responses with their verdicts, the records of the quarantine about them, the row of the result, and
+the join of both changelogs, computed now. See `docs/reference/command.md`, explain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fk_pipeline.story import JsonRow, Quarantined, ResponseStory, Story, Subscr
 from fk_pipeline.verify.rejoin import expected_join
 
 MOST_QUARANTINED = 20
-"""Records of the quarantine that are told: those of the newest batches."""
+"""The maximum number of records of the quarantine in a story; those of the newest batches are taken."""
 
 _WHY = {
     None: "not resolved yet",
@@ -37,25 +37,25 @@ _WHY = {
     verdicts.HALF_JOINED: "written to the result without a right row",
     verdicts.RETRACTED: "taken out of the result",
     verdicts.UNCHANGED: "the result said so already",
-    verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has an response of its own",
-    verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has an response of its own",
-    verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and is answered anew",
+    verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has a response of its own",
+    verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has a response of its own",
+    verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and has a new response",
     QUARANTINED: "no row: an expression of select fails on the two rows",
     HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
 }
 
 
 def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> Story:
-    """The story of a left key.
+    """Returns the story of a left key.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         ledger: its ledger.
-        said: the key, as `parse_key` takes it.
+        said: the key as text, in the form that `parse_key` reads.
 
     Raises:
-        UsageError: it is no key of the left side.
+        UsageError: the text is not a key of the left side.
     """
     key = parse_key(said, spec.left)
     try:
@@ -65,7 +65,7 @@ def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) ->
 
 
 class _Explained:
-    """What the tables say of a key. What the changelogs have of it is read once, and kept."""
+    """Reads the rows of a key from the tables. Its rows in the changelogs are read once and cached."""
 
     def __init__(self, read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> None:
         self.read, self.spec, self.ledger = read, spec, ledger
@@ -77,18 +77,18 @@ class _Explained:
             self.logs[side] = read.cached(rows(), None).frame
 
     def _left_log(self) -> DataFrame:
-        """The rows of the left changelog that concern the key: its versions, and all truncates."""
+        """Returns the rows of the left changelog that concern the key: its versions, and all truncates."""
         return self.read.read(k.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
 
     def _right_log(self) -> DataFrame:
-        """Those of the right changelog: of the keys that the left versions refer to."""
+        """Returns the rows of the right changelog of the keys that the left versions refer to, and all truncates."""
         log, keys = self.read.read(k.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
         fks = [quote(name) for name, _ in k.fk_columns(self.spec)]
         wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
         return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
 
     def _of_key(self, table: str) -> list[JsonRow]:
-        """The rows of a state table with the key."""
+        """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
         return json_rows(self.read.read(table).where(self.in_state))
 
     def story(self) -> Story:
@@ -161,7 +161,7 @@ class _Explained:
         )
 
     def _reference(self, row: JsonRow, column: Callable[[str], str] = k.fk) -> JsonRow | None:
-        """The right key that a row of ours refers to."""
+        """Returns the right key that a row refers to, from the columns that `column` names; None if there is none."""
         key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
         return None if None in key.values() else key
 
@@ -178,7 +178,7 @@ class _Explained:
 
     @cached_property
     def responses(self) -> tuple[ResponseStory, ...]:
-        """What was answered, with the verdicts that there are."""
+        """The responses, stored or resolved, with their verdicts."""
         before = decided_batches(self.ledger)
         asked, stored = (
             {(row[s.BATCH], row[k.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
@@ -189,12 +189,13 @@ class _Explained:
         return tuple(self._response(row, stored.get(at), at[0] in decided) for at, row in both)
 
     def _response(self, row: JsonRow, stored: JsonRow | None, decided: bool) -> ResponseStory:
-        """An response.
+        """Returns one response with its verdict.
 
         Args:
             row: the response.
-            told: its verdict; about other versions if it was answered anew and not resolved yet.
-            decided: the batch is resolved: without a stored verdict the response was written.
+            stored: its stored verdict; it is about other versions if the response was computed again and is not
+                resolved yet.
+            decided: whether the batch is resolved: then a response without a stored verdict was written.
         """
         left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], self._reference(row)
         verdict = None
@@ -217,9 +218,10 @@ class _Explained:
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """What of the quarantine may be of the key, oldest first.
+        """The records of the quarantine that may concern the key, oldest first.
 
-        A line that could not be read has no columns: it is told if it names the values of the key. A pair of rows has.
+        A line that could not be read has no columns: it is included if its text contains the values of the key. A pair
+        of rows has columns, which are compared.
         """
         left = next((v for v in self.left if v.current), None)
         columns = ", ".join(f"{c.quoted}: {c.type}" for c in self.spec.left.key_columns)
@@ -269,7 +271,7 @@ class _Explained:
         )
 
     def _why(self) -> str:
-        """One sentence: what the versions that count say."""
+        """Returns one sentence that explains the row by the current versions of the left and right row."""
         left = next((v for v in self.left if v.current), None)
         if left is None:
             return "no batch has brought this key."
@@ -297,13 +299,13 @@ class _Explained:
 
 
 def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:
-    """The batch that brought the content that a response of a batch is about: the newest until then, or the next."""
+    """Returns the batch with the content that a response of `batch` is about: the newest up to it, else the first."""
     same = [v.batch for v in versions if hash_ is not None and v.hash == hash_]
     return max((one for one in same if one <= batch), default=min(same, default=None))
 
 
 def _names(key: JsonRow | None) -> str:
-    """SQL (BOOLEAN): the raw text of a record has all values of a key: behind their columns, if it names these."""
+    """SQL (BOOLEAN): the raw text of a record has all values of a key; if it names a column, right after its name."""
     if key is None:
         return "FALSE"
     word, found = r"[\p{L}\p{N}_]", []
@@ -315,5 +317,5 @@ def _names(key: JsonRow | None) -> str:
 
 
 def _literally(said: str) -> str:
-    """A pattern that only a text itself matches."""
+    """Returns a pattern that matches only this text."""
     return r"\Q" + said.replace(r"\E", r"\E\\E\Q") + r"\E"

@@ -1,4 +1,4 @@
-"""Writes the result, or other rows, as one file: the texts of `docs/reference/command.md`, section export."""
+"""Writes the result, or other rows, as one file; values are written as `docs/reference/command.md`, export, states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
-    """Writes the selected columns of the result, in the order of `select`, sorted by key: see `write`."""
+    """Writes the selected columns of the result, in the order of `select`, sorted by key; see `write`."""
     keys = [quote(name) for name, _ in k.pk_columns(spec)]
     return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file, private=spec.has_sensitive)
 
@@ -29,13 +29,13 @@ def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
 def write(
     rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl", ".parquet"), *, private: bool = False
 ) -> int:
-    """Writes rows to a file, whose ending chooses the format. It appears only when it is complete.
+    """Writes rows to a file, whose ending determines the format. The file appears only when it is complete.
 
     Args:
         rows: the rows.
-        file: where to.
-        endings: those that it may have.
-        private: nobody but its owner may read it.
+        file: the file to write.
+        endings: the endings that are allowed.
+        private: whether only the owner of the file may read it.
 
     Returns:
         The number of rows written.
@@ -62,7 +62,7 @@ def write(
 
 
 def _text(column: Column, kind: T.DataType) -> Column:
-    """What a value looks like as text; numbers and booleans stay what they are."""
+    """Returns a column in the form in which it is written: some types as text, all others unchanged."""
     if isinstance(kind, T.DecimalType):
         return column.cast("string")
     if isinstance(kind, T.TimestampType):
@@ -75,12 +75,12 @@ def _text(column: Column, kind: T.DataType) -> Column:
 
 
 def texts(rows: DataFrame) -> list[Column]:
-    """The columns of a frame as they are written to files."""
+    """Returns the columns of a frame in the form in which they are written to files."""
     return [_text(F.col(quote(f.name)), f.dataType).alias(f.name) for f in rows.schema.fields]
 
 
 def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
-    """Rows for people and machines: binary values, as hashes are, in hexadecimal, all others as in a .jsonl file."""
+    """Returns rows as JSON values: binary values, such as hashes, in hexadecimal, all others as in a .jsonl file."""
     columns = [
         F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else column
         for f, column in zip(rows.schema.fields, texts(rows), strict=True)
@@ -90,10 +90,10 @@ def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> dict[str, Any]:
-    """A key as rows show it, from its columns as text.
+    """Returns a key in the form of `json_rows`, made from its columns as text.
 
     Raises:
-        UsageError: a text is no value of its column.
+        UsageError: a text is not a value of the type of its column.
     """
     found = json_rows(
         session.range(1).selectExpr(*[f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns])
@@ -123,7 +123,7 @@ def _write_csv(rows: DataFrame, file: Path) -> int:
 
 
 def _csv_line(values: object) -> str:
-    """A CSV record: NULL is an empty field, the empty string is `""`."""
+    """Returns a CSV record: NULL is an empty field, the empty string is `""`."""
     return ",".join("" if v is None else _csv_field(v) for v in values)  # type: ignore[attr-defined]
 
 

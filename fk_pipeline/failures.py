@@ -1,34 +1,34 @@
-"""What went wrong in Spark, said in one sentence."""
+"""Classifies errors of Spark and delta-rs, and describes each in one sentence."""
 
 from __future__ import annotations
 
 import re
 
 _BRANCH = re.compile(r"\s*\n\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
-"""What delta-rs puts before a cause."""
+"""The separator that delta-rs writes before a cause."""
 
 _JAVA = re.compile(r"((?:\w+\.)+\w+(?:Exception|Error))(?=:|$)")
-"""What a message begins with that names its Java class."""
+"""The name of the Java class at the beginning of a message."""
 
 
 def is_from_spark(error: Exception) -> bool:
-    """Spark, or the gateway to it, raised the error."""
+    """Returns whether Spark, or the gateway to it, raised the error."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
 def is_conflict(error: Exception) -> bool:
-    """Somebody else committed to the table, or made it, in the meantime."""
+    """Returns whether the cause is that another writer committed to the table, or created it, in the meantime."""
     signs = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
     return type(error).__name__ == "CommitFailedError" or any(sign in str(error) for sign in signs)
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """Spark could not read a file."""
+    """Returns whether the cause is that Spark could not read a file."""
     return "FAILED_READ_FILE" in str(error)
 
 
 def root_message(error: Exception) -> str:
-    """The first line of the innermost cause; of delta-rs, which draws its causes as a tree, all of them in one line."""
+    """Returns the first line of the innermost cause; for delta-rs, which prints a tree of causes, all in one line."""
     text = str(error).strip()
     if _BRANCH.search(text):
         return ": ".join(part.strip() for part in _BRANCH.split(text))
@@ -39,7 +39,7 @@ def root_message(error: Exception) -> str:
 
 
 def kind_of(error: Exception) -> str:
-    """Which error it is, without a word of what it says: Spark's condition in brackets, else the class."""
+    """Returns the kind of an error without its message: Spark's error condition in brackets, else the class."""
     condition = getattr(error, "getCondition", lambda: None)()
     if condition:
         return f"[{condition}]"

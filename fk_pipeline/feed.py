@@ -1,4 +1,4 @@
-"""What a batch changed in the result, for whoever builds on it (KIP-213: the output of the join is a changelog too)."""
+"""The changes of a batch to the result, for downstream consumers (KIP-213: the output of a join is a changelog too)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 
 def changes(runner: Runner, batch: int) -> DataFrame:
-    """The rows of the result that the runs for a batch inserted, updated and deleted, from the table's change feed.
+    """Returns the rows of the result that the runs for a batch changed, from the table's change feed.
 
-    Of a batch that ran several times, each run's changes; apply them in the order of `_commit_version`. A run over a
-    range makes one commit for all its batches: what it inserted and updated is told by the row's batch, what it deleted
-    by its verdicts; what two of its batches retracted is told of both. After a rebuild read the whole result: what that
-    changed belongs to no batch.
+    If a batch ran several times, the changes of each run are returned; apply them in the order of `_commit_version`. A
+    run over a range makes one commit for all its batches: inserted and updated rows are assigned to a batch by the
+    batch of the row, deleted rows by the verdicts of the run; a row that two of the batches retracted is returned for
+    both. The changes of a rebuild belong to no batch: read the whole result after one.
 
     Args:
-        runner: of the pipeline.
+        runner: the runner of the pipeline.
         batch: the batch.
 
     Returns:
         One row per key and commit: `_change_type` (insert, update, delete), `_commit_version`, `_commit_timestamp`, and
-        the row as it is since; of a deleted one as it was before.
+        the row after the change; for a deleted row, the row before it.
 
     Raises:
-        StateError: the change feed of these commits is not kept any more.
+        StateError: the change feed of these commits is no longer available.
     """
     warehouse, table = runner.warehouse, runner.layout[k.RESOLVED_JOIN]
     columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
@@ -70,7 +70,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
 
 
 def _kept(path: str, version: int) -> bool:
-    """The log still has a commit, and the files that its changes are read from are there."""
+    """Returns whether the log still has a commit and the files that its changes are read from still exist."""
     fs, root = storage.filesystem(path)
     log = f"{root}/_delta_log/{version:020d}.json"
     if not fs.exists(log):
@@ -83,18 +83,18 @@ def _kept(path: str, version: int) -> bool:
 
 
 def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[str, Any]]]:
-    """The commits of a table that the log still has, the oldest first: their version, and what our runs said of them.
+    """Returns the commits of the pipeline that the log of a table still has, oldest first: version and user metadata.
 
     Args:
-        runner: of the pipeline.
-        name: of the table.
-        wanted: what they said, by name.
+        runner: the runner of the pipeline.
+        name: name of the table.
+        wanted: only commits with these values in their user metadata are returned.
     """
     found: list[tuple[int, dict[str, Any]]] = []
-    if runner.warehouse.version(name) is None:  # nothing was ever to be said in it
+    if runner.warehouse.version(name) is None:  # the table has no commit yet
         return found
     for version, words in sorted(runner.warehouse.history(name)):
-        with suppress(ValueError):  # somebody else's commit, with words of theirs
+        with suppress(ValueError):  # a commit of another writer, whose metadata may not be JSON
             told = json.loads(words)
             if isinstance(told, dict) and wanted.items() <= told.items():
                 found.append((version, told))
@@ -102,7 +102,7 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
 
 
 def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
-    """What one commit changed for a batch. A table that was written anew holds most of its rows twice in the feed."""
+    """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed."""
     table = runner.layout[k.RESOLVED_JOIN]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
@@ -128,7 +128,7 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
 
 
 def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
-    """The keys that a run took out of the result on behalf of a batch, by the verdicts as that run left them."""
+    """Returns the keys that a run removed from the result for a batch, from the verdicts after that run."""
     table = runner.layout[k.VERDICTS]
     keys = [quote(name) for name, _ in k.pk_columns(runner.spec)]
     history = _history(runner, table.name, run_id=run_id)

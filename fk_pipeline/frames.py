@@ -1,4 +1,4 @@
-"""DataFrames that are made of nothing but names and types."""
+"""DataFrames without rows, made from names and types of columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from fk_pipeline.spec import quote
 
 
 def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
-    """No rows, with these columns (name, DDL type). Unlike `createDataFrame` it starts no Python worker."""
+    """Returns a frame with these columns (name, DDL type) and no rows.
+
+    Unlike `createDataFrame` it starts no Python worker.
+    """
     nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
-    return session.range(1).selectExpr(*nulls).limit(0)  # Spark drops joins with a limit of 0 when it plans
+    return session.range(1).selectExpr(*nulls).limit(0)  # the planner of Spark removes joins with a LIMIT of 0

@@ -1,8 +1,8 @@
-"""The five stages as functions on DataFrames, for storage and orchestration of your own.
+"""The five stages as functions on DataFrames, for users with their own storage and orchestration.
 
-`Pipeline` reads landing files, commits Delta tables and keeps a ledger around the same functions. Here all that is the
-caller's: DataFrames go in, DataFrames come out, and nothing is read or written. `docs/reference/python.md` says what
-the caller has to keep.
+`Pipeline` reads landing files, commits Delta tables and keeps a ledger around the same functions. Here the caller is
+responsible for that: the functions take and return DataFrames, and read and write nothing. `docs/reference/python.md`
+lists what the caller has to store.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fk_pipeline.store.schemas import Table
 
 
 class StageFunctions:
-    """The stages of one join. `path`, `warehouse` and `settings` of its pipeline file do not count here.
+    """The stages of one join. `path`, `warehouse` and `settings` of its pipeline file are not used.
 
     Args:
         spec: the pipeline: `fk_pipeline.load(file).spec`.
-        session: a Spark session, which is set to UTC and ANSI mode; it needs no Delta.
+        session: a Spark session; it is set to UTC and ANSI mode, and needs no Delta.
 
     Raises:
-        UsageError: a side has a format whose order is not that of arrival.
+        UsageError: a side has a format whose order is not the order of arrival.
         PipelineFileError: Spark refuses an expression.
     """
 
@@ -57,7 +57,7 @@ class StageFunctions:
         self._layout = layout_of(session, spec)
 
     def empty(self, table: str) -> DataFrame:
-        """A table of `docs/reference/tables.md` without rows: what a stage starts with."""
+        """Returns a table of `docs/reference/tables.md` without rows: the initial state for a stage."""
         known = self._layout.table(table)
         if known is None:
             raise UsageError(f"there is no table {table!r}")
@@ -66,16 +66,16 @@ class StageFunctions:
     def changelog(
         self, side: Side | str, rows: DataFrame, batch: int, *, deleted: str = "FALSE", generation: int = 0
     ) -> DataFrame:
-        """The rows of a batch in the changelog of a side.
+        """Returns the rows of a batch in the changelog of a side.
 
         Args:
             side: `left` or `right`.
-            rows: the declared columns, by name; others are left out. One row per key, or `sequence_by` says which of
-                several counts. A key that is null, or an expression of the pipeline file that fails on a row, fails the
-                query.
+            rows: the declared columns, by name; other columns are left out. One row per key, unless `sequence_by`
+                determines which of several is the last. The query fails if a key is null, or if an expression of the
+                pipeline file fails on a row.
             batch: its number.
-            deleted: SQL condition over `rows`: the row is gone, and only its key counts.
-            generation: how often the batch was replaced by other rows before.
+            deleted: SQL condition over `rows`: the row was deleted, and only its key is used.
+            generation: how often the rows of the batch were replaced before.
         """
         side = Side(side)
         declared, keys = self.spec.side(side), {c.name for c in self.spec.side(side).key_columns}
@@ -106,13 +106,13 @@ class StageFunctions:
         batches: int | BatchRange,
         generations: Mapping[int, int] | None = None,
     ) -> DataFrame:
-        """The rows of the right table that the batches change; `put` them in place.
+        """Returns the rows of the right table that the batches change, for `put`.
 
         Args:
-            right_changelog: every batch of it.
+            right_changelog: the right changelog with all batches.
             state: the right table.
-            batches: one or a range.
-            generations: per batch that was ever replaced, its generation.
+            batches: one batch or a range.
+            generations: the generation of each batch whose rows were ever replaced.
         """
         rows = right_table(right_changelog, state, self.spec, _range(batches), generations or {})
         return self._changed(rows, self._layout[k.RIGHT_TABLE])
@@ -124,19 +124,19 @@ class StageFunctions:
         batches: int | BatchRange,
         generations: Mapping[int, int] | None = None,
     ) -> DataFrame:
-        """The rows of the subscription store that the batches change; `put` them in place.
+        """Returns the rows of the subscription store that the batches change, for `put`.
 
         Args:
-            left_changelog: every batch of it.
+            left_changelog: the left changelog with all batches.
             state: the subscription store.
-            batches: one or a range.
-            generations: per batch that was ever replaced, its generation.
+            batches: one batch or a range.
+            generations: the generation of each batch whose rows were ever replaced.
         """
         rows = subscription_store(left_changelog, state, self.spec, _range(batches), generations or {})
         return self._changed(rows, self._layout[k.SUBSCRIPTION_STORE])
 
     def responses(self, subscription_store: DataFrame, right_table: DataFrame, batches: int | BatchRange) -> DataFrame:
-        """The answers that are due to the batches, all of them: they replace those of an earlier run."""
+        """Returns all responses of the batches; they replace the responses of an earlier run for these batches."""
         rows = responses(subscription_store, right_table, self.spec, _range(batches))
         return rows.select(*map(quote, self._layout[k.RESPONSES].names))
 
@@ -148,29 +148,29 @@ class StageFunctions:
         left_changelog: DataFrame,
         result: DataFrame,
     ) -> DataFrame:
-        """What becomes of each answer: the rows of `verdicts`, and `left` and `right`, the rows that it is about."""
+        """Returns the verdict on each response: the columns of `verdicts`, and its rows as `left` and `right`."""
         return resolver.decide(
             responses, subscription_store, right_table, left_changelog, result, self.spec, carry=True
         )
 
     def resolved_join(self, verdicts: DataFrame) -> DataFrame:
-        """The rows of the result that verdicts change; `put` them in place.
+        """Returns the rows of the result that verdicts change, for `put`.
 
         Args:
-            verdicts: what the method of this name returns.
+            verdicts: the rows that the method `verdicts` returns.
 
         Returns:
-            The columns of `resolved_join`, and `_fk_deleted`: the row leaves the result.
+            The columns of `resolved_join`, and `_fk_deleted`: the row is removed from the result.
         """
         return resolver.rows_changed(resolver.rows_to_write(verdicts, self.spec), self.spec)
 
     def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
-        """A table with changed rows in place of those with their keys: what a MERGE would make of it.
+        """Returns a table with changed rows in place of the rows with the same keys, as after a MERGE.
 
         Args:
             table: `right_table`, `subscription_store` or `resolved_join`.
             stored: its rows.
-            changed: what the method of this name returns.
+            changed: the rows that the method with the name of the table returns.
         """
         known = self._layout.table(table)
         if known is None or not known.keys:

@@ -1,4 +1,4 @@
-"""Identities: batches, ranges of them, sides. Small frozen values instead of bare strings and ints."""
+"""Identities: batches, ranges of batches, sides. Small frozen values instead of bare strings and ints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BATCH = 99_999_999
 
 
 class BatchId(int):
-    """Number of a CDC batch. Its key, `b%08d`, is the Dagster partition key."""
+    """The number of a CDC batch. Its key, `b%08d`, is the Dagster partition key."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class BatchId(int):
 
     @classmethod
     def from_key(cls, key: str) -> BatchId:
-        """The batch of a partition key.
+        """Returns the batch of a partition key.
 
         >>> BatchId.from_key('b00000042') == 42
         True
@@ -45,7 +45,7 @@ class BatchId(int):
 
 @dataclass(frozen=True, order=True)
 class BatchRange:
-    """All batches from `first` to `last`, both included: what one pass of a stage covers."""
+    """All batches from `first` to `last`, both included: the batches of one pass of a stage."""
 
     first: BatchId
     last: BatchId
@@ -56,11 +56,11 @@ class BatchRange:
 
     @classmethod
     def of(cls, first: int, last: int | None = None) -> BatchRange:
-        """A range of plain numbers; without `last`, the range of one batch."""
+        """Returns the range between two numbers; without `last`, the range of one batch."""
         return cls(BatchId(first), BatchId(first if last is None else last))
 
     def predicate(self, column: str) -> str:
-        """The range as a SQL condition on an integer column.
+        """Returns the range as a SQL condition on an integer column.
 
         >>> BatchRange.of(3, 5).predicate('n')
         'n BETWEEN 3 AND 5'
@@ -77,7 +77,7 @@ class BatchRange:
 
 
 def parse_batches(text: str) -> list[BatchRange]:
-    """The passes that `--batches` asks for, in the order given.
+    """Returns the ranges in the text of `--batches`, in the order given.
 
     >>> [str(r) for r in parse_batches('3,7,9..12')]
     ['3', '7', '9..12']
@@ -92,7 +92,7 @@ def parse_batches(text: str) -> list[BatchRange]:
 
 
 def cut(wanted: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
-    """A range as ranges of at most `size` known batches.
+    """Cuts a range into ranges of at most `size` known batches.
 
     >>> [str(r) for r in cut(BatchRange.of(0, 9), [1, 2, 3, 7, 9], 2)]
     ['1..2', '3..7', '9']
@@ -104,7 +104,7 @@ def cut(wanted: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]
 
 
 def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
-    """The fewest ranges that cover `wanted` and no other *known* batch.
+    """Yields the fewest ranges that cover `wanted` and no other *known* batch.
 
     >>> [str(r) for r in contiguous([1, 2, 9, 20], known=[1, 2, 5, 9, 20])]
     ['1..2', '9..20']
@@ -122,12 +122,12 @@ def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRan
 
 
 def ranges_sql(column: str, batches: Iterable[int], known: Sequence[int] | None = None) -> str:
-    """SQL (BOOLEAN, never null): the column is one of the batches.
+    """SQL (BOOLEAN, never null): the value of the column is one of the batches.
 
     Args:
-        column: which holds batch numbers.
+        column: the column with batch numbers.
         batches: the batches.
-        known: all numbers that the column may hold, if that is known: then it takes fewer ranges.
+        known: all numbers that the column may contain; if they are given, fewer ranges are needed.
 
     >>> ranges_sql("n", [1, 2, 7])
     'COALESCE(n BETWEEN 1 AND 2 OR n = 7, FALSE)'
@@ -139,7 +139,7 @@ def ranges_sql(column: str, batches: Iterable[int], known: Sequence[int] | None 
 
 
 def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
-    """The fewest ranges that cover `wanted`, no other known batch, and at most `size` known batches each.
+    """Returns the fewest ranges that cover `wanted` and no other known batch, with at most `size` known batches each.
 
     >>> [str(r) for r in passes([1, 2, 3, 9], known=[1, 2, 3, 5, 9], size=2)]
     ['1..2', '3', '9']
@@ -148,14 +148,14 @@ def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[Batch
 
 
 class Side(StrEnum):
-    """Which input of the join a record belongs to."""
+    """The input of the join that a record belongs to."""
 
     LEFT = "left"
     RIGHT = "right"
 
 
 class Origin(StrEnum):
-    """Where a record of the quarantine comes from: a line of a side, or a pair of rows."""
+    """The origin of a record of the quarantine: a line of a side, or a pair of rows."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -163,19 +163,19 @@ class Origin(StrEnum):
 
 
 INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
-"""Counts of a stage with a state: rows of a new key, of one whose content changed, of one that was rewritten with equal
-content, and changes that something newer had overtaken."""
+"""Counts of a stage with a state: rows of a new key, rows whose content changed, rows that were rewritten with equal
+content, and changes that a newer version had overtaken."""
 
 QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
 QUARANTINING = (QUARANTINED, HALF_QUARANTINED)
-"""Counts of a stage: records that it put into the quarantine."""
+"""Counts of a stage: the records that it wrote to the quarantine."""
 
 
 @dataclass(frozen=True)
 class LandedFile:
-    """A landing file as the ledger knows it; `modified` is the storage's own text for time or etag.
+    """A landing file as the ledger stores it; `modified` is the time or etag as the storage writes it.
 
-    `path` is relative to the pipeline file where the file lies below its folder.
+    `path` is relative to the pipeline file if the landing file is below its folder.
     """
 
     path: str

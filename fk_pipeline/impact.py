@@ -1,4 +1,4 @@
-"""What a change of the right side would touch, before it is made: the rows of the result that hear of it (fan-out)."""
+"""The impact of a change of the right side before it is made: the rows of the result that it would touch (fan-out)."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _EFFECT = "_fk_effect"
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 UNCHANGED, LATE = "nothing: no selected column differs", "nothing: it is older than what is there"
 TOUCHING = (ADDED, CHANGED, REMOVED)
-"""What a change does to a right row that its subscribers hear of."""
+"""Effects on a right row that are propagated to its subscribers."""
 
 
 @dataclass(frozen=True)
 class Impact:
-    """What a change would touch.
+    """The impact of a change.
 
     Attributes:
-        fan_out: left rows that refer to right rows which would be added, changed or removed.
-        right_rows: how many right rows, by what would be done to them.
-        quarantined: records of the file that cannot be used.
-        keys: the right keys with most left rows: `key`, `subscribers`, `effect`.
+        fan_out: number of left rows that refer to right rows which would be added, changed or removed.
+        right_rows: number of right rows, by the effect on them.
+        quarantined: number of records of the file that cannot be used.
+        keys: the right keys with the most left rows: `key`, `subscribers`, `effect`.
     """
 
     fan_out: int
@@ -55,12 +55,12 @@ class Impact:
     keys: tuple[dict[str, Any], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Returns the impact as a JSON object."""
         return asdict(self)
 
 
 def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
-    """What a change of one right row would touch, whatever becomes of it.
+    """Returns the impact of any change of one right row.
 
     Args:
         read: reads the tables of the pipeline.
@@ -68,7 +68,7 @@ def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
         said: the key, as `parse_key` takes it.
 
     Raises:
-        UsageError: it is no key of the right side.
+        UsageError: it is not a key of the right side.
     """
     side = spec.right
     key = parse_key(said, side, "--right-key")
@@ -80,17 +80,17 @@ def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
 
 
 def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
-    """What the changes in a file would touch if it landed as the next batch of the right side.
+    """Returns the impact of the changes in a file if it landed as the next batch of the right side.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         ledger: its ledger.
-        file: written as the right side's format is.
-        limit: how many right keys are told.
+        file: a file in the right side's format.
+        limit: the largest number of right keys to report.
 
     Raises:
-        UsageError: there is no such file, or it is not of that format.
+        UsageError: the file does not exist, or is not of that format.
     """
     side = spec.right
     if side.format == "delta" or not is_of_format(str(file), side):
@@ -140,16 +140,16 @@ def _referring(read: TableReader, spec: PipelineSpec) -> DataFrame:
 
 
 def _subscribers(read: TableReader, spec: PipelineSpec) -> DataFrame:
-    """Per foreign key the number of left rows that refer to it."""
+    """Returns, per foreign key, the number of left rows that refer to it."""
     fks = [quote(name) for name, _ in k.fk_columns(spec)]
     return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBER_COUNT))
 
 
 def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
-    """What a batch would do to each right row: the key columns, and `_fk_effect`.
+    """Returns the effect of a batch on each right row: the key columns, and `_fk_effect`.
 
     Args:
-        log: the changelog rows of the batch; that of a truncate has no key.
+        log: the changelog rows of the batch; a truncate has no key.
         state: the right table.
         keys: its key columns.
     """

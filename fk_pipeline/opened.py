@@ -1,4 +1,4 @@
-"""What is known of a pipeline before anything runs: its session, its ledger, what landed, what is due, its tables."""
+"""A pipeline before anything runs: its session, its ledger, its landing files, its due batches and its tables."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class OpenPipeline:
-    """A pipeline that can be looked at. Spark starts only when a method needs it.
+    """A pipeline that can be inspected. Spark starts only when a method needs it.
 
     Args:
         spec: the pipeline file, as `load_spec` reads it.
         session: a Spark session; default: one that is started when it is needed.
-        zone: lists landing folders; default: local ones and object stores.
-        sizes: at which the engine takes another physical way; default: those that were measured.
+        zone: lists landing folders; default: local folders and object stores.
+        sizes: the sizes at which the engine chooses another physical plan; default: the measured ones.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OpenPipeline:
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session; started on first use, and anew when the one that was started has ended.
+        """The Spark session; started on first use, and started again after it has ended.
 
         Raises:
             EnvironmentNotFit: Spark cannot be started, or the session that the pipeline was given has ended.
@@ -80,7 +80,7 @@ class OpenPipeline:
 
     @property
     def runner(self) -> Runner:
-        """Runs single stages.
+        """The runner of single stages.
 
         Raises:
             StateError: the stored tables were made with another pipeline file.
@@ -102,10 +102,10 @@ class OpenPipeline:
         return Ledger(self.spec.home, self.spec.definition, READER_VERSION, limits, READERS_KEPT)
 
     def ledger(self) -> Ledger:
-        """The ledger as it is now; needs no Spark.
+        """Returns the ledger as it is now; needs no Spark.
 
         Raises:
-            StateError: a table of it is damaged, or it is another pipeline's.
+            StateError: one of its tables is damaged, or it is another pipeline's.
         """
         from fk_pipeline.stages.claim import check_claim
         from fk_pipeline.stages.damage import telling_damage
@@ -116,9 +116,9 @@ class OpenPipeline:
         return self._ledger
 
     def adopt(self) -> None:
-        """Makes the tables this pipeline's own, whosever they were: its landing locations are in the pipeline file.
+        """Claims the tables for this pipeline, whichever pipeline had them, with the landing locations of its file.
 
-        Landing files that are known, and are in other places, have vanished by that, which changes nothing.
+        Known landing files in other places then count as vanished, which changes nothing.
         """
         from fk_pipeline.stages.claim import claim
 
@@ -129,17 +129,18 @@ class OpenPipeline:
     def discover(self, wait_seconds: float = 600.0) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
 
-        Batches that may have values of columns that the schema has now are due again, and those of which tables lack
-        what the ledger says that was written.
+        Batches become due again if they may have values of columns that were added to the schema, or if tables lack
+        rows of them that are written according to the ledger.
 
         Args:
-            wait_seconds: how long another discovery is waited for.
+            wait_seconds: the time to wait for another discovery, in seconds.
 
         Raises:
-            LeaseTakenError: it took longer.
-            LandingError: a name gives no batch.
-            PipelineFileError: a landing folder is not there and never was.
-            StateError: the tables are another pipeline's, or older than the ledger so that only a rebuild mends them.
+            LeaseTakenError: the other discovery took longer.
+            LandingError: no batch can be read from a name.
+            PipelineFileError: a landing folder does not exist and never did.
+            StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
+                them.
         """
         from fk_pipeline.stages.behind import refuse
 
@@ -148,7 +149,7 @@ class OpenPipeline:
         return found
 
     def _discover(self, wait_seconds: float = 600.0) -> tuple[Discovery, list[Lag]]:
-        """What `discover` does, where tables that lack what the ledger says are no error: they are returned."""
+        """Does the work of `discover`, but returns tables that are behind the ledger instead of raising an error."""
         from fk_pipeline.stages import behind
         from fk_pipeline.stages.claim import claim
         from fk_pipeline.stages.discovery import discover
@@ -167,7 +168,7 @@ class OpenPipeline:
             return found, lags
 
     def look(self) -> Discovery:
-        """What `discover` would record; records nothing.
+        """Returns what `discover` would record; records nothing.
 
         Raises:
             StateError: the tables are another pipeline's.
@@ -179,28 +180,28 @@ class OpenPipeline:
         return found
 
     def due(self) -> dict[str, list[BatchId]]:
-        """Per stage the batches that must run, without looking for new files."""
+        """Returns the due batches per stage, without a discovery of new files."""
         ledger = self.ledger()
         return {stage: ledger.due.of(stage) for stage in self.spec.definition.stage_names}
 
     def behind(self, found: Discovery | None = None) -> list[Lag]:
-        """The tables that are not what the ledger says of them; needs no Spark.
+        """Returns the tables that differ from the ledger; needs no Spark.
 
         Args:
-            found: what `look` found, if that is known already.
+            found: the outcome of `look`, if it is known already.
         """
         from fk_pipeline.stages.behind import lags
 
         return lags(self.spec, self.ledger(), found or self.look())
 
     def has_files(self, batch: int) -> bool:
-        """Whether any landing file was ever known for a batch; needs no Spark."""
+        """Returns whether any landing file was ever known for a batch; needs no Spark."""
         return batch in self.ledger().batches
 
     def check_fingerprints(self) -> None:
         """Refuses an edited pipeline file before Spark starts.
 
-        A rebuild that died while it was swapped in is no reason: the first stage that runs finishes it.
+        A rebuild that died during its swap is not refused: the first stage that runs finishes it.
 
         Raises:
             StateError: the stored tables were made with another pipeline file, or have no ledger.
@@ -212,10 +213,10 @@ class OpenPipeline:
             check_fingerprints(self.spec, ledger)
 
     def table(self, name: str) -> DataFrame:
-        """The rows of any of its tables, as they are now; of `verdicts` those that are not stored too.
+        """Returns the current rows of one of its tables; for `verdicts` also the implied verdicts.
 
         Raises:
-            UsageError: no such table.
+            UsageError: the table does not exist.
             StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
         """
         from fk_pipeline.frames import empty
@@ -236,21 +237,21 @@ class OpenPipeline:
         return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
 
     def refuse_never_run(self) -> None:
-        """There is nothing to look at; needs no Spark.
+        """Refuses a pipeline that was never run; needs no Spark.
 
         Raises:
-            StateError: no stage was ever started, in this warehouse and under this name.
+            StateError: no stage was ever started in this warehouse and under this name.
         """
         from fk_pipeline.store.neighbours import refuse_never_run
 
         refuse_never_run(self.spec, self.ledger())
 
     def refuse_unfinished(self) -> None:
-        """The tables are not what the pipeline file says, and will be after a run.
+        """Refuses tables that do not fit the pipeline file until the next run.
 
         Raises:
-            StateError: a rebuild died while its tables were swapped in, or swaps them in; or columns were added to the
-                schema.
+            StateError: a rebuild died while its tables were swapped in, or is swapping them in; or columns were added
+                to the schema.
         """
         from fk_pipeline.stages.fingerprints import columns_to_add
 
@@ -271,7 +272,7 @@ class OpenPipeline:
 
     @contextmanager
     def _looking(self) -> Iterator[TableReader]:
-        """A reader, for a look at finished tables that evaluates expressions of the pipeline file."""
+        """Yields a reader of finished tables, with settings for evaluating expressions of the pipeline file."""
         from fk_pipeline.privacy import concealing
         from fk_pipeline.store.settings import GUARDED, settings, suiting
 

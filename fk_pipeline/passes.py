@@ -27,10 +27,10 @@ PassProgress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
 
 BATCHES_TOLD = 12
-"""So many runs of numbers an error names where it says which batches there are."""
+"""The largest number of ranges that an error names when it lists the existing batches."""
 
 ROUNDS = 10
-"""So often a run looks again whether what it did has made other batches of a stage due (architecture, rule 9)."""
+"""How often a run checks again whether its work made other batches of a stage due (architecture, rule 9)."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Pass:
     Attributes:
         stage: the stage.
         batches: the range.
-        number: which pass of the run it is, from 1.
-        of: how many the run makes, as far as is known when the pass begins; never less than `number`.
+        number: the number of the pass in the run, from 1.
+        of: the number of passes of the run, as far as it is known when the pass begins; never less than `number`.
     """
 
     stage: str
@@ -51,7 +51,7 @@ class Pass:
 
 
 def ranges_of(batches: str | Sequence[BatchRange] | None, option: str) -> Sequence[BatchRange] | None:
-    """Ranges as text (`3,7,9..12`), read; an error names the option that they were given with."""
+    """Parses ranges given as text (`3,7,9..12`); an error names the option with which they were given."""
     try:
         return parse_batches(batches) if isinstance(batches, str) else batches
     except ValueError as error:
@@ -103,10 +103,10 @@ def run_stages(
 
 
 def empty_batches(pipeline: OpenPipeline, batches: Iterable[int], why: str) -> list[str]:
-    """What to tell of the batches in which nothing has landed, though something has before and after them.
+    """Returns notices about the batches without landing files that lie between known batches.
 
     Raises:
-        UsageError: a number is less than that of the first batch, or greater than that of the last.
+        UsageError: a number is less than that of the first known batch, or greater than that of the last.
     """
     known, found = pipeline.ledger().batches, []
     for batch in (batch for batch in batches if batch not in known):
@@ -125,11 +125,11 @@ def empty_batches(pipeline: OpenPipeline, batches: Iterable[int], why: str) -> l
 
 
 def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
-    """Brings a withdrawn batch back.
+    """Restores a removed batch.
 
     Raises:
-        UsageError: one of its landing files is gone; the batch stays withdrawn.
-        StateError: it was folded.
+        UsageError: one of its landing files is gone; the batch stays removed.
+        StateError: the batch was folded.
     """
     from fk_pipeline.stages.folding import refuse_folded
 
@@ -148,7 +148,7 @@ def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
 
 
 def _waive(pipeline: OpenPipeline, stages: Iterable[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
-    """Records that the failed checks for which stages would not run for batches do not count."""
+    """Records that failed checks which keep stages from running for batches are waived."""
     if not reason.strip():
         raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
     ledger = pipeline.ledger()
@@ -158,10 +158,10 @@ def _waive(pipeline: OpenPipeline, stages: Iterable[str], ranges: Sequence[Batch
 
 
 def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[str]:
-    """The stages that were asked for, in running order; all where nobody asked.
+    """Returns the given stages in running order; all stages for None.
 
     Raises:
-        UsageError: there is no stage of a name.
+        UsageError: no stage has a given name.
     """
     known = pipeline.spec.definition.stage_names
     if stages is None:
@@ -174,10 +174,10 @@ def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[
 
 
 def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> None:
-    """What a run does before its first pass: it looks at the landing folders, and mends what was left half done.
+    """Prepares a run: discovers landing files, restores named batches, and finishes what an earlier run left half done.
 
     Raises:
-        UsageError: a number that is no range is of no batch (see `empty_batches`).
+        UsageError: a single number is not that of a batch (see `empty_batches`).
         StateError: the stored tables do not fit the pipeline file.
     """
     from fk_pipeline.stages.fingerprints import columns_to_add
@@ -199,7 +199,7 @@ def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callabl
 def _run_due(
     pipeline: OpenPipeline, stage: str, size: int, run: Callable[[str, BatchRange], None]
 ) -> list[FailedCheck]:
-    """Runs a stage until none of its batches is due but those that failed checks; these checks."""
+    """Runs a stage until only batches that failed checks are due; returns these checks."""
     refusing: list[FailedCheck] = []
     left = ROUNDS
     while left:
@@ -211,7 +211,7 @@ def _run_due(
         for part in passes(allowed, ledger.batches, size):
             try:
                 run(stage, part)
-            except FanOutError:  # the ledger has it: another round does without these batches
+            except FanOutError:  # the ledger has recorded it: the next round leaves these batches out
                 left = ROUNDS
     return refusing
 

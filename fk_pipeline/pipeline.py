@@ -1,4 +1,4 @@
-"""A pipeline as an object: discover, run, verify, read. The command and the Dagster assets stand on it."""
+"""A pipeline as an object: discover, run, verify, read. The command and the Dagster assets use it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def load(file: str | Path) -> Pipeline:
-    """The pipeline of a pipeline file.
+    """Returns the pipeline of a pipeline file.
 
     Raises:
         PipelineFileError: see `fk_pipeline.spec.load_spec`.
@@ -43,27 +43,30 @@ def load(file: str | Path) -> Pipeline:
 
 
 def changes(pipeline: Pipeline, batch: int) -> DataFrame:
-    """What the runs for a batch inserted, updated and deleted in the result: see `fk_pipeline.feed.changes`."""
+    """Returns the rows that the runs for a batch inserted, updated and deleted in the result.
+
+    See `fk_pipeline.feed.changes`.
+    """
     return pipeline.changes(batch)
 
 
 class Pipeline(OpenPipeline):
-    """One join, and everything that is done with it. Spark starts only when a method needs it."""
+    """One join and all operations on it. Spark starts only when a method needs it."""
 
     def remove_batch(self, batch: int, tell: Callable[[str], None] | None = None) -> dict[str, list[BatchId]]:
-        """Withdraws a batch on purpose, so that the result becomes what it would be without it.
+        """Removes a batch, so that the result becomes what it would be without it.
 
-        Nothing runs yet: its changelogs are due, and by them everything after. `run(str(batch))` brings it back.
+        Nothing runs yet: its changelogs become due, and therefore everything downstream. `run(str(batch))` restores it.
 
         Args:
             batch: its number.
-            tell: called where nothing has landed in it.
+            tell: called with a notice if the batch has no landing files.
 
         Returns:
-            What is due now.
+            The due batches per stage.
 
         Raises:
-            UsageError: there is no such batch (see `passes.empty_batches`), or it is withdrawn already.
+            UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already.
             StateError: it was folded.
         """
         from fk_pipeline.stages.folding import refuse_folded
@@ -86,7 +89,7 @@ class Pipeline(OpenPipeline):
         return self.due()
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> DataFrame:
-        """Records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
+        """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
         from fk_pipeline.quarantine import quarantined_records
 
         self.refuse_unfinished()
@@ -104,7 +107,8 @@ class Pipeline(OpenPipeline):
     def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
         """Makes batches with records in the quarantine due again, all or some; needs no Spark.
 
-        Nothing runs yet: what read the records is due for these batches, and by that everything after.
+        Nothing runs yet: the stages that rejected the records become due for these batches, and so does everything
+        downstream.
 
         Returns:
             The batches.
@@ -117,9 +121,9 @@ class Pipeline(OpenPipeline):
             return reopen_quarantined(self.ledger(), ranges_of(batches, "--batch") or (), side, uuid.uuid4().hex[:12])
 
     def correct(self, file: str | Path) -> Replay:
-        """Takes corrections of lines over from an edited file of quarantined records; needs no Spark.
+        """Records corrections of lines from an edited file of quarantined records; needs no Spark.
 
-        Nothing runs yet: the batches of the lines are due, and read them as corrected from now on.
+        Nothing runs yet: the batches of the lines become due, and read the lines as corrected from now on.
 
         Raises:
             UsageError: the file cannot be used, or a record in it cannot be corrected by its text; nothing was stored.
@@ -134,16 +138,16 @@ class Pipeline(OpenPipeline):
     def rebuild(
         self, source: str = "changelog", stages: Iterable[str] | None = None, progress: PassProgress | None = None
     ) -> list[StageRebuild]:
-        """Makes state and result anew and swaps them in atomically (`docs/reference/command.md`, rebuild).
+        """Rebuilds state and result and swaps them in atomically (`docs/reference/command.md`, rebuild).
 
         Args:
-            source: `changelog` or `landing`: what to read.
-            stages: make only these anew, and everything downstream; default: state and result, with `landing` also the
-                changelogs, and whatever an edited pipeline file makes necessary.
+            source: the source to read: `changelog` or `landing`.
+            stages: rebuild only these stages and everything downstream; default: state and result, with `landing` also
+                the changelogs, and the stages that an edited pipeline file makes necessary.
             progress: called before and after every pass.
 
         Returns:
-            Per stage the rows of its tables and the seconds.
+            Per stage the number of rows of its tables and the seconds.
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
@@ -164,11 +168,12 @@ class Pipeline(OpenPipeline):
             return Rebuild(self.session, self.spec, ledger, *given).run(report)
 
     def plan(self) -> Plan:
-        """What `run` without arguments would do, and why; an edited pipeline file is explained. Needs no Spark.
+        """Returns what `run` without arguments would do, and why; explains an edited pipeline file. Needs no Spark.
 
         Raises:
             LandingError, PipelineFileError: as with `discover`.
-            StateError: the tables are another pipeline's, or older than the ledger so that only a rebuild mends them.
+            StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
+                them.
         """
         from fk_pipeline.plan import make_plan
         from fk_pipeline.stages.behind import refuse
@@ -190,24 +195,24 @@ class Pipeline(OpenPipeline):
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
-        Without `batches`, a batch that failed a check is left out, and told in the end.
+        Without `batches`, a batch that failed a check is left out and reported at the end.
 
         Args:
-            batches: passes to make in the given order, each stage by stage, `3,7,9..12` for example; default: all that
-                is due. A withdrawn batch that is named on its own is brought back.
+            batches: the passes in the given order, each stage by stage, for example `3,7,9..12`; default: all due
+                batches. A removed batch that is named on its own is restored.
             stages: only these stages; default: all five.
             progress: called before and after every pass.
-            waive: why batches that failed checks are to be gone on with as they are; recorded.
-            adopt: the tables are this pipeline's from now on, though its files landed elsewhere before.
-            tell: called with what people should know of the landing files, before the first pass.
+            waive: the reason for which failed checks of batches are waived; it is recorded.
+            adopt: whether to claim the tables for this pipeline, although its files landed elsewhere before.
+            tell: called with notices about the landing files, before the first pass.
 
         Returns:
-            What every pass did, in order.
+            The outcome of every pass, in order.
 
         Raises:
-            UsageError: a number in `batches` that is no range is of no batch.
-            CheckFailedError: a batch failed a check upstream of a stage, waits for somebody to agree, or was folded and
-                landed anew.
+            UsageError: a single number in `batches` is not that of a batch.
+            CheckFailedError: a batch failed a check upstream of a stage, waits for approval, or was folded and landed
+                again.
         """
         return run_stages(self, batches, stages, progress, waive, adopt, tell)
 
@@ -215,11 +220,11 @@ class Pipeline(OpenPipeline):
         """Compares the result with the join of the last writers of both changelogs.
 
         Args:
-            share: of the left keys, chosen by a hash of the key; 1 for all.
+            share: the share of the left keys to compare, chosen by a hash of the key; 1 for all.
 
         Raises:
             StateError: the stored tables do not fit the pipeline file, nothing was ever run, or a file of a table is
-                not the one of which its log says that it was written.
+                not the one that was written according to its log.
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.stages.damage import refuse_damaged
@@ -235,10 +240,10 @@ class Pipeline(OpenPipeline):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
 
     def explain(self, key: str) -> Story:
-        """The story of one left key: see `fk_pipeline.explain`.
+        """Returns the story of one left key: see `fk_pipeline.explain`.
 
         Args:
-            key: `17`, or `a=1,b=2` where it has several columns.
+            key: `17`, or `a=1,b=2` if it has several columns.
         """
         from fk_pipeline.explain import explain
 
@@ -246,12 +251,12 @@ class Pipeline(OpenPipeline):
             return explain(read, self.spec, self._ledger, key)
 
     def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
-        """What a change of the right side would touch: see `fk_pipeline.impact`. Changes nothing.
+        """Returns the impact of a change of the right side: see `fk_pipeline.impact`. Changes nothing.
 
         Args:
-            right_key: a right row, as `explain` takes a key; or
+            right_key: the key of a right row, in the form that `explain` takes; or
             changes: a file as it would land.
-            limit: how many right keys are told.
+            limit: the largest number of right keys to report.
         """
         from fk_pipeline.impact import of_changes, of_key
 
@@ -265,7 +270,7 @@ class Pipeline(OpenPipeline):
             return of_changes(read, self.spec, self._ledger, Path(str(changes)), limit)
 
     def changes(self, batch: int) -> DataFrame:
-        """What the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
+        """Returns the rows that the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
         from fk_pipeline.feed import changes
 
         self.refuse_never_run()
@@ -273,7 +278,7 @@ class Pipeline(OpenPipeline):
         return changes(self.runner, batch)
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
-        """Folds old batches, packs small files and removes old ones: see `fk_pipeline.upkeep.compact`."""
+        """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`."""
         from fk_pipeline.privacy import concealing
         from fk_pipeline.upkeep import compact
 
@@ -291,7 +296,7 @@ class Pipeline(OpenPipeline):
             return export(self.table("resolved_join"), self.spec, Path(file))
 
     def changed_rows(self, batch: int) -> tuple[int, int]:
-        """How many result rows carry `batch` as their last change, and how many there are."""
+        """Returns the number of result rows whose last change was in `batch`, and the number of all result rows."""
         from fk_pipeline.store.schemas import BATCH
 
         result = self.table("resolved_join")

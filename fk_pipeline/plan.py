@@ -1,4 +1,4 @@
-"""What a run would do, from the ledger and the landing folders alone: no Spark, and nothing is recorded."""
+"""The plan of a run, from the ledger and the landing folders alone: needs no Spark and records nothing."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from fk_pipeline.store.skipping import nameable
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: the batches that a run would do, why each, in which passes, and how much that is."""
+    """The plan for one stage: the batches that a run would process, each with its reason, the passes and the size."""
 
     stage: str
     why: dict[BatchId, str]
     passes: tuple[BatchRange, ...]
     files: tuple[LandedFile, ...]
-    """That it would read."""
+    """The landing files that it would read."""
     estimated_rows: int | None
-    """Rows of changelogs, or answers; by what earlier batches had per byte and per row. None without any."""
+    """Rows of changelogs, or responses, estimated from the ratios of earlier batches; None if there are none."""
     strategy: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run without arguments would do now."""
+    """The plan of a run without arguments."""
 
     stale: dict[str, tuple[str, str]]
-    """Parts of the pipeline file that the stored tables were not made with: (was, is). A run is refused."""
+    """Edited parts of the pipeline file that the stored tables do not fit: (was, is). A run is refused."""
     fix: str
-    """The rebuild that mends what is stale, or finishes one that died; empty when a run can go on."""
+    """The command that remedies stale parts or a rebuild that died; empty if a run is possible."""
     found: Discovery
     stages: tuple[StagePlan, ...]
 
     @property
     def due(self) -> int:
-        """Runs of a stage for a batch."""
+        """Number of due runs, each of one stage for one batch."""
         return sum(len(stage.why) for stage in self.stages)
 
 
 def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iterable[Lag] = ()) -> Plan:
-    """The plan.
+    """Returns the plan.
 
     Args:
         spec: the pipeline.
         ledger: its ledger as it is.
-        found: what a look at the landing folders found.
-        behind: the tables that are not what the ledger says.
+        found: the outcome of a discovery that records nothing.
+        behind: the tables that differ from the ledger.
     """
     adds = columns_to_add(spec, ledger)
     stale = {} if adds else stale_parts(spec, ledger)
@@ -90,13 +90,13 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
 
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:
-    """How many keys a commit to the main table of a stage may name; 0 where it names none."""
+    """Returns the number of keys that a commit to the main table of a stage may name; 0 if it names none."""
     keys, sensitive = loaded(spec.definition.keys)(spec, stage)
     return nameable(keys, sensitive, MEASURED, ledger.logs.span(f"{spec.home}/{stage}", keys[0][0])) if keys else 0
 
 
 def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -> int:
-    """How many passes of these stages a run makes over what was discovered, unless a check stops it."""
+    """Returns the number of passes of these stages that a run makes over the known batches, unless a check stops it."""
     due = _due(ledger, Discovery(), {}, tuple(stages))
     size = spec.settings.max_batches_per_pass
     return sum(
@@ -110,7 +110,10 @@ def _due(
     again: Mapping[str, Mapping[int, str]],
     stages: Collection[str] | None = None,
 ) -> dict[str, dict[BatchId, str]]:
-    """Per stage, in running order, the batches that will be due when it comes to it, and why; for others of none."""
+    """Returns, per stage in running order, the batches that will be due when the run reaches it, with the reasons.
+
+    Stages that are not in `stages` have no batches.
+    """
     removed = ledger.files.removed
     fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.files.unlisted()]
     news = {(f.batch, f.side): "it has new files" for f in fresh}
@@ -135,7 +138,7 @@ def _due(
 
 
 class _Estimate:
-    """Rows by rule of three: what earlier batches had per byte of a landing file, and per changed row."""
+    """Estimates of rows, from the rows that earlier batches had per byte of a landing file and per changed row."""
 
     def __init__(self, ledger: Ledger, found: Discovery, due: dict[str, dict[BatchId, str]]) -> None:
         self.ledger, self.due, self.kind, removed = ledger, due, ledger.kind, ledger.files.removed
@@ -146,7 +149,7 @@ class _Estimate:
                 self.new.setdefault((file.batch, file.side), {})[file.path] = file
 
     def files(self, batch: int, side: Side) -> list[LandedFile]:
-        """The files of a batch as they are now."""
+        """Returns the files of a batch as they are now."""
         known = {f.path: f for f in self.ledger.files.of(batch, side)}
         return list((known | self.new.get((batch, side), {})).values())
 
@@ -155,7 +158,7 @@ class _Estimate:
         return None if None in rows else round(sum(r for r in rows if r is not None))
 
     def changed(self, batches: Iterable[BatchId]) -> int | None:
-        """Rows that batches bring on both sides."""
+        """Returns the estimated rows that batches read on both sides; None if that is not known."""
         rows = [self._log_rows(log, batch) for batch in batches for log in self.ledger.inputs]
         return None if None in rows else round(sum(r for r in rows if r is not None))
 

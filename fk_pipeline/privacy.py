@@ -1,7 +1,7 @@
-"""What keeps the values of sensitive columns out of samples and messages (`docs/reference/privacy.md`).
+"""The protection of sensitive columns: keeps their values out of samples and messages (`docs/reference/privacy.md`).
 
-A sample shows a token in place of a value: the same one for the same value, so that rows can be told apart and found
-again in the checks of another table. A message of Spark's, which may quote anything that it read, is not passed on.
+A sample shows a token in place of a value. Equal values have equal tokens, so that rows can be distinguished and found
+again in the checks of another table. A message of Spark, which may quote anything that it read, is not passed on.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store.ledger import Ledger
 
 DIGITS = 8
-"""Of the hash of a value, in hex: what a token shows of it."""
+"""The number of hexadecimal digits of a value's hash that a token shows."""
 
 LEFT_OUT = "its message is left out: it may quote sensitive values"
-"""What is said in place of a message."""
+"""The text in place of a message."""
 
 Mask = Callable[[DataFrame], DataFrame]
-"""Makes rows fit to be shown."""
+"""A function that replaces the sensitive values of rows."""
 
 
 def mask_of(spec: PipelineSpec, ledger: Ledger, names: Collection[str]) -> Mask:
-    """Puts tokens in place of sensitive values. Rows of a pipeline without sensitive columns stay as they are.
+    """Returns a function that puts tokens in place of sensitive values.
+
+    Rows of a pipeline without sensitive columns stay as they are.
 
     Args:
         spec: the pipeline.
-        ledger: its ledger, whose identity the tokens are made with.
-        names: the columns, and fields of structs at any depth, that hold sensitive values. They become STRING. Binary
+        ledger: its ledger, whose identity is part of the tokens.
+        names: the columns, and fields of structs at any depth, that have sensitive values. They become STRING. Binary
             values, such as the hashes of rows, become other, shorter ones: a row can be guessed from its hash.
     """
     if not spec.has_sensitive:
@@ -63,7 +65,7 @@ def mask_of(spec: PipelineSpec, ledger: Ledger, names: Collection[str]) -> Mask:
 
 
 def message_of(error: Exception, spec: PipelineSpec) -> str:
-    """What went wrong, in one sentence; of an error that may quote sensitive values only which one it is."""
+    """Returns the problem in one sentence; for an error that may quote sensitive values only the kind of error."""
     if isinstance(error, FkPipelineError):
         return error.what
     if not spec.has_sensitive or isinstance(error, OSError):
@@ -72,17 +74,17 @@ def message_of(error: Exception, spec: PipelineSpec) -> str:
 
 
 def cause_of(error: Exception, spec: PipelineSpec) -> Exception | None:
-    """What another error may name as its cause, for `raise ... from`."""
+    """Returns the error as a cause for `raise ... from`; None if it may quote sensitive values."""
     return None if spec.has_sensitive and not isinstance(error, FkPipelineError) else error
 
 
 @contextmanager
 def concealing(spec: PipelineSpec) -> Iterator[None]:
-    """Passes errors on, but for those that may quote sensitive values, and those of a file system that refuses.
+    """Replaces errors that may quote sensitive values, and refusals of a file system; passes all others on.
 
     Raises:
-        StorageError: the file system of the warehouse did not take something.
-        ConcealedError: in their place; its trace is theirs.
+        StorageError: the file system of the warehouse refused an operation.
+        ConcealedError: in place of an error that may quote sensitive values, with the trace of that error.
     """
     try:
         yield

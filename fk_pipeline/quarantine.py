@@ -1,4 +1,4 @@
-"""The quarantine for people: its records as rows of a file, and what they made of that file as corrections."""
+"""The quarantine for people: its records as rows of a file, and the edits of that file as corrections."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.corrections import Correction, digest_of
 
 EDITED_ENDINGS = (".csv", ".jsonl")
-"""Of files that people edit."""
+"""Endings of the files that people edit."""
 
 AGAIN = "its quarantined records are to be read again"
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What an edited file brought: new corrections, those in force already, and records that were not edited."""
+    """Numbers of records in an edited file: new corrections, corrections in force already, and unedited records."""
 
     corrections: int
     known: int
@@ -41,16 +41,16 @@ class Replay:
 
 
 def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) -> DataFrame:
-    """Records of the quarantine.
+    """Returns records of the quarantine.
 
     Args:
-        runner: of the pipeline.
-        batches: only of these; none: of all.
-        side: only of this; None: of all.
+        runner: the runner of the pipeline.
+        batches: the batches whose records are returned; none: all.
+        side: the origin whose records are returned; None: all.
 
     Returns:
-        One row per record, in the order of their places: `batch`, `side`, `file` (as the ledger knows it), `line`,
-        `reason`, `raw`, and `digest`, by which the record is known when `raw` was edited.
+        One row per record, in the order of their places: `batch`, `side`, `file` (as in the ledger), `line`, `reason`,
+        `raw`, and `digest`, which identifies the record after `raw` was edited.
     """
     rows = runner.warehouse.read(runner.layout[s.QUARANTINE])
     if side is not None:
@@ -73,7 +73,7 @@ def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Ori
 def reopen_quarantined(
     ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str
 ) -> list[BatchId]:
-    """Makes the batches due that have records in the quarantine, for the stages that put them there; needs no Spark."""
+    """Makes batches with records in the quarantine due for the stages that rejected the records; needs no Spark."""
     reopened: set[BatchId] = set()
     for origin, stage in ledger.kind.rejecting.items():
         if side is None or side == origin:
@@ -86,14 +86,14 @@ def reopen_quarantined(
 
 
 def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[LandedFile], replay_id: str) -> Replay:
-    """Records what a person made of an exported file; needs no Spark.
+    """Records the corrections in an edited export file; needs no Spark.
 
     Args:
         file: the file.
         spec: the pipeline.
         ledger: its ledger.
         gone: landing files that are gone.
-        replay_id: told with every correction.
+        replay_id: identifier that is recorded with every correction.
 
     Raises:
         UsageError: it is not such a file, a record of it cannot be corrected by its text, or its landing file is gone.
@@ -115,7 +115,7 @@ def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[Lan
 
 
 def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correction], int]:
-    """The corrections in a file, and the number of records that stand in it as they were exported."""
+    """Returns the corrections in a file, and the number of its records that were not edited."""
     found: dict[tuple[Side, str, str], Correction] = {}
     unchanged = 0
     for where, record in _records(file):
@@ -177,7 +177,7 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
 
 
 def _records(file: Path) -> Iterator[tuple[str, Any]]:
-    """The records of a file, each with its place."""
+    """Yields the records of a file, each after its place."""
     if file.suffix not in EDITED_ENDINGS:
         raise _unusable(f"the file ends in neither {' nor '.join(EDITED_ENDINGS)}", str(file))
     place = str(file)

@@ -1,7 +1,7 @@
-"""Makes state and result anew, from the changelogs or the landing files, beside the tables that are in use.
+"""The rebuild of state and result from the changelogs or the landing files, beside the tables that are in use.
 
-Rebuilt stages run over all batches as they would in an empty warehouse, so the result starts empty: after an edit from
-a left to an inner join no row stays behind. What was built is proved, and only then swapped in (`stages/swap.py`).
+Rebuilt stages run over all batches as in an empty warehouse, so the result starts empty: after an edit from a left to
+an inner join no row is left over. The new tables are verified, and only then swapped in (`stages/swap.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RebuildProgress = Callable[[str, BatchRange, int, int, StageRun | None], None]
 
 @dataclass(frozen=True)
 class StageRebuild:
-    """One rebuilt stage: rows of each of its tables, and seconds."""
+    """One rebuilt stage: the number of rows of each of its tables, and the seconds that it took."""
 
     stage: str
     rows: dict[str, int]
@@ -71,9 +71,10 @@ class Rebuild:
         spec: the pipeline as it is now.
         ledger: its ledger, after a discovery.
         zone: the landing zone.
-        source: what to read.
-        stages: what to make anew, with everything downstream; default: state and result, and what a stale part of the
-            pipeline file makes necessary.
+        source: the source to read.
+        stages: the stages to rebuild, with everything downstream; default: state and result, and the stages that a
+            stale part of the pipeline file makes necessary.
+        sizes: the sizes at which the engine chooses another physical plan.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class Rebuild:
         self.asked = None if stages is None else tuple(stages)
 
     def run(self, progress: RebuildProgress) -> list[StageRebuild]:
-        """Builds and swaps in; whatever fails before, the tables stay as they were.
+        """Builds the new tables and swaps them in; if anything fails before the swap, the tables stay as they were.
 
         Raises:
             UsageError: this rebuild would not make the tables fit the pipeline file.
-            StateError: it cannot be done; nothing was changed.
+            StateError: the rebuild is not possible; nothing was changed.
         """
         home = self.spec.home
         with (
             leases(home, self.kind.stage_names) as check,
             sole_session(self.session, home, self.kind.stage_names),
-        ):  # nothing is done on behalf of one that was lost
+        ):  # no Spark job of a process that lost its lease goes on
             self.ledger.refresh()
             layout = loaded(self.kind.layout)(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):
@@ -143,7 +144,7 @@ class Rebuild:
             return done
 
     def _finish(self, layout: Layout, check: LeaseCheck) -> None:
-        """Swaps in a rebuild that died at that; of no use where all of it is made anew, and it may not be possible."""
+        """Finishes the swap of a rebuild that died during it; a failure is ignored if everything is rebuilt anyway."""
         try:
             swap_in(self.session, self.spec, self.ledger, layout, check)
         except Exception:
@@ -152,7 +153,7 @@ class Rebuild:
                 raise
 
     def _refuse_what_stays_damaged(self, stages: tuple[str, ...]) -> None:
-        """A damaged table that is not made anew would be read, or stay as it is."""
+        """Refuses a rebuild after which a damaged table would be read or stay damaged."""
         anew = {name for stage in stages for name in self.kind.written_by(stage)}
         if self.source is not Source.LANDING:
             anew -= {*self.kind.with_role(Role.LOG)}
@@ -180,7 +181,7 @@ class Rebuild:
             if self.asked is not None and not set(needed.stages) <= set(chosen):
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
             chosen = self.kind.downstream([*chosen, *needed.stages])
-        if self.ledger.folds.on_all_sides:  # messages of long ago are not stored: who reads them has them made anew
+        if self.ledger.folds.on_all_sides:  # messages of folded batches are not stored: rebuild those that are read
             made_of = {up for stage in chosen for up in self.kind.stage(stage).upstream}
             messages = {self.kind.table(name).stage for name in self.kind.with_role(Role.MESSAGES)}
             chosen = self.kind.downstream([*chosen, *(made_of & messages)])
@@ -198,7 +199,10 @@ class Rebuild:
         )
 
     def _refuse_lost_lines(self) -> None:
-        """Lines on which the old foreign key failed are in no changelog; with the new one they may be good."""
+        """Refuses a rebuild that would lose lines: those on which the old foreign key failed are in no changelog.
+
+        With the new foreign key they may be valid.
+        """
         warehouse = Warehouse(self.session, self.spec.home)
         if warehouse.version(s.QUARANTINE) is None:
             return
@@ -233,7 +237,7 @@ class Rebuild:
         gone += [f for f in versions if not are_kept(self.spec.location(f.path))]
         if gone:
             found = damages(self.spec)
-            if found:  # a rebuild from the changelogs may not do either
+            if found:  # a rebuild from the changelogs may not be possible either
                 raise damage_error(found, self.spec, self.zone)
             raise StateError(
                 f"{len(gone)} landing file(s) are gone, the first: {gone[0].path}",
@@ -244,12 +248,12 @@ class Rebuild:
             )
 
     def _refuse_what_is_behind(self, stages: tuple[str, ...]) -> None:
-        """State that is read, and only a larger rebuild mends. Of a changelog what there is is taken."""
+        """Refuses a rebuild that reads state which only a larger rebuild repairs; changelogs are used as they are."""
         made_anew = [name for stage in stages for name in self.kind.written_by(stage)]
         refuse(self.spec, lags(self.spec, self.ledger), [*made_anew, *self.kind.with_role(Role.LOG)])
 
     def _refuse_batches_without_files(self) -> None:
-        """The ledger was lost, and with it which files there were: the changelogs say which batches."""
+        """Refuses a rebuild after the ledger was lost, if the changelogs have batches without landing files."""
         warehouse, known = Warehouse(self.session, self.spec.home), set(self.ledger.batches)
         for name in self.kind.with_role(Role.LOG):
             if damage_of(self.spec.home, name) is None and warehouse.version(name) is not None:
@@ -290,7 +294,7 @@ class Rebuild:
         return done
 
     def _prove(self, warehouse: Warehouse, layout: Layout, copy: Ledger) -> None:
-        """What was built is compared with the join of the changelogs before anybody sees it."""
+        """Compares the new tables with the join of the changelogs before they are swapped in."""
         tables = {table.name: warehouse.read(table) for table in layout.of(*self.kind.proved)}
         report = verify(tables, {stage: copy.due.of(stage) for stage in self.kind.stage_names}, self.spec, copy)
         if not report.ok:
@@ -299,12 +303,12 @@ class Rebuild:
             )
 
     def _passes(self, stage: str, from_log: bool) -> list[BatchRange]:
-        """Ranges of all batches; of a log that is read again, those that may be in it."""
+        """Returns the ranges of all batches; for a log that is read again, of the batches that may be in it."""
         known = self.ledger.batches
-        if from_log and self._keeps_only_a_log(stage):  # it is written whole
+        if from_log and self._keeps_only_a_log(stage):  # the log is written as a whole
             return []
         asks = [one for one in self.ledger.checks.failed() if one.remedy == AGREEMENT and one.stage == stage]
-        asked = {one.batch for one in asks}  # nobody has agreed to these by asking for a rebuild
+        asked = {one.batch for one in asks}  # a rebuild does not approve these batches
         chosen = [batch for batch in known if batch not in asked]
         if from_log and self.kind.side_of(stage):
             chosen = [batch for batch in chosen if self.ledger.state(stage, batch).attempts]

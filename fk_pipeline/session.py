@@ -1,6 +1,6 @@
 """The Spark session of the command and of Dagster: local with the JARs of the set-up, a cluster, or Spark Connect.
 
-A session that the caller already runs is used as it is and never stopped; it must carry the Delta extension.
+A session that the caller already runs is used as it is and never stopped; it must have the Delta extension.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
-"""What the results depend on: set on every session, also on one that was running before."""
+"""Settings on which the results depend; they are set on every session, also on one that was running before."""
 
 RETRIES = 5
-"""After 0.05 s, then four times as long each time: 17 s in all."""
+"""Number of retries of a Spark Connect client: after 0.05 s, then four times as long each time, 17 s in all."""
 
 COMPILED = {"spark.sql.codegen.cache.maxEntries": "1000"}
-"""Classes that Spark keeps: a batch compiles up to 350, and the next one the same but for 40 (ADR 0005)."""
+"""Number of compiled classes that Spark keeps: a batch compiles up to 350, the next one only 40 others (ADR 0005)."""
 
 LOCAL = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -43,7 +43,7 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.buffer.pageSize": "4m",  # what every sort and hash table begins with: 64 MB for ten rows, else
+    "spark.buffer.pageSize": "4m",  # the initial size of every sort and hash table: otherwise 64 MB for ten rows
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "200",
@@ -51,11 +51,11 @@ LOCAL = {
 
 
 def session_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Every setting of a session that we start, by Spark name. The pipeline file's `settings.spark` wins.
+    """Returns every setting of a session that the engine starts, by Spark name; the file's `settings.spark` wins.
 
-    The Delta JARs are fetched if they are missing, unless the settings bring others; those for S3 are taken if they are
-    there. What the environment says of S3, endpoint and region, is said to Spark. A local session spills to a private
-    folder.
+    The Delta JARs are fetched if they are missing, unless the settings name others; the JARs for S3 are used if they
+    are present. The endpoint and region of S3 in the environment are passed to Spark. A local session spills to a
+    private folder.
 
     Raises:
         EnvironmentNotFit: the Delta JARs are missing and could not be fetched, or there is no folder to spill to.
@@ -82,10 +82,12 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
 
 
 def _private(environment: Mapping[str, str]) -> dict[str, str]:
-    """Where a local session spills to disk: a folder that nobody else may enter, unless the environment names another.
+    """Returns the settings with the folder to which a local session spills, which no other user may enter.
+
+    Returns none if the environment names a folder.
 
     Raises:
-        EnvironmentNotFit: it cannot be made.
+        EnvironmentNotFit: the folder cannot be created.
     """
     if environment.get("SPARK_LOCAL_DIRS"):
         return {}
@@ -101,10 +103,10 @@ def _private(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-    """Raises unless a session that we would start here can read what lies in S3.
+    """Checks that a session started here could read the paths in S3.
 
     Raises:
-        EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up bring the JARs for it.
+        EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up provide the JARs for it.
     """
     wanted = next((path for path in paths if is_s3(path)), None)
     remote = environment.get("FK_SPARK_REMOTE") or _running() is not None
@@ -116,11 +118,11 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
 
 
 def start_session(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> SparkSession:
-    """The running session, or a new one.
+    """Returns the running session, or a new one.
 
     Raises:
-        EnvironmentNotFit: no Java, no Delta JARs, a running session without Delta, or no Spark where the environment
-            says that it is.
+        EnvironmentNotFit: Java or the Delta JARs are missing, the running session has no Delta, or there is no Spark at
+            the address in the environment.
     """
     running = _running()
     if running is not None:
@@ -152,13 +154,13 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
 
 
 def _running() -> SparkSession | None:
-    """The session that this process has, unless its Java process has ended."""
+    """Returns the session of this process, unless its Java process has ended."""
     forget_dead()
     return SparkSession.getActiveSession()
 
 
 def _with_few_retries(session: SparkSession) -> SparkSession:
-    """A session of Spark Connect whose client gives up a server after half a minute; its own limit is ten minutes."""
+    """Makes the client of a Spark Connect session give up within half a minute; its own limit is ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
@@ -166,10 +168,14 @@ def _with_few_retries(session: SparkSession) -> SparkSession:
 
 
 def prepare(session: SparkSession) -> SparkSession:
-    """The session with the settings that results depend on; refused if it cannot read Delta."""
+    """Sets the settings on which results depend and returns the session.
+
+    Raises:
+        EnvironmentNotFit: the session has no Delta extension.
+    """
     for name, value in SEMANTICS.items():
         session.conf.set(name, value)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print what we raise, as JSON
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print as JSON what is raised anyway
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if "DeltaSparkSessionExtension" not in extensions:

@@ -1,4 +1,4 @@
-"""The story of one left key, as data: its versions, what it met and was answered, and why it stands as it does."""
+"""The story of one left key, as data: its versions, its responses with their verdicts, and a conclusion."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ JsonRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a row, as a batch brought it.
+    """One version of a row, as a batch read it.
 
     Attributes:
         batch: the batch.
-        key: of the row; None for a truncate.
-        sequence: the source's order.
-        op: what the source did.
-        deleted: it is a tombstone.
+        key: the key of the row; None for a truncate.
+        sequence: its position in the source's order.
+        op: the operation of the source.
+        deleted: whether it is a tombstone.
         row: its columns; None for a tombstone.
-        refers_to: of a left row, the right key; None where it has none.
-        hash: hexadecimal; None for a tombstone.
-        file: the landing file, relative to the pipeline file where it lies below its folder.
-        current: it is the version that counts.
-        late: an older batch had brought a newer one.
+        refers_to: for a left row, the right key; None if it has none.
+        hash: its hash in hexadecimal; None for a tombstone.
+        file: the landing file, relative to the pipeline file if it is below the folder of that.
+        current: whether it is the version that counts.
+        late: whether an older batch had read a newer version.
     """
 
     batch: int
@@ -41,14 +41,14 @@ class Version:
 
 @dataclass(frozen=True)
 class SubscriptionStory:
-    """What the subscription store has of the key.
+    """The row of the key in the subscription store.
 
     Attributes:
-        refers_to: the right key; None where it has none.
-        before: the right key before the last announced change.
-        batch: the batch that brought the current version of the left row; None if none is left.
+        refers_to: the right key; None if it has none.
+        before: the right key before the last propagated change.
+        batch: the batch that read the current version of the left row; None if no version is left.
         propagated_in: the batch whose processing last changed the content; the response is due there.
-        instruction: what was asked for then; None for nothing.
+        instruction: the instruction of that change; None if no message was sent.
     """
 
     refers_to: JsonRow | None
@@ -60,18 +60,18 @@ class SubscriptionStory:
 
 @dataclass(frozen=True)
 class ResponseStory:
-    """One response to the key, and what became of it.
+    """One response to the key, and its verdict.
 
     Attributes:
-        batch: the batch that it was due to.
+        batch: the batch to which it was due.
         cause: `left`, the subscription asked; `right`, the right row changed.
-        instruction: what was asked for; None for cause `right`.
-        refers_to: the right key; None where the left row has none.
-        left_hash: of the left row that it is about; None: deleted.
-        left_batch: the batch that brought that row; None if there is none, or the changelog has it no more.
-        right_hash: of the right row that it is about; None: there is none.
-        right_batch: the batch that brought that row; None likewise.
-        verdict: None while it is not resolved.
+        instruction: the instruction of the subscription; None for cause `right`.
+        refers_to: the right key; None if the left row has none.
+        left_hash: the hash of the left row that it is about; None: deleted.
+        left_batch: the batch that read that row; None if there is none, or the changelog no longer has it.
+        right_hash: the hash of the right row that it is about; None: there is none.
+        right_batch: the batch that read that row; None as for `left_batch`.
+        verdict: the verdict; None while it is not resolved.
         why: the verdict in a few words.
     """
 
@@ -89,7 +89,7 @@ class ResponseStory:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A record of the quarantine: of origin `join` a pair of rows of the key, else a line that names its values.
+    """A record of the quarantine: for origin `join` a pair of rows of the key, else a line that names its values.
 
     `file` and `line` are None for a pair.
     """
@@ -103,24 +103,24 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class Story:
-    """Everything that is known of a left key.
+    """All stored facts about a left key.
 
     Attributes:
         key: the key.
         left: its versions, oldest first, and the truncates of the left source.
-        right: those of the right rows that it ever referred to, and the truncates of the right source.
-        responses: what it was answered, by batch.
-        quarantined: lines of the left side that name the key, lines of the right side that name the right key that it
-            refers to, and pairs of its row.
-        subscription: what the subscription store has of it; None if no version was ever applied.
+        right: the versions of the right rows to which it ever referred, and the truncates of the right source.
+        responses: its responses, by batch.
+        quarantined: lines of the left side that name the key, lines of the right side that name the right key to which
+            it refers, and pairs with its row.
+        subscription: its row in the subscription store; None if no version was ever applied.
         result: its row of the result; None if there is none.
         written_in: the batch of the last change of that row.
-        written_at: when it was written.
-        expected: the row of the join computed now.
-        due: per stage the batches that are due.
-        folded_to: the newest folded batch: of the folded ones only the last version per key is kept, and no response;
-            None where none is folded.
-        conclusion: why the row is there, or is not.
+        written_at: the time at which it was written.
+        expected: the row of the join computed now; None if there is none.
+        due: the due batches per stage.
+        folded_to: the newest folded batch; for folded batches only the last version per key is kept, and no response.
+            None if none is folded.
+        conclusion: the reason why the row is in the result, or is not.
     """
 
     key: JsonRow
@@ -139,9 +139,9 @@ class Story:
 
     @property
     def as_expected(self) -> bool:
-        """The result has the row that the join has."""
+        """Whether the result has the row that the join has."""
         return self.result == self.expected
 
     def as_json(self) -> JsonRow:
-        """For machines."""
+        """Returns the story as a JSON object."""
         return {**asdict(self), "as_expected": self.as_expected}

@@ -1,4 +1,4 @@
-"""Upkeep of the tables: old batches folded, small files packed into larger ones, files that nothing needs removed."""
+"""Upkeep of the tables: folds old batches, packs small files into larger ones, and removes files that nothing needs."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ PACKED = {
     "spark.databricks.delta.optimize.minFileSize": str(16 << 20),
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
 }
-"""Leave the files of a table that was written in the order of its keys as they are: look-ups skip by them."""
+"""Sizes with which packing keeps the files of a table that was written in key order: look-ups skip files by keys."""
 
 ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-"""`settings.retention_hours` says what is removed, less than a week too."""
+"""Lets `settings.retention_hours` be less than a week."""
 
 LOG_FOLDER = "/_delta_log/"
-"""In the path of what is no data file of a table."""
+"""Part of the path of a file that is not a data file of a table."""
 
 MOST_PAIRS = 1.5
-"""Pairs of the index of subscribers per row of the store, above which it is written anew."""
+"""Pairs of the index of subscribers per row of the store, above which the index is rewritten."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a table: files and bytes of its current version, and bytes on disk, older versions included.
+    """The size of a table: files and bytes of its current version, and bytes on disk, older versions included.
 
-    `unneeded` are those bytes of data files on disk that the current version does not need.
+    `unneeded` is the number of bytes of data files on disk that the current version does not need.
     """
 
     files: int
@@ -62,28 +62,28 @@ class Size:
 
 @dataclass(frozen=True)
 class TableUpkeep:
-    """What the upkeep of one table did."""
+    """The outcome of the upkeep of one table."""
 
     table: str
     before: Size
     after: Size
     freed_from: datetime
-    """When the last file that only older versions need may be removed."""
+    """The time from which the last file that only older versions need may be removed."""
     removed: int = 0
-    """Rows that folding left out, and those of deleted keys that were forgotten."""
+    """Number of rows that folding removed, including those of deleted keys that were forgotten."""
 
     @property
     def freed(self) -> int:
-        """Bytes that are not on disk any more; negative where the table grew."""
+        """Bytes that are no longer on disk; negative if the table grew."""
         return self.before.stored - self.after.stored
 
     @property
     def freed_later(self) -> int:
-        """Bytes that a later upkeep removes, when nothing may need them any more."""
+        """Bytes that a later upkeep removes, once nothing may need them."""
         return self.after.unneeded
 
     def as_json(self) -> dict[str, Any]:
-        """The result as the command prints it."""
+        """Returns the outcome as the command prints it."""
         told = {"freed": self.freed, "freed_later": self.freed_later}
         return asdict(self) | told | {"freed_from": self.freed_from.isoformat(timespec="seconds")}
 
@@ -91,16 +91,16 @@ class TableUpkeep:
 def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
     """Folds old batches, packs small files and removes old ones, table by table, under leases of stages.
 
-    What versions of the last `settings.retention_hours` need stays. The result is the same before and after, and so is
-    the state but for deleted keys that are forgotten (`settings.tombstone_retention`). Killed anywhere, it has done no
-    harm: the next one goes on.
+    Files that versions of the last `settings.retention_hours` need are kept. The result does not change, nor does the
+    state, except for deleted keys that are forgotten (`settings.tombstone_retention`). It may be killed at any point:
+    the next upkeep continues.
 
     Args:
-        runner: of the pipeline.
-        progress: hears the name of each table before it is worked on.
+        runner: the runner of the pipeline.
+        progress: called with the name of each table before its upkeep.
 
     Raises:
-        LeaseTakenError: a stage was at work for too long.
+        LeaseTakenError: a stage kept its lease for too long.
         StateError: the stored tables do not fit the pipeline file.
     """
     home, tables, hours = runner.spec.home, runner.layout.tables, runner.spec.settings.retention_hours
@@ -134,13 +134,13 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
 
 @contextmanager
 def _ledger_alone(home: str, kind: Kind) -> Iterator[None]:
-    """No discovery and no stage goes on: whoever writes an entry meanwhile would meet a conflict."""
+    """Keeps discoveries and stages from running: a process that wrote a ledger entry meanwhile would get a conflict."""
     with lease(home, "discovery"), leases(home, kind.stage_names):
         yield
 
 
 def _to_fold(runner: Runner) -> list[BatchId]:
-    """The batches that are folded from here on."""
+    """Returns the batches to fold that are not folded yet."""
     ledger, hours = runner.ledger, runner.spec.settings.fold_after_hours
     if hours is None or ledger.rebuilds.unfinished is not None:
         return []
@@ -149,16 +149,16 @@ def _to_fold(runner: Runner) -> list[BatchId]:
 
 
 def _writers(kind: Kind, name: str) -> list[str]:
-    """The stages whose leases keep a table as it is."""
+    """Returns the stages whose leases keep a table unchanged."""
     table = kind.table(name)
     writers = [*kind.rejecting.values()] if table.stage is None else [table.stage]
-    # Who finds rows by an index may have opened an older state: the pairs of that are looked up.
+    # A stage that finds rows by an index may have opened an older state and needs the pairs of that state.
     return writers + [stage.name for stage in kind.stages if stage.index == name]
 
 
 @contextmanager
 def _alone(runner: Runner, stages: Sequence[str]) -> Iterator[LeaseCheck]:
-    """No run of some stages goes on, and none that died does."""
+    """Keeps runs of some stages, including those that died, from going on."""
     home = runner.spec.home
     with leases(home, stages) as held, sole_session(runner.session, home, stages):
         yield held
@@ -171,20 +171,20 @@ def _pack(runner: Runner, name: str) -> None:
 
 
 class _Folding:
-    """Removes what is stored for folded batches only, table by table."""
+    """Removes rows that are stored only for folded batches, table by table."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.spec, self.layout = runner, runner.spec, runner.layout
         self.warehouse, self.ledger = runner.warehouse, runner.ledger
         self.removed: Counter[str] = Counter()
-        """Rows that were removed, by table."""
+        """Number of removed rows, by table."""
 
     @contextmanager
     def _at(self, *tables: Table) -> Iterator[CommitInfo | None]:
-        """Nobody else writes some tables; for what they are changed, None where there is nothing to do."""
+        """Keeps others from writing some tables; yields the commit information, None if nothing is to be done."""
         stages = self.ledger.kind.in_order(one for table in tables for one in _writers(self.ledger.kind, table.name))
         with _alone(self.runner, stages) as held:
-            self.ledger.refresh()  # a rebuild may have brought everything back since the folds were recorded
+            self.ledger.refresh()  # a rebuild may have restored everything since the folds were recorded
             batches = settled(self.ledger, self.ledger.folds.on_all_sides)
             if not batches or self.ledger.rebuilds.unfinished is not None:
                 yield None
@@ -195,7 +195,10 @@ class _Folding:
                 yield info
 
     def versions_of(self, stage: str, side: Side) -> None:
-        """Of the versions in the changelog of a side the last per key, and of deleted keys none after some time."""
+        """Removes from a side's changelog all versions of folded batches but the last per key; forgets deleted keys.
+
+        Deleted keys are forgotten only with `settings.tombstone_retention`.
+        """
         log = self.layout[self.spec.definition.input(side).log]
         with self._at(log) as info:
             if info is not None:
@@ -205,7 +208,7 @@ class _Folding:
             self._forget(stage, side, self.spec.settings.tombstone_retention)
 
     def _forget(self, log_stage: str, side: Side, hours: float) -> None:
-        """Deleted keys, in the changelog first: one of which the state alone knows is removed from it the next time."""
+        """Removes deleted keys, from the changelog first; a key left only in the state is removed the next time."""
         spec, ledger, log = self.spec, self.ledger, self.layout[self.spec.definition.input(side).log]
         if side is Side.LEFT:
             state, state_stage = self.layout[k.SUBSCRIPTION_STORE], Stage.SUBSCRIPTION_STORE
@@ -215,7 +218,7 @@ class _Folding:
             keys = {c.name: c.name for c in spec.right.key_columns}
         with self._at(log, state) as info:
             if info is None or ledger.due.of(log_stage) or ledger.due.of(state_stage):
-                return  # what has landed and is not read may be older than a delete
+                return  # landed rows that are not read yet may be older than a delete
             now = datetime.now(UTC)
             done = [b for b in settled(ledger, ledger.folds.on_all_sides) if is_old(ledger, b, now, hours)]
 
@@ -233,13 +236,13 @@ class _Folding:
                 dead.unpersist()
 
     def responses(self) -> None:
-        """What folded batches answered, and pairs that the index of subscribers has for nothing."""
+        """Removes the responses and verdicts of folded batches, and outdated pairs of the index of subscribers."""
         spec, layout, ledger = self.spec, self.layout, self.ledger
         for table in (layout[k.RESPONSES], layout[k.VERDICTS]):
             with self._at(table) as info:
                 if info is not None:
-                    # A folded batch may run again; what it answers then is still to be resolved. Pairs that could not
-                    # be computed are resolved again when somebody asks for that (`quarantine --replay`).
+                    # A folded batch may run again; its new responses are then still to be resolved. Pairs that could
+                    # not be computed are resolved again on request (`quarantine --replay`).
                     both = settled(ledger, ledger.folds.on_all_sides)
                     counts = {b: ledger.state(Stage.RESOLVED_JOIN, b).counts for b in both}
                     refused = [b for b, found in counts.items() if any(found.get(verdict) for verdict in REFUSED)]
@@ -258,7 +261,7 @@ class _Folding:
                     self.warehouse.rewrite(ordered, None, index, info, delete_when=None)
 
     def _remove(self, lost: DataFrame, info: CommitInfo, table: Table) -> None:
-        """Removes rows; commits nothing where there are none."""
+        """Removes rows; commits nothing if there are none."""
         lost = lost.persist()
         try:
             number = lost.count()
@@ -278,7 +281,7 @@ def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
 
 
 def _freed_from(retention_hours: float) -> datetime:
-    """From when on nothing needs what a table has just replaced."""
+    """Returns the time from which the files that a table has just replaced are not needed."""
     return datetime.now(UTC) + timedelta(hours=retention_hours)
 
 

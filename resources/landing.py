@@ -11,5 +11,5 @@ class LandingZoneResource(ConfigurableResource[LandingZone]):
     """Lists landing files. Replace it to read from somewhere that fsspec does not know."""
 
     def zone(self) -> LandingZone:
-        """The landing zone that the engine asks."""
+        """Returns the landing zone that the engine reads."""
         return FsspecLandingZone()

@@ -1,4 +1,4 @@
-"""What Dagster calls the things of a pipeline."""
+"""The names in Dagster of a pipeline's assets, partitions and pool."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec import PipelineSpec
 
 _RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/({'|'.join(kind.result.name for kind in kinds())})/?")
-"""A result of any kind: `<pipeline>/<table>`."""
+"""Pattern of the path of a result table of any kind: `<pipeline>/<table>`."""
 
 
 def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
-    """The key of a stage's asset: pipeline, stage."""
+    """Returns the key of a stage's asset: pipeline, stage."""
     return AssetKey([spec.name, str(stage)])
 
 
 def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
-    """The asset of another pipeline whose result a stage reads as a Delta table: `<warehouse>/<name>/resolved_join`."""
+    """Returns the asset of another pipeline whose result a stage reads; None if it reads none.
+
+    The stage reads it as a Delta table: `<warehouse>/<name>/resolved_join`.
+    """
     name = spec.definition.side_of(stage)
     side = None if name is None else spec.side(name)
     found = _RESULT.fullmatch(side.path) if side is not None and side.format == "delta" else None
@@ -29,10 +32,10 @@ def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
 
 
 def partitions_name(spec: PipelineSpec) -> str:
-    """The name of the dynamic partitions that all assets of a pipeline share."""
+    """Returns the name of the dynamic partitions that all assets of a pipeline share."""
     return f"{spec.name}_batches"
 
 
 def pool_of(spec: PipelineSpec) -> str:
-    """The pool that lets one run of a pipeline go on at a time."""
+    """Returns the name of the pool that lets a pipeline have one active run at a time."""
     return f"fk_{spec.name}"

@@ -1,4 +1,4 @@
-"""The Spark session of a Dagster run, on dagster-pyspark: local, cluster or Spark Connect, as the environment says."""
+"""The Spark session of a Dagster run, on dagster-pyspark: the environment selects local, cluster or Spark Connect."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class FkSparkResource(LazyPySparkResource):
 
     Attributes:
         spark_config: further Spark settings by name.
-        driver_memory: heap of a local driver.
-        shuffle_partitions: of a local session.
-        master: where Spark runs; default: SPARK_MASTER, else here.
-        remote: URL of a Spark Connect server, which wins over `master`; default: FK_SPARK_REMOTE.
+        driver_memory: the heap size of a local driver.
+        shuffle_partitions: the number of shuffle partitions of a local session.
+        master: the Spark master; default: SPARK_MASTER, else this process.
+        remote: the URL of a Spark Connect server, which wins over `master`; default: FK_SPARK_REMOTE.
     """
 
-    spark_config: dict[str, Any] = {}  # noqa: RUF012 - the field of the parent, with a default
+    spark_config: dict[str, Any] = {}  # noqa: RUF012 - a field of the parent, with a default
     driver_memory: str | None = None
     shuffle_partitions: int | None = None
     master: str | None = None
     remote: str | None = None
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Notes where the run is at work."""
+        """Records the process of the run in a tag of the run."""
         if context.instance is not None and context.run is not None:
             mark(context.instance, context.run)
 
@@ -48,6 +48,6 @@ class FkSparkResource(LazyPySparkResource):
             self._spark_session = start_session(settings, os.environ | given)
 
     def use(self, session: SparkSession) -> FkSparkResource:
-        """Takes a session that already runs; it is never stopped."""
+        """Uses a session that already runs, and returns this resource; the session is never stopped."""
         self._spark_session = prepare(session)
         return self

@@ -1,4 +1,4 @@
-"""Where a run is at work, as a tag of the run: so that `fk-pipeline recover` can prove that its process is dead."""
+"""The worker process of a run, recorded in a tag of the run: `fk-pipeline recover` can prove that it is dead."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dagster import DagsterInstance, DagsterRun
 from fk_pipeline.environment.process import ProcessIdentity
 
 TAG = "fk/worker"
-"""Run id and identity of the process. A retry inherits its parent's tags; the run id tells whose this one is."""
+"""The tag with run id and identity of the process. A retry inherits its parent's tags; the run id names the owner."""
 
 _MARKED: set[str] = set()
-"""The runs of this process that have their tag: the run that Dagster hands out is as it was at the start."""
+"""The runs of this process that have their tag: Dagster's object of a run does not show tags that were added later."""
 
 
 def mark(instance: DagsterInstance, run: DagsterRun, worker: ProcessIdentity | None = None) -> None:
-    """Notes which process is the worker of a run, once; by default this one."""
+    """Records once which process is the worker of a run; by default this process."""
     if run.run_id not in _MARKED and worker_of(run) is None:
         _MARKED.add(run.run_id)
         said = {"run": run.run_id, **(worker or ProcessIdentity.of()).as_json()}
@@ -24,7 +24,7 @@ def mark(instance: DagsterInstance, run: DagsterRun, worker: ProcessIdentity | N
 
 
 def worker_of(run: DagsterRun) -> ProcessIdentity | None:
-    """The process in which a run is at work; None as long as it has not said so."""
+    """Returns the worker process of a run; None as long as it is not recorded."""
     said = json.loads(run.tags.get(TAG, "{}"))
     if said.pop("run", None) != run.run_id:
         return None

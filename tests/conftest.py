@@ -1,4 +1,4 @@
-"""One Spark session per process of the test run, of the kind that FK_TEST_SPARK names; small pipelines; a local S3."""
+"""Fixtures: one Spark session per test process, of the kind that FK_TEST_SPARK names; small pipelines; a local S3."""
 
 from __future__ import annotations
 
@@ -30,23 +30,30 @@ def pytest_report_header() -> str:
     return f"Spark session of the tests: {KIND}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test that gets the session as one that needs Spark."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of the test run: two cores, few partitions, and no Python for its executors."""
+    """Yields the session of the test run: two cores, few partitions, and no Python for its executors."""
     with SESSIONS[KIND](tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 
 @pytest.fixture
 def python_on_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python for the frames that a user makes of Python's own rows; a Connect client sends these as they are."""
+    """Gives executors Python, which frames made of Python rows need; a Connect client sends such rows as data."""
     if KIND == "classic":
         monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
 @pytest.fixture(scope="session")
 def rows_pipeline(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Callable[..., RowsPipeline]:
-    """Makes a pipeline over plain rows in a folder of its own."""
+    """Returns a function that makes a pipeline over plain rows in a folder of its own."""
 
     def make(join: str = "left", sizes: Sizes = MEASURED, **changes: str) -> RowsPipeline:
         return RowsPipeline(tmp_path_factory.mktemp("pipeline"), spark, join, sizes, **changes)
@@ -56,7 +63,7 @@ def rows_pipeline(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession)
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The address of a server that speaks S3."""
+    """Yields the address of a server with the S3 API."""
     for package in ("moto", "flask", "flask_cors", "s3fs"):
         pytest.importorskip(package, reason=f"{package} is not installed: it is among the extras dev and s3")
     command = [sys.executable, str(Path(__file__).parent / "s3_server.py")]
@@ -72,7 +79,7 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """The URI of a bucket of the test's own, to which the environment leads."""
+    """Returns the URI of a new bucket for the test; the environment variables point to its server."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     given = {"AWS_ACCESS_KEY_ID": "tested", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-central-1"}
@@ -116,7 +123,7 @@ class RowsPipeline:
         self.pipeline = Pipeline(load_spec(file), spark, sizes=sizes)
 
     def land(self, batch: int, left: Sequence[Any] = (), right: Sequence[Any] = ()) -> None:
-        """Writes a batch, or writes it anew."""
+        """Writes or rewrites the landing files of a batch."""
         for side, names, rows in (("left", ("id", "fk", "v"), left), ("right", ("k", "name"), right)):
             lines = []
             for row in rows:
@@ -130,12 +137,12 @@ class RowsPipeline:
                 file.write_text("".join(line + "\n" for line in lines))
 
     def result(self) -> dict[int, tuple[str | None, str | None]]:
-        """id -> (v, name)"""
+        """Returns the result: `id` to `(v, name)`."""
         rows = self.pipeline.table("resolved_join").collect()
         assert len(rows) == len({row["id"] for row in rows}), "two result rows for one key"
         return {row["id"]: (row["v"], row["name"]) for row in rows}
 
     def verdicts(self, batch: int) -> dict[tuple[int, str], str]:
-        """(id, cause) -> verdict"""
+        """Returns the stored verdicts of a batch: `(id, cause)` to verdict."""
         rows = self.pipeline.table("verdicts").where(f"_fk_batch = {batch}").collect()
         return {(row["_fk_pk_id"], row["_fk_cause"]): row["_fk_verdict"] for row in rows}

@@ -1,4 +1,4 @@
-"""A pipeline of which every table has something in it, and the ways in which a file of a table is damaged."""
+"""A pipeline whose tables all have rows, and the ways to damage a file of a table."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def _correct(made: Any, line: str, text: str) -> None:
 
 
 def _file(table: Path) -> Path:
-    """A file of the current version, the one with most bytes."""
+    """Returns the largest file of the current version."""
     return max(map(Path, DeltaTable(str(table)).file_uris()), key=lambda file: file.stat().st_size)
 
 
 def _commit(table: Path) -> Path:
-    """A commit that has others after it, and no checkpoint."""
+    """Returns the file of the last commit but one."""
     return sorted((table / "_delta_log").glob("*.json"))[-2]
 
 
@@ -77,7 +77,7 @@ def _deleted(table: Path) -> Path:
 
 
 def _replaced(table: Path) -> Path:
-    """By a file of the same table or, as another would be, of one beside it."""
+    """Replaces the largest file by a file of another table: of `left_changelog`, or of `responses` for that one."""
     file = _file(table)
     home = table.parent / ("left_changelog" if table.name != "left_changelog" else "responses")
     shutil.copy(_file(home), file)
@@ -99,4 +99,4 @@ def _missing(table: Path) -> Path:
 KINDS: dict[str, Callable[[Path], Path]] = {
     "cut": _cut, "deleted": _deleted, "replaced": _replaced, "garbled commit": _garbled, "missing commit": _missing,
 }  # fmt: skip
-"""By its name what damages a table; it returns the file."""
+"""Per kind of damage, a function that damages a table and returns the damaged file."""

@@ -1,4 +1,4 @@
-"""What Kafka Streams did: the recorded cases in `tests/data/kafka`."""
+"""The recorded cases of Kafka Streams in `tests/data/kafka`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _cases(name: str) -> tuple[AnyCase, ...]:
 
 
 def joins() -> list[Case]:
-    """Every event processed to its end before the next."""
+    """Returns the cases in which every event is processed to its end before the next."""
     return [case for case in _cases("fk-join") if isinstance(case, Case)]
 
 
 def lagging_joins() -> list[LagCase]:
-    """Messages wait until they are delivered."""
+    """Returns the cases in which messages wait until they are delivered."""
     return [case for case in _cases("fk-lag") if isinstance(case, LagCase)]

@@ -1,6 +1,6 @@
-"""Prints the requirements of an environment with the lowest versions that the package accepts: for `make test-lowest`.
+"""Prints the requirements of an environment with the lowest accepted versions, for `make test-lowest`.
 
-The tools of the tests are those that the package names for its developers, exact.
+The test tools have the exact versions of the extra `dev`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NOT_FOR_TESTS = ("ruff", "mypy", "playwright")
 
 
 def lowest() -> list[str]:
-    """One exact requirement per dependency."""
+    """Returns one exact requirement per dependency."""
     ranges = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["s3"]]
     exact = [re.sub(r">=([^,]+).*", r"==\1", one) for one in ranges]
     names = {re.split(r"[=\[]", one)[0] for one in exact}

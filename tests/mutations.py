@@ -1,4 +1,4 @@
-"""Changes that no stage makes: to rows of a table in memory, or of the stored Delta table."""
+"""Changes that no stage makes, applied to the rows of a table in memory or to the stored Delta table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 @dataclass(frozen=True)
 class Update:
-    """Some rows get other values: SQL by column."""
+    """Sets columns of some rows; `values` is SQL by column."""
 
     where: str
     values: Mapping[str, str]
@@ -29,7 +29,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """Some rows are gone."""
+    """Removes some rows."""
 
     where: str
 
@@ -42,7 +42,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Copy:
-    """Some rows are there once more, with other values."""
+    """Adds a copy of some rows, with other values; `values` is SQL by column."""
 
     where: str
     values: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""A local server that speaks S3, for tests: moto's, in memory, one request that writes at a time.
+"""A local server with the S3 API for tests: moto in memory, with one writing request at a time.
 
-python s3_server.py    prints its port, and serves until it is ended
+python s3_server.py    prints its port, and serves until it is stopped
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ Answer = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def one_at_a_time(app: Answer) -> Answer:
-    """moto looks at the condition of a put and then writes, which S3 does in one step."""
+    """Returns the application with writing requests one at a time.
+
+    moto checks the condition of a put and then writes; S3 does both in one step.
+    """
     writing = threading.Lock()
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:

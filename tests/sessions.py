@@ -1,4 +1,4 @@
-"""The sessions that the tests may run on. FK_TEST_SPARK names one; `classic` if it names none."""
+"""The kinds of Spark session for the tests. FK_TEST_SPARK names one; the default is `classic`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fk_pipeline.spec import Settings
 
 READY_SECONDS = 180
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-"""Java's first compiler only: what tests run is never hot enough for the second one to pay. Its own choice of 48 MB for
-the code is full after some minutes, and from then on it compiles what it has just thrown away."""
+"""Options of Java: only its first compiler, because the second one does not pay off in tests. The default code cache of
+48 MB is full after some minutes; from then on, Java compiles again the code that it has just discarded."""
 
 NO_PYTHON = "/no/python/on/executors"
-"""What executors would start for a Python function, and it is not there: none of our stages has one."""
+"""The Python that executors would start for a Python function. It does not exist, because no stage has one."""
 
 
 @contextmanager
 def classic(_: Path) -> Iterator[SparkSession]:
-    """A Java machine of this process."""
+    """Yields a session whose Java process belongs to this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", QUICK)
         patch.setenv("PYSPARK_PYTHON", NO_PYTHON)
@@ -40,7 +40,7 @@ def classic(_: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def connect(folder: Path) -> Iterator[SparkSession]:
-    """A client of a Spark Connect server of our own, which is ended with it."""
+    """Yields a session of a Spark Connect server that is started for it and stopped after it."""
     environment = {
         "SPARK_MASTER": "local[2]",
         "JDK_JAVA_OPTIONS": QUICK,
@@ -56,7 +56,7 @@ def connect(folder: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """The URL of our Spark Connect server on a free port, with a log in a folder."""
+    """Starts our Spark Connect server on a free port, with a log in a folder; yields its URL, then stops it."""
     port, log = free_port(), folder / "connect.log"
     command = [sys.executable, "-m", "fk_pipeline.servers.spark", "--port", str(port)]
     with log.open("wb") as said:
@@ -73,7 +73,7 @@ def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that a test has started."""
+    """Stops a process that a test has started."""
     process.terminate()
     try:
         process.wait(20)

@@ -1,1 +1,1 @@
-"""Change data capture: landing files, formats, order, quarantine."""
+"""Change data capture: landing files, their formats, the order of changes, and records that cannot be read."""

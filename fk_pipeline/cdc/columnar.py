@@ -1,4 +1,4 @@
-"""Rows of files that have columns: what Parquet, CSV and Delta have in common."""
+"""The common parts of the formats with columns: Parquet, CSV, Delta and DMS."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
 UPSERT = "'u'"
-"""SQL: what a row does where nothing says it."""
+"""SQL: the default operation of a row."""
 
 _WHOLE = (
     "MAP('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
     "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
 )
-"""Options of `TO_JSON`, which else cuts times to milliseconds."""
+"""Options of `TO_JSON`, which otherwise cuts times to milliseconds."""
 
 
 class Columnar:
-    """One change per row; `read` makes lines of `as_lines`."""
+    """Base class of formats with one change per row; their `read` returns lines as `as_lines` builds them."""
 
     sequence_type = ARRIVAL_TYPE
     sequence = ARRIVAL
@@ -42,14 +42,14 @@ class Columnar:
     sends_all = True
 
     def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
-        """One row per row; see `fk_pipeline.cdc.records`."""
+        """Returns one record per row; see `fk_pipeline.cdc.records`."""
         place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
             *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
         ).selectExpr(*records(place, self.sequence), "rounded", "fields")
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
-        """That takes reading them."""
+        """Returns False: the rows would have to be read."""
         return False
 
 
@@ -64,22 +64,23 @@ def as_lines(
     bad: str = "NULL",
     besides: Sequence[str] = (),
 ) -> DataFrame:
-    """Rows of files with the same columns, as a format's `read` returns them.
+    """Returns rows of files with the same columns in the form that a format's `read` returns.
 
-    A column of another type than declared is converted from its text, as a value of a JSON line is.
+    A column whose type is not the declared one is converted from its text, like a value of a JSON line.
 
     Args:
         stored: the rows as they are.
         side: declares the columns.
-        raw: SQL of what the quarantine keeps of a row, `_raw`.
+        raw: SQL over `_raw`, the row, of the value that the quarantine keeps of it.
         place: SQL of `path`, `block` and `position`.
-        op: SQL over `_raw` of the word that says what a row does; default: each row is written.
-        named: the column that the word is from; None if there is always one.
-        bad: SQL over `_raw` of why a row cannot be read at all.
+        op: SQL over `_raw` of the word that names the operation of a row; default: each row is written.
+        named: the column that has the word; None if every row has an operation.
+        bad: SQL over `_raw` of the reason why a row cannot be read at all; null if it can.
         besides: columns of `stored` that are not the source's.
 
     Returns:
-        `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields` and `value`, what `raw` is) and the place.
+        `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields`, and the result of `raw` as `value`) and
+        the place.
     """
     found = {field.name.lower(): field for field in stored.schema.fields}
     values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
@@ -100,7 +101,7 @@ def as_lines(
     sent = [declared_as.get(n.lower(), n) for n in stored.columns if n not in besides]
     sent = [name for name in sent if name != named or name in values]
     fields = ", ".join(map(text, sent))
-    # Keys that are taken as they are need no row: to count changes, Spark reads no other columns then.
+    # Keys of the declared type are read without building the row, so Spark reads no other columns to count changes.
     of_the_row = any(c.name in texts for c in side.key_columns)
     missing = "NULL" if of_the_row else missing_key(side, "row", typed)
     problem = operation_problem(
@@ -130,12 +131,12 @@ def as_lines(
 def operation(
     column: str | None, columns: Sequence[str], words: Sequence[str] | None = None
 ) -> tuple[str | None, str | None]:
-    """How rows say what they do: SQL over `_raw` of the word, and the column that has it; None where each is written.
+    """Returns SQL over `_raw` of the word that names a row's operation, and its column; None, None if all are written.
 
     Args:
-        column: the column that says it.
-        columns: those of a file.
-        words: the words that it may say, where a file may lack it; None: any, in every file.
+        column: the column with the operation; None if there is none.
+        columns: the columns of a file.
+        words: the allowed words, where a file may lack the column; None: any word, and every file has the column.
     """
     there = next((name for name in columns if column is not None and name.lower() == column.lower()), None)
     if column is None or (there is None and words is not None):

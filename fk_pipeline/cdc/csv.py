@@ -1,8 +1,8 @@
 """Plain rows as CSV files (RFC 4180): each row replaces the one with its key (`docs/reference/rows.md`).
 
-The first row names the columns unless `csv.header` is false: then they are those of the schema in its order, after the
-`op_column` if the schema does not have it. Values are read from their text, as those of JSON lines are. An empty field
-without quotes is null, and so is `csv.null_text`.
+The first row names the columns unless `csv.header` is false. Then the columns are those of the schema in its order,
+after the `op_column` if the schema does not have it. Values are read from their text, like those of JSON lines. An
+empty field without quotes is null, and so is `csv.null_text`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fk_pipeline.spec.sql import text
 
 _BROKEN = "_fk_broken"
 _NO_HEADER = ("_",)
-"""The columns of a file without a first row that names them, where it should have one: nothing of it can be used."""
+"""The columns of a file that should have a first row with names and has none: no row of it can be used."""
 _BLOCK = 1 << 20
 _MOST_FIELDS = 1 << 20
-"""Of a row; one with more stops Spark's parser."""
+"""The largest number of fields of a row; a row with more stops Spark's parser."""
 _EMPTY = "\u0001empty\u0001"
-"""What Spark is told to put for an empty field in quotes: it takes an empty text for null."""
+"""The text that Spark returns for an empty field in quotes; otherwise it would read an empty text as null."""
 _BOM = "\u00ef\u00bb\u00bf"
 """A byte order mark, each byte as a character."""
 
@@ -43,13 +43,13 @@ _PLACE = (
 
 
 class Csv(Columnar):
-    """Reads one change per row."""
+    """The format `csv`: one change per row."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The rows of the files, as `csv_rows` gives them.
+        """Returns the rows of the files as lines; see `csv_rows`.
 
         Raises:
-            UnreadableFileError: a file that ends in `.gz` is none.
+            UnreadableFileError: a file whose name ends in `.gz` is not a gzip file.
         """
         return csv_rows(session, paths, side, side.op_column, header=side.csv.header is not False)
 
@@ -63,18 +63,19 @@ def csv_rows(
     header: bool,
     words: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows of CSV files, as lines.
+    """Returns the rows of CSV files as lines.
 
     Args:
         session: a Spark session.
         paths: the files.
         side: declares the columns.
-        op_column: the column that says what a row does; None where each is written.
-        header: the first row names the columns.
-        words: what that column may say, where files may lack it: their rows are written. None: any word, in each.
+        op_column: the column that names the operation of a row; None if each row is written.
+        header: whether the first row names the columns.
+        words: the allowed words of that column, where files may lack it: their rows are written. None: any word, and
+            every file has the column.
 
     Returns:
-        What `as_lines` returns, `value.value` the row as JSON, or as it is where it has too few fields or too many.
+        Lines as from `as_lines`; `value.value` is the row as JSON, or as it is if it has too few or too many fields.
     """
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
@@ -97,7 +98,10 @@ def csv_rows(
 
 
 def _texts(session: SparkSession, paths: list[str], names: tuple[str, ...], side: SideSpec, header: bool) -> DataFrame:
-    """The fields as texts. Spark is told that a byte is a character: it would replace what is not UTF-8."""
+    """Returns the fields as texts.
+
+    Spark reads every byte as a character; reading UTF-8, it would replace bytes that are not.
+    """
     fields = [f"_{number}" for number in range(len(names))]
     stored = (
         session.read.schema(", ".join(f"{name} STRING" for name in [*fields, _BROKEN]))
@@ -128,14 +132,14 @@ def _texts(session: SparkSession, paths: list[str], names: tuple[str, ...], side
 
 
 def _without_last(lines: DataFrame) -> DataFrame:
-    """Lines of files with an odd number of quotes: the last record is bad, it may have swallowed those after it."""
+    """Marks the last record of files with an odd number of quotes as bad: it may include the records after it."""
     last = F.col("position") == F.max("position").over(Window.partitionBy("path"))
     bad = F.when(last, F.coalesce("value._bad", F.lit("a quote is not closed"))).otherwise(F.col("value._bad"))
     return lines.withColumn("value", F.col("value").withField("_bad", bad))
 
 
 def _look(path: str) -> tuple[bytes, bool]:
-    """The start of a file, and whether it has an odd number of quotes."""
+    """Returns the start of a file, and whether the file has an odd number of quotes."""
     try:
         with storage.opened(path, compression="gzip" if path.endswith(".gz") else None) as stream:
             start = block = stream.read(_BLOCK)
@@ -151,7 +155,7 @@ def _look(path: str) -> tuple[bytes, bool]:
 
 
 def _first_row(start: bytes, side: SideSpec, is_open: bool) -> list[str]:
-    """The fields of a file's first row; none when a quote that is not closed makes it more than a row."""
+    """Returns the fields of a file's first row; none if an unclosed quote makes it span several lines."""
     rows = csv.reader(io.StringIO(start.decode("utf-8-sig", "replace"), newline=""), delimiter=side.csv.delimiter)
     csv.field_size_limit(sys.maxsize)
     try:
@@ -164,7 +168,7 @@ def _first_row(start: bytes, side: SideSpec, is_open: bool) -> list[str]:
 def _columns(
     first: list[str], side: SideSpec, op_column: str | None, header: bool, words: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The names of a file's columns, from its first row; those that stand there twice are told apart."""
+    """Returns the names of a file's columns, from its first row; a repeated name gets its position as suffix."""
     names = [c.name for c in side.columns]
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}

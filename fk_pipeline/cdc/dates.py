@@ -1,7 +1,7 @@
-"""Names of landing files that have a date in them (`docs/reference/landing.md`, Names with a date).
+"""Names of landing files with a date (`docs/reference/landing.md`, Names with a date).
 
 The last number of `orders_2026-12-31.jsonl` is 31, that of `orders_2027-01-01.jsonl` is 1: as batches the older file
-would win. So such a name is refused, with what says which number is meant.
+would win. So such a name is refused; the error proposes a `batch_by` that selects the right number.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ _DAY = re.compile(rf"({_YEAR})([-_. ]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!
 _MONTH = re.compile(rf"({_YEAR})(?:([-_. ])(0[1-9]|1[0-2])|([-_. ]?[WwQq])(\d\d?))\D*")
 _YEAR_LAST = re.compile(r"(?<!\d)\d\d?([-_. ])\d\d?\1(?:19|20|21)\d\d\D*")
 _COUNTER_DIGITS = 7
-"""A number after a date with as many digits counts on from day to day; one with fewer may be a time, or begin anew."""
+"""A number after a date with at least this many digits counts on across days; a shorter one may be a time or a restart.
+"""
 
 
 def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
     """Refuses a name whose last number is part of a date, or counts within a day.
 
-    The last number may be the date itself where that is written as 8 digits, or have at least 7 digits after it.
+    The last number may be the date itself if that is written as 8 digits, or a number of at least 7 digits after it.
 
     Args:
         stem: the name without its ending.
         path: the file.
-        alone: the files of one batch are one table: files of one day must not become one batch.
+        alone: whether the files of one batch are one table, so that files of one day must not become one batch.
 
     Raises:
-        LandingError: see above; its fix is the `batch_by` that would do.
+        LandingError: the name is refused; the fix is a `batch_by` that is right for it.
     """
     numbers = list(re.finditer(r"\d+", stem))
     if not numbers:
@@ -63,7 +64,7 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
 
 
 def whole_date(number: str, name: str) -> str:
-    """The `batch_by` that takes the date from a number that begins with one, such as 20261231101530; else empty."""
+    """Returns advice with a `batch_by` for a number that begins with a date, such as 20261231101530; else empty."""
     found = re.match(rf"({_YEAR})()(\d\d)(\d\d)", number)
     return _joined(r"(?<!\d)(\d{8})", "".join(found.group(1, 3, 4)), name) if found and _is_day(found) else ""
 
@@ -90,7 +91,7 @@ def _literally(mark: str) -> str:
 
 
 def _joined(pattern: str, number: str, name: str) -> str:
-    """What to say in the pipeline file, if the pattern finds the number in the name; else nothing."""
+    """Returns advice with the pattern as `batch_by`, if it finds the number in the name; else an empty text."""
     for tried in (pattern, f".*{pattern}"):
         found = re.search(tried, name)
         if found is not None and "".join(found.groups()) == number:

@@ -1,15 +1,15 @@
 """Debezium change events as JSON lines (`docs/reference/debezium.md`).
 
-Three shapes, told apart per line, each with or without `{"schema", "payload"}` around key and value:
+Three shapes, recognised per line, each with or without `{"schema", "payload"}` around key and value:
 (a) an exported record `{"topic", "key", "value", "headers"}`, whose key columns come from `key` and whose value is one
 of the other two;
 (b) the bare envelope `{"before", "after", "source", "op"}`, whose key columns come from the row;
 (c) the flattened row with `__op` or `__deleted` (`ExtractNewRecordState`), whose key columns come from the row.
 
-Order: `source.sequence` of PostgreSQL, the pair (last commit position, position); a snapshot read has no commit
-position and precedes everything. Without it, `source.lsn`, flattened with snapshot reads first; of MySQL and MariaDB
-the binlog's file and position, of Oracle `commit_scn` and `scn`, of SQL Server `commit_lsn`; without any, the place in
-the landing files.
+Order: for PostgreSQL `source.sequence`, the pair (last commit position, position); a snapshot read has no commit
+position and precedes everything. Without that pair `source.lsn`, in flattened rows with snapshot reads first. For MySQL
+and MariaDB the binlog's file and position, for Oracle `commit_scn` and `scn`, for SQL Server `commit_lsn`. Without any
+of these, the position in the landing files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
 
 UNAVAILABLE = "__debezium_unavailable_value"
-"""Stands for a large value that an update did not change and PostgreSQL therefore did not send."""
+"""The unavailable value: Debezium's placeholder for a large value that an update did not change and PostgreSQL
+therefore did not send."""
 
 _BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
 _UUID = uuid.UUID(bytes=hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3)
@@ -58,17 +59,18 @@ _NOT_SENT = ", ".join(
         json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
     )
 )
-"""As a text and as bytes; as an array of texts, of bytes, of UUIDs and of integers; as an hstore."""
+"""SQL of the texts that stand for an unavailable value: as a text and as bytes; as an array of texts, of bytes, of
+UUIDs and of integers; as an hstore."""
 
 
 class Debezium(JsonLines):
-    """Reads all three shapes."""
+    """The format `debezium`, with all three shapes."""
 
     sequence_type = "STRUCT<commit: BIGINT, position: BIGINT>"
     has_holes = True
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """One row per line; see `fk_pipeline.cdc.records`."""
+        """Returns one record per line; see `fk_pipeline.cdc.records`."""
         keys = {c.name for c in side.key_columns}
         read = {c.name: exact(f"_image.{c.quoted}") for c in side.columns}
         read |= {name: f"COALESCE({exact(f'_key.{quote(name)}')}, {read[name]})" for name in keys}
@@ -117,7 +119,7 @@ _PLACES = {
     "_record.payload": ("payload",),
     "_record": (),
 }
-"""Where a shape may put what it has to say, and the names on the way there."""
+"""Per place where a shape may have the event, the names on the path to it."""
 
 _ENVELOPE = "COALESCE({})".format(
     ", ".join(
@@ -126,10 +128,10 @@ _ENVELOPE = "COALESCE({})".format(
         for place in _PLACES
     )
 )
-"""The envelope of a line, wherever its shape puts it; null for a tombstone line."""
+"""SQL of the envelope of a line, wherever its shape puts it; null for a tombstone line."""
 
 _POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
-"""The fields of `source` that the order is read from."""
+"""The fields of `source` from which the order is read."""
 
 _SOURCE = (*_POSITIONS, "table", "schema", "db")
 
@@ -138,11 +140,11 @@ _FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
 
 _OLD_KEY = "__debezium.oldkey"
-"""The header with the key that a row had before. Some tools write headers as a list, or not at all."""
+"""The header with the earlier key of a row. Some tools write headers as a list, or not at all."""
 
 
 def _ignored(side: SideSpec) -> str:
-    """SQL (STRING): why a line means nothing here; null when it does mean something."""
+    """SQL (STRING): the reason why a line is ignored; null if it is not."""
     others = [
         of_another_table(side, f"{of}table", [f"{of}schema", f"{of}db", f"CONCAT({of}db, '.', {of}schema)"])
         for of in ("_flat.__source_", "_envelope.source.")
@@ -159,11 +161,11 @@ def _ignored(side: SideSpec) -> str:
 
 
 def _order(of: str, commit: str) -> str:
-    """SQL (STRUCT): (commit, position) from the fields of `source`; 0 where the source says nothing.
+    """SQL (STRUCT): (commit, position) from the fields of `source`; 0 where the source has no value.
 
     Args:
-        of: what stands before the name of a field.
-        commit: SQL of what stands for the commit where only PostgreSQL's position is known.
+        of: the text before the name of a field.
+        commit: SQL of the commit to use where only PostgreSQL's position is known.
     """
     pair = f"FROM_JSON({of}sequence, 'ARRAY<STRING>')"
     binlog = f"TRY_CAST(REGEXP_EXTRACT({of}file, '([0-9]+)$', 1) AS BIGINT)"
@@ -187,7 +189,7 @@ def _order(of: str, commit: str) -> str:
 
 
 _SQL_SERVER = "^[0-7][0-9a-fA-F]{7}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}$"
-"""A log sequence number: virtual log file, block and slot."""
+"""Pattern of a log sequence number of SQL Server: virtual log file, block and slot."""
 
 _SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
     _order("_envelope.source.", "0L"),
@@ -199,7 +201,10 @@ _SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
 
 
 def _schema(side: SideSpec) -> str:
-    """Every shape at once; a line fills the fields of its own. Of a flattened row only that it is one."""
+    """DDL of the fields of all shapes together; a line fills those of its own shape.
+
+    For a flattened row the fields show only that it is one.
+    """
     image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _SOURCE)
     envelope = (
         f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<{source}>, "
@@ -212,7 +217,10 @@ def _schema(side: SideSpec) -> str:
 
 
 def _flat(side: SideSpec) -> str:
-    """SQL (STRUCT of texts): a flattened row, read again: names of an envelope may be columns of it."""
+    """SQL (STRUCT of texts): a flattened row; null for other shapes.
+
+    It is parsed a second time, because columns of the row may have names of envelope fields.
+    """
     declared = {c.name.lower() for c in side.columns}
     fields = [f"{c.quoted}: STRING" for c in side.columns]
     fields += [f"{name}: STRING" for name in _FLAT_FIELDS if name not in declared]
@@ -227,16 +235,16 @@ def _flat(side: SideSpec) -> str:
 
 
 def _image(side: SideSpec) -> str:
-    """SQL (STRUCT of texts): the row that a line is about, as its source wrote it."""
+    """SQL (STRUCT of texts): the row of a line's event, as its source wrote it."""
     flat = ", ".join(f"_flat.{c.quoted} AS {c.quoted}" for c in side.columns)
     return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_envelope.op = 'd', _envelope.before, _envelope.after))"
 
 
 def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
-    """Lines with `_key` and `_old_key`, each a STRUCT of texts: the key columns of the message key and of a header.
+    """Adds `_key` and `_old_key` to lines, each a STRUCT of texts: the key columns of the message key and of a header.
 
-    A key is taken out of `{"schema", "payload"}` if need be, and each may also be a text that holds the JSON. Step by
-    step, since Spark repeats what an expression names twice.
+    A key is taken out of `{"schema", "payload"}` if necessary, and each may also be a text that holds the JSON. The
+    columns are computed step by step, because Spark repeats a computation that an expression names twice.
     """
     fields, keys = fields_of_texts({c.name for c in side.key_columns}), ("_key", "_old_key")
     old = value_of(parsed(wrapped("_headers"), f"{quote(_OLD_KEY)}: STRING"))
@@ -260,14 +268,14 @@ def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
-    """SQL (ARRAY<STRING>): the columns that the source did not send; null when it sent all."""
+    """SQL (ARRAY<STRING>): the columns with an unavailable value; null if the source sent all values."""
     columns = ", ".join(f"IF({sent[c.name]} IN ({_NOT_SENT}), {text(c.name)}, NULL)" for c in side.value_columns)
     found = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
     return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
 
 
 def _fields(side: SideSpec) -> str:
-    """SQL (ARRAY<STRING>): the names in the row that a line is about, without what flattening adds."""
+    """SQL (ARRAY<STRING>): the names in the row of a line's event, without the names that flattening adds."""
     declared = ", ".join(text(c.name) for c in side.columns)
     flat, images = [], []
     for place, names in _PLACES.items():
@@ -288,7 +296,7 @@ def _renamed(side: SideSpec) -> str:
 
 
 def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
-    """SQL (STRING): why a line cannot be applied; null when it can."""
+    """SQL (STRING): the reason why a line cannot be applied; null if it can."""
     return (
         f"CASE WHEN NOT _is_one OR (_flat IS NULL AND _misshapen) THEN {NO_OBJECT} "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "

@@ -1,8 +1,8 @@
-"""A Delta table as the source: what a look at it finds is a range of its versions (`docs/reference/delta.md`).
+"""A Delta table as the source; each discovery finds a range of its versions (`docs/reference/delta.md`).
 
-The first look, and every look at a table without a change feed, takes the whole table as it is: a truncate and inserts
-at one version. Later looks take the changes since. Order: the version of the commit; within one, what is written comes
-after what is removed, so an update that changes the key removes the old one.
+The first discovery, and every discovery of a table without a change feed, reads the whole table as it is: a truncate
+and inserts at one version. Later discoveries read the changes since then. Order: the version of the commit; within a
+version written rows come after removed rows, so an update that changes the key removes the old one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THE
 
 
 class Delta(Columnar):
-    """Reads one change per row."""
+    """The format `delta`: one change per row."""
 
     sequence_type = "STRUCT<version: BIGINT, written: INT>"
     sequence = "STRUCT(block AS version, IF(deleted, 0, 1) AS written)"
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The rows of the ranges; `block` is the version that a row was committed in."""
+        """Returns the rows of the version ranges as lines; `block` is the version in which a row was committed."""
         parts = []
         for path in paths:
             table, first, last = version_range(path)

@@ -1,8 +1,8 @@
 """Files of the AWS Database Migration Service on S3, CSV or Parquet (`docs/reference/dms.md`).
 
-A row of a CDC file says in `Op`, its first column, what it does: `I`, `U` or `D`. Files of a full load may lack the
-column: their rows are inserts. Order: the time in the name of a CDC file, to which every full load is older; within a
-file the place.
+A row of a CDC file has its operation in `Op`, its first column: `I`, `U` or `D`. Files of a full load may lack the
+column: their rows are inserts. Order: the time in the name of a CDC file, and every full load is older than that;
+within a file the position.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _PARTS = [f"REGEXP_EXTRACT(SPLIT_PART(file, '/', -1), '([0-9]{{8}})-([0-9]{{9}})
 
 
 class Dms(Columnar):
-    """Reads one change per row."""
+    """The format `dms`: one change per row."""
 
     sequence_type = "STRUCT<written: BIGINT>"
     sequence = f"STRUCT(COALESCE(TRY_CAST(CONCAT({', '.join(_PARTS)}) AS BIGINT), 0L) AS written)"
-    """The time in the name to milliseconds, as a number; 0 for a full load."""
+    """SQL of the order: the time in the file name to milliseconds, as a number; 0 for a full load."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The rows of the files.
+        """Returns the rows of the files as lines.
 
         Raises:
-            LandingError: a name tells no time and is none of a full load; or a file has timestamps that Spark does not
-                read.
-            UnreadableFileError: a file is no Parquet, or ends in `.gz` and is none.
+            LandingError: a name has no time and is not that of a full load; or a file has timestamps that Spark does
+                not read.
+            UnreadableFileError: a file is not Parquet, or its name ends in `.gz` and it is not a gzip file.
         """
         for path in paths:
             if not _NAME.match(path.rsplit("/", 1)[-1]):

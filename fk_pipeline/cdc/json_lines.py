@@ -1,13 +1,13 @@
-r"""JSON texts as Spark SQL reads them, without what `FROM_JSON` alters or drops in silence.
+r"""JSON texts parsed by Spark SQL without the silent changes and losses of `FROM_JSON`.
 
-Two things are done to a text before it is parsed:
+A text is changed in two ways before it is parsed:
 
-* *Numbers are exact.* Of a number with a fraction or an exponent `FROM_JSON` makes a double before it makes a text
-  (Spark 4.2: `JacksonParser` copies the token, and Jackson copies it as a double): 1.10 becomes 1.1, and of
-  1234567890123456.7891 the last digits are gone. So such numbers become strings, between marks, and `exact` takes the
-  marks out of the texts that are read. The mark is the digest of the line, which no line can contain.
+* *Numbers are exact.* `FROM_JSON` converts a number with a fraction or an exponent to a double before it converts it to
+  a text (Spark 4.2: `JacksonParser` copies the token, and Jackson copies it as a double): 1.10 becomes 1.1, and
+  1234567890123456.7891 loses its last digits. So such numbers become strings between marks, and `exact` removes the
+  marks from the texts that are read. The mark is the digest of the line, which no line can contain.
 * *One value per text.* `FROM_JSON` reads the first value and ignores the rest. So the text is put between two objects
-  that hold the digest: it is one value if three are found, and the outer ones are these.
+  with the digest: it is one value if three values are found and the outer ones are these objects.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 from fk_pipeline.spec.sql import text
 
 DIGEST = "_digest"
-"""The column with the digest of a line: what its texts are marked with."""
+"""The column with the digest of a line, which is the mark in its texts."""
 
 WRAPPED = "_wrapped"
-"""The column with the text of a line that is parsed."""
+"""The column with the text of a line as it is parsed."""
 
 OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
 
@@ -26,25 +26,26 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _STRING = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
 _END = r"(?=[ \t\r\n]*+(?:[,\]}]|\z))"
 _WALK = rf"""(?s)\G((?:[^"'0-9-]++|-(?![0-9])|(?!-0)-?[0-9]++{_END}|{_STRING})*+)({_NUMBER}){_END}"""
-"""The next number that is marked, and what is before it. No text is skipped by backtracking, so time and stack are
-those of one pass; the walk ends at the first token that is no JSON, which the parser then refuses. Spark's parser takes
-strings in apostrophes too."""
+"""Pattern of the next number to mark, with the text before it. It skips no text by backtracking, so time and stack are
+those of one pass. The walk ends at the first token that is not JSON, which the parser then refuses. Strings may be in
+apostrophes, because Spark's parser accepts them."""
 
 _MARKED = r"[:,\[][ \t\r]*+-?(?:[0-9]++[.eE]|0)"
-"""Lines with numbers that may be marked: the others, most of all, are spared the walk. (-0 is 0 to Jackson.)"""
+"""Pattern of lines with numbers that may need a mark; most lines have none and skip the walk. (Jackson reads -0 as 0.)
+"""
 
 
 def digest(value: str) -> str:
-    """SQL (STRING): what the texts of a line are marked with."""
+    """SQL (STRING): the mark in the texts of a line."""
     return f"MD5({value})"
 
 
 def wrapped(value: str, mark: str = DIGEST) -> str:
-    """SQL (STRING): a text that holds one JSON value, as `parsed` takes it.
+    """SQL (STRING): a text with one JSON value, in the form that `parsed` takes.
 
     Args:
         value: SQL of the text; null stays null.
-        mark: SQL of its digest, or of that of a text which it is a part of.
+        mark: SQL of its digest, or of the digest of a text of which it is a part.
     """
     marked = f"""REGEXP_REPLACE({value}, {text(_WALK)}, CONCAT('$1"', {mark}, '$2', {mark}, '"'))"""
     exact = f"IF({value} RLIKE {text(_MARKED)}, {marked}, {value})"
@@ -56,34 +57,34 @@ def parsed(wrapped: str, fields: str) -> str:
     """SQL (STRUCT of `_fk_line` and `_corrupt`): a wrapped text, parsed.
 
     Args:
-        wrapped: SQL of what `wrapped` makes.
-        fields: DDL of the fields of the object, every value a text, or a structure of texts.
+        wrapped: SQL of a text that `wrapped` returned.
+        fields: DDL of the fields of the object; every value is a text, or a structure of texts.
     """
     schema = f"STRUCT<_fk_line: ARRAY<STRUCT<{fields}, _fk_end: STRING>>, _corrupt: STRING>"
     return f"FROM_JSON({wrapped}, {text(schema)}, {OPTIONS})"
 
 
 def value_of(parsed: str) -> str:
-    """SQL (STRUCT): the object; null if the text is none."""
+    """SQL (STRUCT): the object; null if the text is not an object."""
     return f"GET({parsed}._fk_line, 1)"
 
 
 def is_one(parsed: str, mark: str = DIGEST) -> str:
-    """SQL (BOOLEAN): the text is one JSON value, and an object or null; values in it may be of another shape."""
+    """SQL (BOOLEAN): the text is one JSON value, an object or null; values in it may have another shape than asked."""
     ends = " AND ".join(f"GET({parsed}._fk_line, {i})._fk_end <=> {mark}" for i in (0, 2))
     return f"(SIZE({parsed}._fk_line) <=> 3 AND {ends})"
 
 
 def fits(parsed: str, mark: str = DIGEST) -> str:
-    """SQL (BOOLEAN): the text is one JSON object or null, and its values are of the shapes that were asked for."""
+    """SQL (BOOLEAN): the text is one JSON object or null, and its values have the shapes given to `parsed`."""
     return f"({parsed}._corrupt IS NULL AND {is_one(parsed, mark)})"
 
 
 def exact(value: str, mark: str = DIGEST) -> str:
-    """SQL (STRING): a text that was read, without the marks: the digits of a number as they were written.
+    """SQL (STRING): a parsed text without the marks, so that a number has its digits as they were written.
 
     Args:
-        value: SQL of the text, of a scalar or of an object or array.
+        value: SQL of the text of a scalar, an object or an array.
         mark: SQL of the digest.
     """
     nested = f"""REPLACE(REPLACE({value}, CONCAT('"', {mark}), ''), CONCAT({mark}, '"'), '')"""

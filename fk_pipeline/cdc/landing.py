@@ -1,6 +1,6 @@
 """Discovery: which landing files are new, and which batch each belongs to (`docs/reference/landing.md`). No Spark.
 
-It says what it found; `fk_pipeline.stages.discovery` writes that down.
+It returns what it found; `fk_pipeline.stages.discovery` records that in the ledger.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 
 READER_VERSION = "3"
-"""Raise it when the same files would give other rows: every batch is then read again before its state is trusted."""
+"""Version of the readers. Raise it when the same files would give other rows: every batch is then read again before its
+state is trusted."""
 
 READERS_KEPT = ("2",)
-"""Older versions whose rows are trusted all the same, until somebody rebuilds: few pipelines have other rows by them.
-2 made a double of a number with a fraction in JSON (`fk_pipeline.stages.inexact`)."""
+"""Older versions whose rows stay trusted until the next rebuild, because few pipelines have other rows by them. Version
+2 read a number with a fraction in JSON as a double (`fk_pipeline.stages.inexact`)."""
 
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:
-    """The batch that a file's name says; None when it says none (batched in order of arrival).
+    """Returns the batch in a file's name; None if it has none (the file then gets a batch in order of arrival).
 
     Raises:
         LandingError: the number has more than 8 digits or is part of a date, `batch_by` does not match, or a snapshot
-            has none.
+            has no number.
     """
-    name = real(path).rsplit("/", 1)[-1]  # the digits with which a byte is written down are no number
+    name = real(path).rsplit("/", 1)[-1]  # the digits of an escaped byte are not a number
     if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
-        return None  # a number in the name of a file of DMS is a time, or hexadecimal
+        return None  # a number in the name of a DMS file is a time, or hexadecimal
     if side.batch_by is not None:
         match = re.search(side.batch_by, name)
         if match is None:
@@ -73,22 +74,22 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a look at the landing zone found: files by what is new about them, and the batches that became due."""
+    """The outcome of a discovery: new, changed and vanished files, the batches that became due, and notices."""
 
     discovered: tuple[LandedFile, ...] = ()
     changed: tuple[LandedFile, ...] = ()
     vanished: tuple[LandedFile, ...] = ()
     batches: tuple[BatchId, ...] = ()
     notices: tuple[Notice, ...] = ()
-    """What people should know: what is not read, and how names became batches."""
+    """Notices for people: files that are not read, and how names became batches."""
 
 
 class KnownFiles(Protocol):
-    """What is known of what landed before."""
+    """The files and batches that are known from earlier discoveries."""
 
     @property
     def known(self) -> Mapping[tuple[Side, str], LandedFile]:
-        """By side and path, every file that was ever found."""
+        """Every file that was ever found, by side and path."""
         ...
 
     @property
@@ -98,7 +99,7 @@ class KnownFiles(Protocol):
 
     @property
     def removed(self) -> Collection[int]:
-        """The batches that were withdrawn on purpose."""
+        """The batches that a user removed."""
         ...
 
     def of_side(self, side: Side) -> Sequence[LandedFile]:
@@ -107,15 +108,15 @@ class KnownFiles(Protocol):
 
 
 def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
-    """Which files are new, changed and gone; a landing folder that is not there is told, and is an empty one.
+    """Finds the new, changed and vanished files; a missing landing folder counts as empty and gets a notice.
 
     Args:
         spec: the pipeline.
-        files: what is known already.
+        files: the known files.
         zone: lists the landing folders.
 
     Raises:
-        LandingError: a name gives no batch.
+        LandingError: no batch can be read from a name.
     """
     notices: list[Notice] = []
     discovered: list[LandedFile] = []
@@ -158,10 +159,10 @@ def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
 
 
 def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> None:
-    """Refuses a local landing folder that is not there and of which nothing is known: its path may be a slip.
+    """Refuses a missing local landing folder from which no file is known: its path may be a mistake.
 
     Raises:
-        PipelineFileError: there is one.
+        PipelineFileError: there is such a folder.
     """
     for notice in found.notices:
         local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
@@ -175,10 +176,10 @@ def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> N
 
 
 def _next_batch(taken: Sequence[int], path: str) -> BatchId:
-    """The batch of files without a number.
+    """Returns the batch of files without a number.
 
     Raises:
-        LandingError: there is no number left.
+        LandingError: no number is left.
     """
     if taken and max(taken) >= MAX_BATCH:
         raise LandingError(
@@ -191,7 +192,7 @@ def _next_batch(taken: Sequence[int], path: str) -> BatchId:
 
 
 def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[FoundFile]:
-    """The versions of a side's Delta table that came since the last look, as one file that nothing changes any more."""
+    """Returns the versions of a side's Delta table since the last discovery, as one file that never changes."""
     known = {spec.location(f.path): f for f in files.of_side(side)}
     withdrawn = [path for path, f in known.items() if f.batch in files.removed]
     found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn)

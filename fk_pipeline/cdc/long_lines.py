@@ -1,7 +1,7 @@
-"""Lines that are longer than Spark should read: where they are in a text, in constant memory.
+"""The search for lines that are longer than Spark should read, in constant memory.
 
 A line ends at a line feed. A CSV record ends at a line feed or a carriage return outside of quotes; a quote opens a
-field only where a field begins, as for Spark's parser.
+field only where a field begins, as in Spark's parser.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from fk_pipeline.environment import storage
 
 BLOCK = 1 << 20
-"""Most bytes of a text that are held at once."""
+"""The largest number of bytes of a text in memory at once."""
 
 HIGHEST_RATIO = 1032
-"""Deflate, the method of gzip, makes at most so many bytes of one (zlib's technical details)."""
+"""The largest number of bytes that deflate, the method of gzip, stores in one byte (zlib's technical details)."""
 
 BYTES_SHOWN = 1000
-"""Bytes of a line that is too long, or breaks off, which the quarantine shows."""
+"""The number of bytes that the quarantine shows of a line that is too long or breaks off."""
 
 _LOOK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
@@ -27,23 +27,23 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass
 class LineScan:
-    """A look through a text, block by block.
+    """A scan of a text for lines that are too long, block by block.
 
     Args:
-        limit: the most bytes of a line. A block has no more than that.
-        delimiter: between the fields of a CSV record; None where lines end at every line feed.
+        limit: the largest number of bytes of a line; no block has more.
+        delimiter: the delimiter between the fields of a CSV record; None if lines end at every line feed.
     """
 
     limit: int
     delimiter: bytes | None = None
     at: int = 0
-    """Bytes seen."""
+    """Number of bytes scanned."""
     start: int = 0
-    """Where the line begins that has not ended yet."""
+    """Position at which the line begins that has not ended yet."""
     first_end: int = 0
-    """Where the first line ends."""
+    """Position at which the first line ends."""
     long: list[tuple[int, int]] = field(default_factory=list)
-    """Begin and end, without its line feed, of each line that is too long."""
+    """Begin and end of each line that is too long, without its line feed."""
 
     def __post_init__(self) -> None:
         self._in_quotes = self._maybe_closed = False
@@ -52,7 +52,7 @@ class LineScan:
         self._opens = re.compile(rb'(?<=[%s])"' % re.escape(b"".join(self._separators)))
 
     def feed(self, block: bytes) -> None:
-        """The next block."""
+        """Scans the next block."""
         first, last = self._ends(block) if self.delimiter is not None else (block.find(b"\n"), block.rfind(b"\n"))
         if first >= 0:
             self._ended(self.at + first)
@@ -61,7 +61,7 @@ class LineScan:
         self.at += len(block)
 
     def end(self) -> None:
-        """There are no more blocks."""
+        """Ends the last line; call it after the last block."""
         self._ended(self.at)
 
     def _ended(self, at: int) -> None:
@@ -69,7 +69,7 @@ class LineScan:
             self.long.append((self.start, at))
 
     def _ends(self, block: bytes) -> tuple[int, int]:
-        """The first and the last end of a record in a block; -1 where none ends."""
+        """Returns the positions of the first and the last end of a record in a block; -1 if no record ends in it."""
         first = last = -1
         at, size = 0, len(block)
         if not self.at and block.startswith(_BOM):
@@ -102,15 +102,15 @@ class LineScan:
 
 
 def may_have_long_lines(path: str, size: int, limit: int) -> bool:
-    """Whether a plain text may have a line that is too long: a quick look that reads little of it.
+    """Returns whether a plain text may have a line that is too long, by a quick test that reads little of it.
 
-    A longer line covers one of the parts of half a limit that the file is cut into. So it is enough to find a line feed
-    in each part, and most have one near their beginning.
+    The file is divided into parts of half the limit; a line above the limit covers a whole part. So it is enough to
+    find a line feed in each part, and most parts have one near their beginning.
 
     Args:
         path: the file.
-        size: its bytes.
-        limit: the most bytes of a line.
+        size: its size in bytes.
+        limit: the largest number of bytes of a line.
     """
     if size <= limit:
         return False
@@ -131,13 +131,13 @@ def may_have_long_lines(path: str, size: int, limit: int) -> bool:
 def without(
     blocks: Iterable[bytes], until: int, long: Iterable[tuple[int, int]], stands_for: Callable[[bytes], bytes]
 ) -> Iterator[bytes]:
-    """A text with something else in the place of lines that are too long.
+    """Yields a text in which the lines that are too long are replaced.
 
     Args:
         blocks: the text.
-        until: how much of it.
+        until: the number of its bytes to use.
         long: begin and end of each such line.
-        stands_for: makes of the first `SHOWN` bytes of such a line what stands in its place.
+        stands_for: returns the replacement of such a line, given its first `BYTES_SHOWN` bytes.
     """
     cuts, at = iter(long), 0
     begin, end = next(cuts, (until, until))

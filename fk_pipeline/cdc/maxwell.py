@@ -1,8 +1,8 @@
 """Rows of MySQL as Maxwell's daemon writes them, one JSON object per line (`docs/reference/maxwell.md`).
 
 `insert`, `bootstrap-insert` and `update` write the row in `data`, `delete` removes it; an update that changes the key
-also removes the row with the key in `old`. Order: `position` (binlog file and offset), then `xoffset`; without it the
-number in `gtid`; without either, the place in the landing files.
+also removes the row with the key in `old`. Order: `position` (binlog file and offset), then `xoffset`; without
+`position` the number in `gtid`; without either, the position in the landing files.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _SEQUENCE = (
 
 
 class Maxwell(JsonLines):
-    """Reads one JSON object per line."""
+    """The format `maxwell`: one JSON object per line."""
 
     sequence_type = "STRUCT<file: BIGINT, position: BIGINT, offset: BIGINT>"
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """One row per line, two where an update changes the key; see `fk_pipeline.cdc.records`."""
+        """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
         row = struct_of_texts(side.columns)
         schema = (
             "type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "

@@ -1,10 +1,11 @@
-r"""Names of landing files: how they are written down, and how Spark reads a file of any name.
+r"""Names of landing files: how they are recorded, and how Spark reads a file of any name.
 
-Names are bytes in a local file system. One that is not UTF-8 is written down with `\xff` for the byte FF, in the
-ledger, in tables and in messages; `real` finds the file again.
+Names are bytes in a local file system. A name that is not UTF-8 is recorded with `\xff` for the byte FF, in the ledger,
+in tables and in messages; `real` returns the path of the file again.
 
-Hadoop, through which Spark opens files, cannot open every local name: a colon is taken for a scheme, and a byte that is
-not UTF-8 is lost. Such a file, and every other with a character that is not plain, is read through a link.
+Hadoop, through which Spark opens files, cannot open every local name: it reads a colon as the end of a scheme, and
+loses a byte that is not UTF-8. Such a file, and every other whose name has a character that is not plain, is read
+through a link.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from pathlib import Path
 from fk_pipeline.environment import storage
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+,@ -]*")
-"""A file name that every reader of Spark opens as it is."""
+"""Pattern of a file name that every reader of Spark opens as it is."""
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
-"""What makes a pattern of a folder's path: a Spark Connect server takes it for one, whatever a reader's options say."""
+"""Characters that make a folder's path a glob: a Spark Connect server reads it as one, whatever a reader's options are.
+"""
 
 _BYTE = re.compile(r"\\x([0-9a-f]{2})")
 
 
 def as_utf8(path: str) -> str:
-    r"""A local path as text that is valid UTF-8.
+    r"""Returns a local path as text that is valid UTF-8.
 
-    >>> print(told("a\udcff"), told(r"a\xff"), told(r"a\b"))
+    >>> print(as_utf8("a\udcff"), as_utf8(r"a\xff"), as_utf8(r"a\b"))
     a\xff a\x5cxff a\b
     """
     escaped = _BYTE.sub(r"\\x5cx\1", path)
@@ -38,9 +40,9 @@ def as_utf8(path: str) -> str:
 
 
 def real(path: str) -> str:
-    r"""The path that `told` was given; a URI is what it says.
+    r"""Returns the path that was given to `as_utf8`; a URI is returned unchanged.
 
-    >>> [real(told(path)) == path for path in ("a\udcff", r"a\xff")]
+    >>> [real(as_utf8(path)) == path for path in ("a\udcff", r"a\xff")]
     [True, True]
     """
     if storage.scheme_of(path):
@@ -49,7 +51,7 @@ def real(path: str) -> str:
 
 
 def strange(paths: Iterable[str]) -> list[str]:
-    """Returns the local paths, as `real` gives them, that Spark may not open as they are."""
+    """Returns the local paths, as `real` returns them, that Spark may not be able to open as they are."""
     return [path for path in paths if not storage.scheme_of(path) and not _is_plain(path)]
 
 
@@ -64,10 +66,10 @@ def linked(paths: Iterable[str], folder: str) -> dict[str, str]:
 
     Args:
         paths: the files, as `strange` returns them.
-        folder: a folder or URI; whoever calls removes it when the files were read.
+        folder: a folder or URI; the caller removes it after the files were read.
 
     Returns:
-        Per file its link; a copy where the folder is in an object store or cannot have links.
+        Per file its link; a copy if the folder is in an object store or cannot have links.
     """
     return {path: _linked(path, folder) for path in paths}
 

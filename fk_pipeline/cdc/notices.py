@@ -1,4 +1,4 @@
-"""What a look at the landing zone has to tell people: what is not read, what is not there, how names became batches."""
+"""Notices of a discovery for people: files that are not read, files that are missing, and how names became batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ VANISHED, NAMED, ARRIVED = "vanished", "named", "arrived"
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing about the landing files of a side.
+    """One notice about the landing files of a side.
 
     Attributes:
-        side: whose files they are.
-        kind: one of the words above.
-        files: how many files, folders or links it is about.
+        side: the side whose files they are.
+        kind: one of the constants above.
+        files: the number of files, folders or links that it is about.
         first: the path of the first of them, or the folder.
-        text: a sentence for people, with what to do.
+        text: a sentence for people, with the remedy.
     """
 
     side: Side
@@ -35,15 +35,15 @@ class Notice:
 
     @classmethod
     def of(cls, side: Side, kind: str, paths: Sequence[str], one: str, many: str, then: str) -> Notice:
-        """About some paths, at least one.
+        """Returns a notice about some paths, at least one.
 
         Args:
-            side: whose.
-            kind: what it is about.
+            side: the side whose files they are.
+            kind: its kind.
             paths: the paths.
-            one: what is so of one path, such as `file is empty`.
-            many: the same of several.
-            then: what follows from it, and what to do.
+            one: the statement about one path, such as `file is empty`.
+            many: the same statement about several paths.
+            then: the consequence and the remedy.
         """
         first = "".join(c if c.isprintable() else repr(c)[1:-1] for c in paths[0])
         said = f"1 {one}: {first}" if len(paths) == 1 else f"{len(paths):,} {many}; the first: {first}"
@@ -56,7 +56,7 @@ class Notice:
 def about_listed(
     spec: PipelineSpec, side: Side, listed: Sequence[FoundFile], gone: Sequence[LandedFile], zone: LandingZone
 ) -> list[Notice]:
-    """What is to be told of what lies in the landing folder of a side."""
+    """Returns the notices about the files in the landing folder of a side."""
     where, reads = spec.landing(side), spec.side(side)
     notices = []
     if not listed and not zone.exists(where):
@@ -93,7 +93,7 @@ def about_listed(
 
 
 def no_table(spec: PipelineSpec, side: Side) -> Notice:
-    """That there is no Delta table where the side names one."""
+    """Returns the notice that no Delta table exists at the path of the side."""
     where = spec.landing(side)
     then = f"correct {side}.path, or wait until it is made"
     return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}")
@@ -102,7 +102,7 @@ def no_table(spec: PipelineSpec, side: Side) -> Notice:
 def about_names(
     spec: PipelineSpec, side: Side, new: Sequence[LandedFile], arrivals: Sequence[FoundFile], *, first: bool
 ) -> list[Notice]:
-    """How names became batches, the first time; and names that had no number, each time."""
+    """Returns the notices about how names became batches (only with `first`), and about names without a number."""
     reads = spec.side(side)
     if not new or reads.format == "delta":
         return []

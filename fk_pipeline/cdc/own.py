@@ -1,4 +1,4 @@
-"""Formats of the user's own: a class somewhere on the import path, named in the pipeline file as `module:Class`."""
+"""Formats that users write themselves: a class on the import path, named in the pipeline file as `module:Class`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from fk_pipeline.errors import PipelineFileError
 
 NEEDED = ("sequence_type", "is_text", "has_holes", "read", "parse", "has_keys_once")
-"""What a format has to have (`fk_pipeline.cdc.records.Format`)."""
+"""The attributes that a format must have (`fk_pipeline.cdc.records.Format`)."""
 
 
 @functools.cache
 def own_format(name: str) -> Any:
-    """An instance of the class.
+    """Returns an instance of the class.
 
     Raises:
-        PipelineFileError: there is no such class, it cannot be made without arguments, or it is no format.
+        PipelineFileError: the class does not exist, cannot be created without arguments, or is not a format.
     """
     module, _, kind = name.partition(":")
     try:

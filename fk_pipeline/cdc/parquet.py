@@ -1,8 +1,8 @@
 """Plain rows as Parquet files: each row replaces the one with its key (`docs/reference/rows.md`).
 
-With `op_column`, that column says what a row does, as in `fk_pipeline.cdc.rows`. Values are taken as they are where
-the file has the declared type, and converted from their text where not. Files of other columns or types may be read
-together.
+With `op_column`, that column names the operation of a row, as in `fk_pipeline.cdc.rows`. Values are used as they are if
+the file has the declared type, and converted from their text otherwise. Files with different columns or types may be
+read together.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 
 KEYS_AT_ONCE = 1 << 20
-"""Keys that are held in memory to see whether they ascend."""
+"""The number of keys in memory at once while it is checked whether they ascend."""
 
 _PLACE = ("_metadata.file_path AS path", "CAST(0 AS BIGINT) AS block", "_metadata.row_index AS position")
 
 
 class Parquet(Columnar):
-    """Reads one change per row."""
+    """The format `parquet`: one change per row."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The rows of the files, as `parquet_rows` gives them.
+        """Returns the rows of the files as lines; see `parquet_rows`.
 
         Raises:
             LandingError: a file has timestamps that Spark does not read.
-            UnreadableFileError: a file is no Parquet.
+            UnreadableFileError: a file is not Parquet.
         """
         return parquet_rows(session, paths, side, side.op_column)
 
     def has_keys_once(self, path: str, side: SideSpec) -> bool:
-        """Whether the keys of a file, taken as they are, are one number or text each that is greater than the last."""
+        """Returns whether each key of a file is one number or text that needs no conversion, greater than the last."""
         with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
             stored = [field for field in file.schema_arrow if field.name.lower() == side.key_columns[0].name.lower()]
@@ -57,7 +57,7 @@ class Parquet(Columnar):
 
 
 def _is_kept(stored: pa.DataType, declared: str) -> bool:
-    """A number or text that is not converted."""
+    """Returns whether a column is a number or text that needs no conversion."""
     texts = pt.is_string(stored) or pt.is_large_string(stored)
     return bool(pt.is_integer(stored)) if declared.upper() in INTEGERS else texts and declared.upper() == "STRING"
 
@@ -69,18 +69,19 @@ def parquet_rows(
     op_column: str | None,
     words: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows of Parquet files, as lines.
+    """Returns the rows of Parquet files as lines.
 
     Args:
         session: a Spark session.
         paths: the files.
         side: declares the columns.
-        op_column: the column that says what a row does; None where each is written.
-        words: what that column may say, where files may lack it: their rows are written. None: any word, in each.
+        op_column: the column that names the operation of a row; None if each row is written.
+        words: the allowed words of that column, where files may lack it: their rows are written. None: any word, and
+            every file has the column.
 
     Returns:
-        What `as_lines` returns, the row in `value` as it is or, when not all files have the same columns, as JSON;
-        `position` is its number in the file, from 0.
+        Lines as from `as_lines`; `value.value` is the row as it is, or as JSON if the files have different columns or
+        may lack `op_column`; `position` is its number in the file, from 0.
     """
     alike: dict[str, list[str]] = {}
     for path in paths:
@@ -95,7 +96,7 @@ def parquet_rows(
 
 
 def _columns(path: str) -> str:
-    """Names and types of the columns of a file, from its footer."""
+    """Returns names and types of the columns of a file, from its footer."""
     try:
         with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)

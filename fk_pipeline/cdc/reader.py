@@ -1,4 +1,4 @@
-"""Landing files as lines (of a columnar file: rows) with their place, and the formats by name."""
+"""The reader of landing files: their lines (or the rows of columnar files) with their place, and formats by name."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _FORMATS: dict[str, Format] = {
 
 
 def format_of(side: SideSpec) -> Format:
-    """The format that a side is written in.
+    """Returns the format of a side.
 
     Raises:
-        PipelineFileError: it is one of the user's, and cannot be imported.
+        PipelineFileError: it is a user's own format and cannot be imported.
     """
     found: Format = _FORMATS.get(side.format) or own_format(side.format)
     return found
 
 
 def shape_of(path: str, side: SideSpec) -> Shape | None:
-    """How the lines of a file end; None where its format has no lines."""
+    """Returns how the lines of a file end; None if its format has no lines."""
     if format_of(side).is_text:
         return LINES
     if side.format not in ("csv", "dms") or path.endswith((".parquet", ".parq")):
@@ -60,12 +60,12 @@ def shape_of(path: str, side: SideSpec) -> Shape | None:
 
 @dataclass(frozen=True)
 class Records:
-    """What the files of some batches hold.
+    """The content of the files of some batches.
 
     Attributes:
         lines: one row per line and unreadable tail: `file`, `block`, `position`.
         parsed: the records, as `fk_pipeline.cdc.records` describes them.
-        corrected: the lines that are read as another text: `batch`; None where no file has corrections.
+        corrected: one row per line that is read as another text: `batch`; None if no file has corrections.
     """
 
     lines: DataFrame
@@ -82,16 +82,16 @@ def read_records(
     texts: Mapping[str, Mapping[str, str]],
     links: Mapping[str, str],
 ) -> Records:
-    """What is in the files; of a snapshot first the truncate that makes it the whole table.
+    """Reads the records of the files; a snapshot begins with the truncate that makes it the whole table.
 
     Args:
         session: a Spark session.
-        files: per batch its files, in the order in which they count.
+        files: per batch its files, in their order.
         spec: the pipeline; the paths are relative to its file.
-        side: whose files they are.
-        unreadable: by path those that are not whole.
-        texts: by path, per digest of a line, the text that it is read as.
-        links: by path, where a file is read instead (`fk_pipeline.cdc.names`).
+        side: the side whose files they are.
+        unreadable: per path of a file that cannot be read as it is, what can be read of it.
+        texts: per path and digest of a line, the text as which the line is read.
+        links: per path, the link through which the file is read (`fk_pipeline.cdc.names`).
     """
     side_spec = spec.side(side)
     reads = format_of(side_spec)
@@ -138,18 +138,18 @@ def read_records(
 
 
 def _apart(parsed: DataFrame) -> DataFrame:
-    """Records whose conditions Spark does not write into the expressions that make them.
+    """Returns the records in a plan below which Spark does not push filters on `kind`.
 
-    A filter on `kind` would move below every step of `parse` (rule `PushPredicateThroughNonJoin`), with the SQL of each
-    step in the place of its name: of a wide Debezium side that fills a heap of 1 GB. It stops at a column whose value
-    is another one each time.
+    Spark would push such a filter below every step of `parse` (rule `PushPredicateThroughNonJoin`), with the SQL of
+    each step in place of its name: for a wide Debezium side that fills a heap of 1 GB. It does not push a filter below
+    a column whose expression is not deterministic.
     """
     numbered = parsed.withColumn("_number", F.monotonically_increasing_id())
     return numbered.withColumn("kind", F.expr("IF(_number < 0, NULL, kind)")).drop("_number")
 
 
 def _without_marks(parsed: DataFrame, limit: int) -> DataFrame:
-    """Records in which what stands for a line that is too long is a bad record, with the beginning of that line."""
+    """Turns each record that replaces a line that is too long into a bad record with the beginning of that line."""
     is_mark = f"COALESCE(STARTSWITH(value, '{MARK}'), FALSE)"
     shown = f"CAST(UNHEX(REGEXP_EXTRACT(value, '^{MARK}([0-9A-F]*)', 1)) AS STRING)"
     read = {"kind": f"'{BAD}'", "reason": text(too_long(limit)), "value": shown}
@@ -163,17 +163,17 @@ _LAST_BLOCK = 1 << 62
 
 @dataclass(frozen=True)
 class _Place:
-    """A file, and where it stands among those of its batch."""
+    """A file and its position among the files of its batch."""
 
     path: str
     file: str
-    """The path as records tell it."""
+    """The path as records have it."""
     batch: int
     number: int
 
 
 def _lines(session: SparkSession, places: list[_Place], read_from: Mapping[str, str], side: SideSpec) -> DataFrame:
-    """The lines of the files: `value`, and its place: `batch`, `file`, `file_number`, `block`, `position`."""
+    """Returns the lines of the files: `value`, and its place: `batch`, `file`, `file_number`, `block`, `position`."""
     paths = [read_from.get(p.path, p.path) for p in places]
     lines = format_of(side).read(session, paths, side)
     if len(places) == 1:
@@ -190,7 +190,7 @@ def _lines(session: SparkSession, places: list[_Place], read_from: Mapping[str, 
 
 
 def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
-    """No records."""
+    """Returns a frame without records that has the columns of records."""
     reads = format_of(side)
     row = ", ".join(f"{c.quoted}: {c.type}" for c in side.columns)
     keys = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
@@ -204,9 +204,10 @@ def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
 
 
 def _frame(session: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:
-    """A frame of at least one row of the driver, its columns as DDL.
+    """Returns a frame of rows of the driver, at least one, with columns given as DDL.
 
-    By way of Arrow: of Python's own rows a classic session makes a frame with Python workers on its executors.
+    It is created through Arrow: from Python rows a classic session creates a frame that needs Python workers on its
+    executors.
     """
     values = zip(*rows, strict=True)
     names = [name for name, _ in _columns(columns)]
@@ -214,12 +215,15 @@ def _frame(session: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str)
 
 
 def _columns(ddl: str) -> list[tuple[str, str]]:
-    """Name and type of columns of plain types."""
+    """Returns name and type of the columns of a DDL text without nested types."""
     return [(name, kind) for name, kind in map(str.split, ddl.split(", "))]
 
 
 def line_digest(text: Column) -> Column:
-    """What corrections know a line by: `fk_pipeline.store.ledger.corrections.digest_of`, of the line as it is shown."""
+    """Returns the digest that identifies a line in corrections: `digest_of` of the line as it is shown.
+
+    See `fk_pipeline.store.ledger.corrections.digest_of`.
+    """
     return F.sha2(F.make_valid_utf8(text).cast("binary"), 256)
 
 
@@ -227,15 +231,15 @@ _CORRECTED = "_corrected"
 
 
 def _corrected(lines: DataFrame, texts: Mapping[str, Mapping[str, str]], spec: PipelineSpec) -> DataFrame:
-    """Lines with corrected texts in place of their own.
+    """Replaces the texts of corrected lines.
 
     Args:
-        lines: what `_lines` returns, of a format whose lines are texts.
-        texts: per file, by digest of a line, its text.
+        lines: the lines as `_lines` returns them, of a format whose lines are texts.
+        texts: per file and digest of a line, its corrected text.
         spec: the pipeline; the paths are relative to its file.
 
     Returns:
-        `lines`, each in its place, and `_corrected`: whether its text is another.
+        `lines` with unchanged places, and `_corrected`: whether the text of the line was replaced.
     """
     rows = [
         {"file": _without_scheme(spec.location(path)), "_digest": digest, "_text": text}
@@ -253,15 +257,15 @@ def _without_scheme(path: str) -> str:
 
 
 def _plain_path(uri: Column) -> Column:
-    """The path as listed: Spark reports an encoded URI, with `file:` before a local path."""
+    """Returns a path as it was listed: Spark reports an encoded URI, with `file:` before a local path."""
     decoded = F.when(F.contains(uri, F.lit("%")), F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))).otherwise(uri)
     return F.when(F.startswith(decoded, F.lit("file:")), F.regexp_replace(decoded, "^file:/+", "/")).otherwise(decoded)
 
 
 def line_numbers(lines: DataFrame, records: DataFrame) -> DataFrame:
-    """`records` with `line`: the number of the line in its file, from 1.
+    """Adds to `records` the column `line`: the number of the line in its file, from 1.
 
-    Positions are consecutive within a split of a file, so counting the lines of the splits before is enough.
+    Positions are consecutive within a split of a file, so it is enough to count the lines of the splits before it.
     """
     splits = lines.groupBy("file", "block").agg(F.min("position").alias("_first"), F.count("*").alias("_lines"))
     earlier = splits.alias("a").join(

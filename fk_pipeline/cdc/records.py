@@ -1,7 +1,7 @@
-"""What every format makes of a line: an event, something to ignore, or a record for the quarantine.
+"""The records that every format returns for a line: an event, an ignored line, or a record for the quarantine.
 
 A format is one small class (`Format`). It reads files, gets its lines with their place and returns one row per line,
-two where a line changes a key:
+two if a line changes a key:
 
 | column | |
 |---|---|
@@ -10,17 +10,17 @@ two where a line changes a key:
 | `op` | c, u, r, d |
 | `deleted` | the event is a tombstone |
 | `sequence` | the source's own order, of the format's `sequence_type` |
-| `row` | the declared columns, typed; for a tombstone what is known of the row that was there |
-| `holes` | only with `has_holes`: the columns that the source did not send, null in `row`; null if it sent all |
-| `old_key` | only with `has_holes`: the key that the row had until this event; null if it is the same |
-| `rounded` | may be left out: the columns of `row` whose values are not exactly those that were sent, with commas |
-| `fields` | may be left out: the names under which the source sent values of the row; null where that is not known |
+| `row` | the declared columns, typed; for a tombstone the known values of the deleted row |
+| `holes` | only with `has_holes`: the columns with an unavailable value, null in `row`; null if the source sent all |
+| `old_key` | only with `has_holes`: the key that the row had before this event; null if it is the same |
+| `rounded` | optional: the columns of `row` whose values are not exactly those that were sent, separated by commas |
+| `fields` | optional: the names under which the source sent values of the row; null if they are not known |
 
-and `value` (the line as text; of a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
+and `value` (the line as text; for a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
 `file`, `file_number` (position in the batch's list), `block` (offset of the split in the file) and `position` (order
 within the split).
 
-Formats are written in SQL text: one call each, where a tree of Column objects costs thousands.
+Formats are written as SQL text: each expression is one call, where a tree of Column objects needs thousands.
 """
 
 from __future__ import annotations
@@ -37,66 +37,66 @@ from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import text
 
 ARRIVAL, ARRIVAL_TYPE = "STRUCT(batch AS arrival)", "STRUCT<arrival: INT>"
-"""The order of a source that has none: SQL, and its type in DDL."""
+"""The order of events of a source without an order of its own: SQL, and its type in DDL."""
 
 EVENT, IGNORED, BAD, TRUNCATE = "event", "ignored", "bad", "truncate"
 SNAPSHOT = "snapshot"
-"""The reason of a truncate that stands before a snapshot."""
+"""The reason of a truncate that precedes a snapshot."""
 
 NOT_UTF8 = "bytes in Base64: "
-"""What stands before the bytes of a line that is not UTF-8."""
+"""The text before the bytes of a line that is not UTF-8."""
 
 NO_OBJECT = (
     f"CASE WHEN STARTSWITH(value, '{NOT_UTF8}') THEN 'not UTF-8' WHEN JSON_OBJECT_KEYS(value) IS NULL "
     "THEN 'not a JSON object' ELSE 'not one JSON object: other text is on its line' END"
 )
-"""SQL: why a line is not read."""
+"""SQL (STRING): the reason why a line cannot be read as one JSON object."""
 
 TRIMMED = "TRIM(BOTH ' \\t\\r' FROM value)"
-"""SQL: a line without white space around it; the lines of some writers end in a carriage return."""
+"""SQL (STRING): a line without white space around it; some writers end lines with a carriage return."""
 
 
 class Format(Protocol):
-    """One way to write changes; one of the user's own is named as `module:Class` (`docs/reference/formats.md`)."""
+    """A format of changes; a user's own format is named as `module:Class` (`docs/reference/formats.md`)."""
 
     sequence_type: str
-    """DDL of the order that the source gives its events; a struct, compared field by field."""
+    """DDL of the source's order of events; a struct, compared field by field."""
 
     is_text: bool
-    """`value` is the line itself, which a correction may replace."""
+    """Whether `value` is the line itself, which a correction may replace."""
 
     has_holes: bool
-    """The source may leave out values that a change did not touch: `parse` returns `holes` and `old_key` too."""
+    """Whether the source may leave out unchanged values; then `parse` also returns `holes` and `old_key`."""
 
     sends_all: bool
-    """A row of the source has all its columns, those that are null too: one that is not there is not there any more."""
+    """Whether a row has all columns of the source, null or not, so that an absent column no longer exists there."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
-        """The files as lines: `value`, `path` (the URI of the file), `block` and `position`."""
+        """Returns the lines of the files: `value`, `path` (the URI of the file), `block` and `position`."""
         ...
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """What is in the lines, as the table above says: one row per line, two where one changes a key."""
+        """Returns the records of the lines as in the table above: one row per line, two if a line changes a key."""
         ...
 
     def has_keys_once(self, path: str, side: SideSpec) -> bool:
-        """Whether it is quickly seen that no key is in a file twice."""
+        """Returns whether a quick check shows that no key is in a file twice."""
         ...
 
 
 class JsonLines:
-    """Reads one text per line, split on the line feed only."""
+    """Base class of formats with one text per line; lines end only at a line feed."""
 
     is_text = True
     has_holes = False
     sends_all = True
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
-        """That takes parsing them."""
+        """Returns False: the lines would have to be parsed."""
         return False
 
     def read(self, session: SparkSession, paths: Sequence[str], _side: SideSpec) -> DataFrame:
-        """`value` is the line without a byte order mark; of one that is not UTF-8 its bytes in Base64."""
+        """Returns the lines; `value` has no byte order mark, and a line that is not UTF-8 has its bytes in Base64."""
         line = f"IF(IS_VALID_UTF8(value), LTRIM('\ufeff', value), CONCAT('{NOT_UTF8}', BASE64(value)))"
         return (
             session.read.options(**PATHS_AS_THEY_ARE)
@@ -111,7 +111,7 @@ class JsonLines:
 
 
 def records(place: Sequence[str], sequence: str) -> list[str]:
-    """SQL of the columns that a format returns, from `op`, `deleted`, `row`, `_ignored` and `_bad` (why; else null).
+    """SQL of the columns that a format returns, over `op`, `deleted`, `row`, and the reasons `_ignored` and `_bad`.
 
     Args:
         place: the columns that stay as they are.
@@ -132,19 +132,19 @@ def records(place: Sequence[str], sequence: str) -> list[str]:
 
 
 def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str] | None = None) -> str:
-    """SQL (STRUCT): the declared columns made from texts; null where a text does not fit.
+    """SQL (STRUCT): the declared columns, converted from texts; null where a text does not fit.
 
     Args:
         side: declares the columns.
-        texts: per column SQL of its value as text (STRING).
-        typed: per column that needs no text SQL of its value, of the declared type.
+        texts: per column, SQL of its value as text (STRING).
+        typed: per column that needs no conversion, SQL of its value, of the declared type.
     """
     values = {c.name: convert(texts[c.name], c, side) for c in side.columns if c.name in texts} | dict(typed or {})
     return "STRUCT(" + ", ".join(f"{values[c.name]} AS {c.quoted}" for c in side.columns) + ")"
 
 
 def typed_key(side: SideSpec, texts: Mapping[str, str]) -> str:
-    """SQL (STRUCT): the key columns made from texts; null where a text does not fit."""
+    """SQL (STRUCT): the key columns, converted from texts; null where a text does not fit."""
     return "STRUCT(" + ", ".join(f"{convert(texts[c.name], c, side)} AS {c.quoted}" for c in side.key_columns) + ")"
 
 
@@ -156,7 +156,7 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
     Args:
         side: declares the columns.
         texts: as in `typed_row`; columns that are left out fit.
-        row: SQL of the struct that `typed_row` made.
+        row: SQL of the struct that `typed_row` returned.
     """
 
     def shown(column: Column) -> str:
@@ -172,15 +172,15 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
 
 
 def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
-    """SQL (STRING): the columns whose value is the nearest that their type has, not the one that was sent; else null.
+    """SQL (STRING): the columns whose value is the nearest of their type, not exactly the sent one; null if none is.
 
     Args:
         side: declares the columns.
         texts: as in `typed_row`.
-        row: SQL of the struct that `typed_row` made.
+        row: SQL of the struct that `typed_row` returned.
 
     Returns:
-        The names, with commas between them: no name has one.
+        The names, separated by commas; no name has a comma.
     """
     found = [
         f"IF({loss}, {text(c.name)}, NULL)"
@@ -191,23 +191,25 @@ def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
 
 
 def unknown(side: SideSpec, what: str, word: str) -> str:
-    """SQL (STRING): that a word of a line is not known, quoted unless columns are sensitive: it may be any text.
+    """SQL (STRING): the reason that a word of a line is unknown.
+
+    It quotes the word unless the side has sensitive columns, because the word may be any text.
 
     Args:
-        side: whose line it is.
-        what: what the word ought to be.
+        side: the side of the line.
+        what: the expected meaning of the word.
         word: SQL of the word.
     """
     return f"'unknown {what}'" if side.sensitive else f"CONCAT('unknown {what} ', {word})"
 
 
 def of_another_table(side: SideSpec, table: str, within: Sequence[str] = ()) -> str:
-    """SQL (BOOLEAN): a record is about another table than the side's; false where it does not say which.
+    """SQL (BOOLEAN): a record is about another table than the side's; false if the record names no table.
 
     Args:
-        side: its `table` may have the name of a schema or database before it, with a point.
-        table: SQL of the table's name.
-        within: SQL of names that may stand before it.
+        side: the side; its `table` may begin with the name of a schema or database and a point.
+        table: SQL of the table's name in the record.
+        within: SQL of names of a schema or database that may precede it.
     """
     if side.table is None:
         return "FALSE"
@@ -217,22 +219,22 @@ def of_another_table(side: SideSpec, table: str, within: Sequence[str] = ()) -> 
 
 
 OTHER_TABLE = "another table"
-"""Why such a record is ignored."""
+"""The reason why a record about another table is ignored."""
 
 
 def first_letter(operation: str) -> str:
-    """SQL (STRING): what a plain row does, from SQL of the word that says so."""
+    """SQL (STRING): the operation of a plain row as one lower-case letter, from SQL of the word that names it."""
     return f"LOWER(SUBSTRING(CAST({operation} AS STRING), 1, 1))"
 
 
 def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_key: str) -> str:
-    """SQL (STRING): what is wrong with a plain row, whose first letter of the operation is `op`; null when nothing is.
+    """SQL (STRING): the problem of a plain row, whose operation is the letter in `op`; null if there is none.
 
     Args:
-        side: whose row it is.
-        named: the column that names the operation; None where every row is one to write.
-        misfit: SQL of the first value that does not fit.
-        missing_key: SQL of the key column that is null.
+        side: the side of the row.
+        named: the column that names the operation; None if every row has one.
+        misfit: SQL of the first value that does not fit; null if all fit.
+        missing_key: SQL of the key column that is null; null if none is.
     """
     problem = f"COALESCE(IF(deleted, NULL, {misfit}), {missing_key})"
     if named is None:
@@ -245,12 +247,12 @@ def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_ke
 
 
 def missing_key(side: SideSpec, row: str, values: Mapping[str, str] | None = None) -> str:
-    """SQL (STRING): which key column of a row is null; null when none is.
+    """SQL (STRING): the first key column of a row that is null, as a reason; null if none is.
 
     Args:
-        side: whose row it is.
+        side: the side of the row.
         row: SQL of the row.
-        values: per column SQL of its value, where that is known without the row.
+        values: per column whose value is known without the row, SQL of the value.
     """
     known = values or {}
     found = [
@@ -261,13 +263,13 @@ def missing_key(side: SideSpec, row: str, values: Mapping[str, str] | None = Non
 
 
 def computed_once(fields: str) -> str:
-    """SQL (STRUCT): fields that are computed before whatever reads them.
+    """SQL (STRUCT): fields that are computed once, before the expressions that read them.
 
-    Spark writes the fields of a bare STRUCT into every expression that reads one (rule `CollapseProject`), again and
-    again from step to step: the plan of a wide table would fill the heap.
+    Spark copies the fields of a plain STRUCT into every expression that reads one (rule `CollapseProject`), and does so
+    again at every step: the plan of a wide table would fill the heap.
 
     Args:
-        fields: SQL of the fields, of lines that are never null.
+        fields: SQL of the fields, over lines that are never null.
     """
     return f"IF(value IS NULL, NULL, STRUCT({fields}))"
 
@@ -278,5 +280,5 @@ def struct_of_texts(columns: tuple[Column, ...]) -> str:
 
 
 def fields_of_texts(names: set[str]) -> str:
-    """DDL of struct fields, every one a text."""
+    """DDL of struct fields, all of them texts."""
     return ", ".join(f"{quote(name)}: STRING" for name in sorted(names))

@@ -1,8 +1,8 @@
 """Plain rows as JSON lines: each line is a row and replaces the one with its key (`docs/reference/rows.md`).
 
-With `op_column`, that field says what a line does: a word that starts with d (d, delete) removes the row, one that
-starts with c, i, r or u (c, insert, read, update, upsert) writes it, and one with t (t, truncate) removes every row.
-Order: `sequence_by`, else order of arrival.
+With `op_column`, that field names the operation of a line: a word that starts with d (d, delete) removes the row, a
+word that starts with c, i, r or u (c, insert, read, update, upsert) writes it, and a word that starts with t (t,
+truncate) removes every row. Order: `sequence_by`, else order of arrival.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fk_pipeline.spec.sql import text
 
 
 class Rows(JsonLines):
-    """Reads one JSON object per line."""
+    """The format `rows`: one JSON object per line."""
 
     sequence_type = ARRIVAL_TYPE
     sends_all = False
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """One row per line; see `fk_pipeline.cdc.records`."""
+        """Returns one record per line; see `fk_pipeline.cdc.records`."""
         names = {c.name for c in side.columns} | ({side.op_column} if side.op_column else set())
         op = first_letter(f"_record.{quote(side.op_column)}" if side.op_column else "'u'")
         sent = ", ".join(f"{exact(f'_record.{c.quoted}')} AS {c.quoted}" for c in side.columns)

@@ -1,4 +1,4 @@
-"""Versions of a Delta table as if they were landing files. Needs no Spark.
+"""Versions of a Delta table, addressed like landing files. Needs no Spark.
 
 `<table>@3..7` are the changes of versions 3 to 7, and `<table>@..7` is the whole table at version 7.
 """
@@ -20,7 +20,7 @@ _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 
 def version_range(path: str) -> tuple[str, int | None, int]:
-    """A table's location, and the first and last version of a range; the first is None for the whole table.
+    """Returns a table's location, and the first and last version of a range; the first is None for the whole table.
 
     Raises:
         ValueError: the path names no versions.
@@ -32,17 +32,17 @@ def version_range(path: str) -> tuple[str, int | None, int]:
 
 
 def names_versions(path: str) -> bool:
-    """Whether a path is a range of versions."""
+    """Returns whether a path is a range of versions."""
     return _RANGE.fullmatch(path) is not None
 
 
 def is_whole(path: str) -> bool:
-    """Whether a path stands for a whole table at one version."""
+    """Returns whether a path stands for a whole table at one version."""
     return names_versions(path) and version_range(path)[1] is None
 
 
 def are_kept(path: str) -> bool:
-    """Whether versions of a table, as a path names them, can still be read: their log and their files are there."""
+    """Returns whether the versions that a path names can still be read: their log and their files exist."""
     location, first, last = version_range(path)
     try:
         if first is None:
@@ -57,7 +57,7 @@ def are_kept(path: str) -> bool:
 
 
 def table_id(path: str) -> str:
-    """What tells the table of which a path names versions from every other, as it is now."""
+    """Returns the current Delta id of the table whose versions a path names; every table has another id."""
     return str(_table(version_range(path)[0]).metadata().id)
 
 
@@ -66,7 +66,7 @@ def _table(location: str, version: int | None = None) -> DeltaTable:
 
 
 def _files_of(entry: str) -> list[str]:
-    """The files that the changes of a version are read from, given its entry in the log."""
+    """Returns the files from which the changes of a version are read, given its entry in the log."""
     with storage.opened(entry, "rt", encoding="utf-8") as stream:
         actions = [json.loads(line) for line in stream]
     found = [action["cdc"] for action in actions if "cdc" in action]
@@ -82,15 +82,15 @@ def _is_there(uri: str) -> bool:
 
 
 def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:
-    """What came to a table since it was last looked at.
+    """Returns the new versions of a table since the last discovery.
 
     Args:
-        location: of the table.
-        known: the ranges that were found before, and the id that the table had.
-        withdrawn: those of them that are not to count: what came with the newest of them comes with the whole table.
+        location: the location of the table.
+        known: the ranges that were found before, and the id that the table had then.
+        withdrawn: the ranges among them that were removed; if the newest is, the whole table is read again.
 
     Returns:
-        A range, how many bytes were written for it as far as the log tells, and the table's id; None when there is no
+        A range, the number of bytes written for it as far as the log has it, and the table's id; None if there is no
         table or nothing new.
 
     Raises:
@@ -123,7 +123,10 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
 
 
 def _goes_on(table: DeltaTable, version: int, name: str) -> bool:
-    """The log of a table is still the one that a version with an id was in: `CREATE OR REPLACE` gives it another id."""
+    """Returns whether the log of a table still has a version whose table id was `name`.
+
+    `CREATE OR REPLACE` gives a table another id in the same log.
+    """
     if str(table.metadata().id) == name:
         return version <= table.version()
     try:
@@ -133,7 +136,7 @@ def _goes_on(table: DeltaTable, version: int, name: str) -> bool:
 
 
 def _written(table: DeltaTable, commits: int) -> int:
-    """Bytes that the last commits wrote, as far as they say it."""
+    """Returns the number of bytes that the last commits wrote, as far as their metrics have it."""
     names = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
     metrics = [commit.get("operationMetrics") or {} for commit in table.history(commits)]
     return sum(int(found[name]) for found in metrics for name in names if name in found)
@@ -144,7 +147,7 @@ def _feeds(table: DeltaTable) -> bool:
 
 
 def _feeds_at(location: str, version: int) -> bool:
-    """A version that is not in the log any more has no change feed either."""
+    """Returns whether the change feed was on at a version; False for a version that is no longer in the log."""
     try:
         return _feeds(_table(location, version))
     except DeltaError:

@@ -1,8 +1,8 @@
-"""Landing files that Spark cannot read as they are (`docs/reference/landing.md`): what is wrong, and what can be read.
+"""Landing files that Spark cannot read as they are (`docs/reference/landing.md`): their problem and readable lines.
 
-A file may break off, or have lines that are too long. The first is looked for after Spark failed on a file, the second
-before Spark reads one that may have such lines. Either way a copy has the lines that can be read. Of a gzip file that
-ends early these are the whole lines before its end; a Parquet file is read in full or not at all.
+A file may break off, or have lines that are too long. The first is checked after Spark failed on a file, the second
+before Spark reads a file that may have such lines. In both cases a copy has the lines that can be read. For a gzip file
+that ends early these are the whole lines before its end; a Parquet file is read in full or not at all.
 """
 
 from __future__ import annotations
@@ -24,91 +24,91 @@ from fk_pipeline.cdc.long_lines import BLOCK, BYTES_SHOWN, HIGHEST_RATIO, LineSc
 from fk_pipeline.environment import storage
 
 UNREADABLE = "unreadable from byte "
-"""How the reason of a file that breaks off begins."""
+"""The beginning of the reason of a file that breaks off."""
 
 TOO_LONG = "longer than "
-"""How the reason of a line that is too long begins."""
+"""The beginning of the reason of a line that is too long."""
 
 MARK = f"FK{uuid.uuid4().hex.upper()}"
-"""What the lines of a copy begin with that stand in the place of those that are too long, and no other line."""
+"""The beginning of the lines of a copy that replace lines that are too long; no other line begins with it."""
 
 _PIECE = 1 << 16
 _GZIP = 31
-"""Window bits of zlib that stand for gzip."""
+"""The window bits of zlib that select gzip."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """What of a file is not read."""
+    """The parts of a file that are not read, and a copy of those that are."""
 
     offset: int = 0
-    """The first byte that is not read, where the file breaks off."""
+    """The first byte that is not read, if the file breaks off."""
     problem: str | None = None
-    """Why it breaks off; None where it does not."""
+    """The reason why it breaks off; None if it does not."""
     tail: str = ""
     """The text of the line that breaks off, or its beginning."""
     readable: str | None = None
-    """A file with the lines that can be read; None where there are none."""
+    """A file with the lines that can be read; None if there are none."""
     limit: int = 0
-    """The most bytes of a line; 0 where none is longer."""
+    """The largest number of bytes of a line; 0 if no line is longer."""
 
     @property
     def reason(self) -> str:
-        """What the quarantine says of a file that breaks off; of one that does not, of its long lines."""
+        """The reason in the quarantine for a file that breaks off; for any other file, for its long lines."""
         return too_long(self.limit) if self.problem is None else f"{UNREADABLE}{self.offset}: {self.problem}"
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look into a file has found."""
+    """The outcome of checking a file."""
 
     size: int
-    """Bytes of its text, which are more than those of the file where this is compressed; 0 where nobody asked."""
+    """Bytes of its text, which are more than those of the file if this is compressed; 0 if it was not measured."""
     unreadable: Unreadable | None = None
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the lines of a file end."""
+    """The description of how the lines of a file end."""
 
     delimiter: str | None = None
-    """Between the fields of a CSV record; None where lines end at every line feed."""
+    """The delimiter between the fields of a CSV record; None if lines end at every line feed."""
     columns: int = 0
-    """The most fields of a CSV record of a file without a header."""
+    """The largest number of fields of a CSV record of a file without a header."""
     header: bool = False
-    """The first record names the columns."""
+    """Whether the first record names the columns."""
 
 
 LINES = Shape()
 
 
 def too_long(limit: int) -> str:
-    """The reason of a line that is too long."""
+    """Returns the reason of a line that is too long."""
     return f"{TOO_LONG}{limit:,} bytes"
 
 
 def needs_look(path: str, size: int, limit: int) -> bool:
-    """Whether a file of a format with lines may have one that is too long, by its size.
+    """Returns whether a file of a format with lines may have a line that is too long, judged by its size.
 
     Args:
         path: the file.
-        size: its bytes.
-        limit: the most bytes of a line.
+        size: its size in bytes.
+        limit: the largest number of bytes of a line.
     """
     return size > (limit // HIGHEST_RATIO if path.endswith(".gz") else limit)
 
 
 def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape = LINES) -> Looked:
-    """Reads a file to its end, in constant memory; a plain one only as far as that is needed.
+    """Checks a file by reading it to its end, in constant memory; a plain file only as far as necessary.
 
     Args:
         path: the file.
-        folder: where a copy of what can be read is put, under a name that tells the file.
-        limit: the most bytes of a line; None: any number.
+        folder: the folder for a copy of the readable lines, under a name derived from the path.
+        limit: the largest number of bytes of a line; None: any number.
         shape: how its lines end.
 
     Raises:
-        OSError: the storage does not give it, or does not take the copy.
+        OSError: the storage cannot read the file or write the copy.
     """
     if path.endswith((".parquet", ".parq")):
         return Looked(0, _parquet(path))
@@ -134,7 +134,7 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
 
 
 def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape) -> Unreadable:
-    """What is wrong with a file that was scanned, with a copy of what can be read."""
+    """Returns the problem of a scanned file, and writes a copy of its readable lines."""
     if shape.header and scan.long and not scan.long[0][0]:
         tail = b"".join(text.between(0, BYTES_SHOWN)).decode("utf-8", "replace")
         return Unreadable(0, f"the row with the names is {too_long(scan.limit)}", tail)
@@ -148,7 +148,7 @@ def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape) -> Unrea
 
 
 def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) -> str:
-    """Writes what can be read of a text beside it, compressed as the file is; returns where."""
+    """Writes the readable lines of a text to a file in the folder, compressed as the text is; returns its path."""
     fields = 0
     if shape.delimiter:
         named = b"".join(text.between(0, scan.first_end)).count(shape.delimiter.encode()) if shape.header else 0
@@ -160,7 +160,7 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) ->
 
     name = text.path.rsplit("/", 1)[-1]
     ending = name.removesuffix(".gz").rsplit(".", 1)[-1] + (".gz" if text.is_gzip else "")
-    # A name that a full load of DMS may have, too.
+    # A name that is also valid for a full load of DMS.
     to = f"{folder}/LOAD{hashlib.sha256(text.path.encode()).hexdigest()[:16].upper()}.{ending}"
     with storage.opened(to, "wb") as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1) if text.is_gzip else nullcontext(stream)
@@ -171,7 +171,7 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) ->
 
 
 def remove_copies(folder: str) -> None:
-    """Removes what `look_into` has put into a folder."""
+    """Removes a folder with copies that `look_into` wrote."""
     fs, root = storage.filesystem(folder)
     if fs.exists(root):
         fs.rm(root, recursive=True)
@@ -179,7 +179,7 @@ def remove_copies(folder: str) -> None:
 
 def _parquet(path: str) -> Unreadable | None:
     with tempfile.TemporaryFile() as whole:
-        for piece in _pieces(path, _PIECE):  # an error of the storage is no damage, and is raised
+        for piece in _pieces(path, _PIECE):  # an error of the storage is raised: it is not a damaged file
             whole.write(piece)
         try:
             for _ in pq.ParquetFile(whole).iter_batches():
@@ -192,23 +192,23 @@ def _parquet(path: str) -> Unreadable | None:
 class _Text:
     """The text of a file, in blocks, as far as the file can be read.
 
-    Of a gzip member that ends early there is what there is; one whose checksum cannot be right is lost as a whole:
-    where in it the damage begins nobody knows.
+    A gzip member that ends early gives the text before its end. A member that is damaged is lost as a whole, because
+    the position at which the damage begins is not known.
     """
 
     def __init__(self, path: str, block: int) -> None:
         self.path, self._block = path, block
         self.is_gzip = path.endswith(".gz")
         self.broken: tuple[int, str] | None = None
-        """The first byte of the file that is not used, and why; known after the last block."""
+        """The first byte of the file that is not used, and the reason; known after the last block."""
         self.is_lost = False
-        """What the last member has given does not count."""
+        """Whether the text of the last member must be discarded."""
 
     def blocks(self, begins: Callable[[], None] = lambda: None) -> Iterator[bytes]:
-        """The blocks, none larger than was asked for.
+        """Yields the blocks, none larger than the block size.
 
         Args:
-            begins: is called where a gzip member begins that is not the first.
+            begins: called at the beginning of each gzip member after the first.
         """
         if not self.is_gzip:
             yield from _pieces(self.path, self._block)
@@ -234,7 +234,7 @@ class _Text:
             self.broken = offset, "gzip: the file ends before its content"
 
     def between(self, begin: int, end: int) -> Iterator[bytes]:
-        """Some bytes of the text."""
+        """Yields the bytes of the text between two positions."""
         at = 0
         for block in self.blocks() if begin < end else ():
             yield block[max(0, begin - at) : end - at]

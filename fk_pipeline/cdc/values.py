@@ -1,7 +1,7 @@
-r"""What a text becomes as a value of a declared type, and what it loses by that (`docs/reference/formats.md#values`).
+r"""The conversion of texts to values of the declared types, and its losses (`docs/reference/formats.md#values`).
 
-A text that is no value of the type, or that would be rounded by the scale of a DECIMAL, has none: its record goes into
-the quarantine. Where a type is approximate by nature, the nearest value is taken and the record is counted.
+A text that is not a value of the type, or that the scale of a DECIMAL would round, is not converted: its record goes
+into the quarantine. If a type is approximate by nature, the nearest value is used and the record is counted.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from fk_pipeline.spec.sql import DIALECT, text
 
 
 def base(kind: str) -> str:
-    """The name of a type, without what it is made of."""
+    """Returns the name of a type without its parameters, in upper case."""
     return kind.upper().split("(")[0].split("<")[0].split(" ")[0]
 
 
 def convert(value: str, column: Column, side: SideSpec) -> str:
-    """SQL of the value that a text is in a column; null where it is none.
+    """SQL of the value of a text in a column; null if the text is not a value of the type.
 
     Args:
         value: SQL of the text.
         column: declares the type.
-        side: whose column it is.
+        side: the side of the column.
     """
     return _convert(value, column.type, side.logical_type(column))
 
 
 def why_not(value: str, column: Column) -> str:
-    """SQL (STRING): what to say after a text that `convert` makes null.
+    """SQL (STRING): the end of the reason, after the text, for a text that `convert` makes null.
 
     Args:
         value: SQL of the text.
-        column: where it does not fit.
+        column: the column that it does not fit.
     """
     no = text(f" is not {column.type}")
     if base(column.type) != "DECIMAL":
@@ -47,17 +47,17 @@ def why_not(value: str, column: Column) -> str:
 
 
 def is_rounded(value: str, made: str, column: Column, side: SideSpec) -> str | None:
-    """SQL (BOOLEAN): the value is not exactly what the text says, but the nearest; None where that cannot be.
+    """SQL (BOOLEAN): the value is not exactly that of the text, but the nearest; None if the type never rounds.
 
     Args:
         value: SQL of the text.
         made: SQL of the value.
         column: declares the type.
-        side: whose column it is.
+        side: the side of the column.
     """
     kind = base(column.type)
     if kind in ("FLOAT", "DOUBLE"):
-        # Every number of so many digits is told apart from its neighbours, but where they are very near to zero.
+        # Numbers with at most `few` digits are all different values of the type, except very near to zero.
         few, least, most = (15, "1E-300D", "1E300D") if kind == "DOUBLE" else (6, "1E-36D", "1E36D")
         short = rf"^[\s+-]*[0-9.]{{1,{few + 1}}}\s*$"
         sure = f"LENGTH({_significant(value)}) <= {few} AND ABS({made}) BETWEEN {least} AND {most}"
@@ -93,7 +93,7 @@ def _convert(value: str, kind: str, how: str | None = None) -> str:
     if name.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
         number = f"TRY_CAST({value} AS BIGINT)"
         moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {kind})"
-        # Of a time without a date Spark makes one of today.
+        # Spark reads a time without a date as a time of today.
         dated = f"IF({value} RLIKE {text(_DATED)}, TRY_CAST({value} AS {kind}), NULL)"
         return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, {dated})"
     if name == "DECIMAL":
@@ -115,14 +115,14 @@ _MICROS = {
     "epoch_micros": "{}",
     "epoch_nanos": "CAST(FLOOR({} / 1000BD) AS BIGINT)",
 }
-"""SQL (BIGINT): microseconds since 1970 from such a number."""
+"""Per logical type, SQL (BIGINT) of the microseconds since 1970 from a number of that type."""
 
 _DATED = r"^\s*[+-]?[0-9]{4,}-"
 _WITH_TIME = r"[0-9][T ]\s*\S|T\s*$"
 _FINER = r"\.[0-9]{6}[0-9]*[1-9]"
-"""A time with digits beyond microseconds."""
+"""Pattern of a time with digits beyond microseconds."""
 _OTHER_ZONE = r"[T ][0-9].*([+-](?!00?(:?00)?\s*$)[0-9:]+|/[A-Za-z_]+)\s*$"
-"""A time whose zone is not UTC: TIMESTAMP_NTZ keeps its time and drops its zone."""
+"""Pattern of a time whose zone is not UTC: TIMESTAMP_NTZ keeps its time and drops its zone."""
 
 _EXPONENT = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{1,9}\s*$"
 _PLAIN_OR_NOT = text(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*$")
@@ -135,9 +135,9 @@ def _scale(kind: str) -> int:
 
 
 def _decimal(value: str, kind: str, scale: int) -> str:
-    """SQL of the number that a text is, if the type has it as it is.
+    """SQL of the number of a text; null if the type cannot represent it exactly.
 
-    The places are counted before Spark casts the text: of 1e-999999999 it would write out all the zeros.
+    The decimal places are counted before Spark casts the text: for 1e-999999999 Spark would write out all the zeros.
     """
     places = rf"\.[0-9]{{0,{scale}}}0*" if scale else r"\.0*"
     fixed = text(rf"^\s*[+-]?([0-9]+({places})?|{places})\s*$")
@@ -150,7 +150,7 @@ def _decimal(value: str, kind: str, scale: int) -> str:
 
 
 def _let(name: str, sql: str, body: str) -> str:
-    """SQL of an expression in which a name stands for what it uses more than once."""
+    """SQL of an expression in which a name stands for another expression, which is thereby computed only once."""
     return f"TRANSFORM(ARRAY({sql}), {name} -> {body})[0]"
 
 
@@ -165,7 +165,7 @@ def _significant(value: str) -> str:
 
 
 def _places(value: str) -> str:
-    """SQL (INT): how many places after the point a number needs; negative for one that ends in zeros."""
+    """SQL (INT): the number of places after the point that a number needs; negative for one that ends in zeros."""
     point = f"LENGTH(REGEXP_EXTRACT({value}, '[.]([0-9]*)', 1))"
     zeros = f"LENGTH({_digits(value)}) - LENGTH(TRIM(TRAILING '0' FROM {_digits(value)}))"
     exponent = f"COALESCE(TRY_CAST(REGEXP_EXTRACT({value}, '[eE]([+-]?[0-9]+)', 1) AS INT), 0)"
@@ -173,7 +173,7 @@ def _places(value: str) -> str:
 
 
 def _written(made: str, kind: str) -> list[str]:
-    """SQL of the texts that a number gives back: of a FLOAT also that of the same number as a DOUBLE."""
+    """SQL of the texts of a number; for a FLOAT also the text of the same number as a DOUBLE."""
     texts = [f"CAST({made} AS STRING)"]
     return texts if kind == "DOUBLE" else [*texts, f"CAST(CAST({made} AS DOUBLE) AS STRING)"]
 
@@ -184,7 +184,7 @@ def _differ(one: str, other: str) -> str:
 
 
 def _nested(value: str, kind: str) -> str:
-    """SQL of an array, a map or a struct from its JSON: every value in it is read as a text, and converted as one."""
+    """SQL of an array, a map or a struct from its JSON; every value in it is read as a text and then converted."""
     tree = sqlglot.parse_one(f"CAST(x AS {kind})", dialect=DIALECT).args["to"]
     read = parsed(wrapped("""CONCAT('{"v":', _text, '}')""", "_mark"), f"v: {_shape(tree)}")
     made = f"IF({fits('_read', '_mark')} AND {_all_fit('_whole', tree)}, {_made('_whole', tree)}, NULL)"
@@ -218,7 +218,7 @@ def _shape(tree: exp.Expression) -> str:
 
 
 def _made(value: str, tree: exp.Expression, depth: int = 0) -> str:
-    """SQL of a value of a type from one of its shape."""
+    """SQL of a value of a type, from a value of its `_shape`."""
     one = f"_v{depth}"
     if _is(tree, "ARRAY"):
         return f"TRANSFORM({value}, {one} -> {_made(one, tree.expressions[0], depth + 1)})"
@@ -232,7 +232,7 @@ def _made(value: str, tree: exp.Expression, depth: int = 0) -> str:
 
 
 def _all_fit(value: str, tree: exp.Expression, depth: int = 0) -> str:
-    """SQL (BOOLEAN): no value in a value of a shape is lost."""
+    """SQL (BOOLEAN): every text in a value of a `_shape` can be converted."""
     one = f"_f{depth}"
     if _is(tree, "ARRAY"):
         return f"COALESCE(FORALL({value}, {one} -> {_all_fit(one, tree.expressions[0], depth + 1)}), TRUE)"

@@ -1,4 +1,4 @@
-"""What lies in a landing zone. Listing goes through fsspec, of a local folder through Python, and never starts Spark.
+"""The listing of landing zones. It uses fsspec, for a local folder Python itself, and never starts Spark.
 
 Links are followed. Names that start with `.` or `_` are ignored: writers rename complete files into place.
 """
@@ -26,13 +26,13 @@ FILE, FOLDER, BROKEN_LINK = "file", "folder", "broken link"
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file in the landing zone, as its storage describes it; or something else that lies there.
+    """A file in the landing zone as its storage describes it, or another entry there, such as a folder.
 
     Attributes:
-        path: a URI, or a local path as `fk_pipeline.cdc.names` writes it down.
-        size: in bytes.
+        path: a URI, or a local path as `fk_pipeline.cdc.names` records it.
+        size: its size in bytes.
         modified: the storage's own text for time or etag.
-        kind: `file`, or what it is instead.
+        kind: `file`, or the kind of the entry, such as `folder`.
     """
 
     path: str
@@ -42,18 +42,18 @@ class FoundFile:
 
 
 class LandingZone(Protocol):
-    """What the engine asks of a landing zone; tests give it one of their own."""
+    """The interface of a landing zone as the engine uses it; tests have their own implementation."""
 
     def list(self, location: str) -> list[FoundFile]:
-        """What lies in a folder, or matches a glob, but for names that start with `.` or `_`."""
+        """Returns the entries of a folder, or those that match a glob, except names that start with `.` or `_`."""
         ...
 
     def exists(self, location: str) -> bool:
-        """Whether there is the folder, or the one that a glob starts from."""
+        """Returns whether the folder exists, or the folder from which a glob starts."""
         ...
 
     def digest(self, file: FoundFile) -> str:
-        """A digest of a file's content."""
+        """Returns a digest of a file's content."""
         ...
 
 
@@ -93,7 +93,7 @@ class FsspecLandingZone:
 
     def digest(self, file: FoundFile) -> str:
         if file.modified and "://" in file.path:
-            return f"{file.size}:{file.modified}"  # an object's etag or time; reading it all only to hash it is dear
+            return f"{file.size}:{file.modified}"  # an object's etag or time: hashing it would read the whole object
         digest = hashlib.sha256()
         with storage.opened(real(file.path)) as stream:
             while block := stream.read(1 << 20):
@@ -102,7 +102,7 @@ class FsspecLandingZone:
 
 
 def _local(root: str) -> Iterator[FoundFile]:
-    """What lies in a local folder, or matches a glob; links are followed."""
+    """Yields the entries of a local folder, or those that match a glob; links are followed."""
     folder = Path(root) if Path(root).is_dir() else Path(_unescaped(root))
     inside = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(root, recursive=True))  # noqa: PTH207
     for path in inside:  # a pattern for `Path.glob` cannot have characters of its folder escaped
@@ -111,7 +111,7 @@ def _local(root: str) -> Iterator[FoundFile]:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 raise
-            if path.is_symlink():  # otherwise it was removed while we look
+            if path.is_symlink():  # otherwise it was removed during the listing
                 yield FoundFile(as_utf8(str(path)), 0, "", BROKEN_LINK)
             continue
         kind = FILE if stat.S_ISREG(about.st_mode) else FOLDER if stat.S_ISDIR(about.st_mode) else "no file"
@@ -119,12 +119,12 @@ def _local(root: str) -> Iterator[FoundFile]:
 
 
 def _unescaped(root: str) -> str:
-    """The path that `glob.escape` made a pattern of."""
+    """Returns the path from which `glob.escape` made a pattern."""
     return re.sub(r"\[([*?[])\]", r"\1", root)
 
 
 def before_glob(root: str) -> str:
-    """The folder that a glob starts from."""
+    """Returns the folder from which a glob starts."""
     parts = root.split("/")
     fixed = next(i for i, part in enumerate(parts) if GLOB.search(re.sub(r"\[[*?[]\]", "", part)))
     return _unescaped("/".join(parts[:fixed])) or "/"

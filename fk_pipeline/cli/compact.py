@@ -1,4 +1,4 @@
-"""What `compact` prints: the tables, what was freed, what will be when, and why a table may have grown."""
+"""The output of `compact`: the tables, the bytes freed, the bytes to free later, and why a table may have grown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_compaction(done: Sequence[TableUpkeep], spec: PipelineSpec) -> None:
-    """For people."""
+    """Prints the tables and the sentences, for people."""
     rows = []
     for one in done:
         before, after = one.before, one.after
@@ -24,7 +24,7 @@ def print_compaction(done: Sequence[TableUpkeep], spec: PipelineSpec) -> None:
 
 
 def sentences(done: Sequence[TableUpkeep], spec: PipelineSpec) -> list[str]:
-    """What the numbers mean."""
+    """Returns sentences that explain the numbers."""
     freed, later = sum(max(0, one.freed) for one in done), sum(one.freed_later for one in done)
     lines = [f"Freed: {freed:,} bytes."]
     hours = f"{spec.settings.retention_hours:g}"

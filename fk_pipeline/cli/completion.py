@@ -1,4 +1,4 @@
-"""What the shell completes: pipeline files, stages, tables. Called at every tab, so nothing heavy is imported."""
+"""Shell completion: pipeline files, stages, tables. The shell calls it at every tab, so nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TABLES = (
     "changes",
     *LEDGER_TABLES,
 )
-"""What `show` shows: the tables of a pipeline, its changes, and the tables of its ledger."""
+"""The tables that `show` can show: those of a pipeline, its changes, and those of its ledger."""
 
 
 def completed_files(incomplete: str) -> list[str]:
-    """YAML files, and folders on the way to them; hidden ones only if they are asked for."""
+    """Returns the YAML files and folders that complete a path; hidden ones only if the name starts with a dot."""
     begun = Path(incomplete)
     folder, name = (begun, "") if incomplete.endswith("/") or not incomplete else (begun.parent, begun.name)
     prefix = incomplete.removesuffix(name) if name else incomplete
@@ -34,16 +34,16 @@ def completed_files(incomplete: str) -> list[str]:
 
 
 def stages(incomplete: str) -> list[str]:
-    """The next stage of a comma-separated list: those that are not in it yet."""
+    """Returns the completions of the last stage in a comma-separated list: stages that are not in it yet."""
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + stage for stage in STAGES if stage.startswith(begun) and stage not in before.split(",")]
 
 
 def tables(incomplete: str) -> list[str]:
-    """The tables of a pipeline."""
+    """Returns the names in `TABLES` that complete a text."""
     return [name for name in TABLES if name.startswith(incomplete)]
 
 
 def sources(incomplete: str) -> list[str]:
-    """What a rebuild can read."""
+    """Returns the sources that a rebuild can read and that complete a text."""
     return [name for name in Source if name.startswith(incomplete)]

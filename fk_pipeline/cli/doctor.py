@@ -1,4 +1,4 @@
-"""What `doctor PIPELINE.yaml` says of the tables of a pipeline; no Spark."""
+"""The check of a pipeline's tables in `doctor PIPELINE.yaml`; it uses no Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fk_pipeline.spec import PipelineSpec
 
 
 def check_tables(spec: PipelineSpec) -> Check:
-    """Whether the tables are this pipeline's, and what its ledger says of them."""
+    """Returns the check whether the tables belong to this pipeline and agree with its ledger."""
     from fk_pipeline.pipeline import Pipeline
 
     what, wanted = "Tables", "those that the ledger knows, of this pipeline"

@@ -1,4 +1,4 @@
-"""The commands `explain` and `impact`: why a row is as it is, and what a change of the right side would touch."""
+"""The commands `explain` and `impact`: the reasons for a row, and the rows that a change of the right side touches."""
 
 from __future__ import annotations
 

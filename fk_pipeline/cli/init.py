@@ -1,4 +1,4 @@
-"""The command `init`: a new pipeline folder, from samples of the user's own data where there are any."""
+"""The command `init`: a new pipeline folder, from samples of the user's own data if there are any."""
 
 from __future__ import annotations
 

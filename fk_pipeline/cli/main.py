@@ -23,10 +23,10 @@ from fk_pipeline.identity import MAX_BATCH
 
 
 class Told(typer.core.TyperGroup):
-    """The one place where errors of Spark, delta-rs and Arrow leave: what comes from a damaged table says so."""
+    """The command group, the last place that errors of Spark, delta-rs and Arrow pass: it reports damaged tables."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Calls the command.
+        """Calls the command and returns its result.
 
         Raises:
             StateError: a table of its pipeline is damaged.
@@ -60,7 +60,7 @@ def app_main() -> None:
     debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
     try:
         app()
-    except Exception as raised:  # noqa: BLE001 - the last place: nobody is shown a trace who did not ask for it
+    except Exception as raised:  # noqa: BLE001 - the last place: a trace is shown only on request
         error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "")
         if debug:
             traceback.print_exc()
@@ -85,7 +85,7 @@ def common(
         bool, typer.Option("--version", help="show the version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What is said before a command."""
+    """Holds the options that come before a command."""
 
 
 init.add_to(app)

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""The arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fk_pipeline.cli import completion
 from fk_pipeline.console import OutputFormat
 
 PIPELINE = "fk_pipeline.file"
-"""Where the context of a command has the pipeline file that it was called with."""
+"""The key in the context of a command under which its pipeline file is stored."""
 
 
 def _remember(context: typer.Context, file: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a run would do, as JSON and for people."""
+"""The output of `plan`: the work of the next run, as JSON and for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan
 
 REASONS_SHOWN = 12
-"""Batches whose reasons are shown to people; the JSON has all."""
+"""The number of reasons that are shown to people; the JSON has all."""
 
 
 def as_json(name: str, plan: Plan) -> dict[str, Any]:
-    """The plan as the command prints it (`docs/reference/command.md`, plan)."""
+    """Returns the plan as the command prints it (`docs/reference/command.md`, plan)."""
 
     def files(found: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
         return [{"side": f.side.value, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
@@ -49,12 +49,12 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
 
 
 def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
-    """What people should know of the landing files."""
+    """Returns the notices about landing files as JSON objects."""
     return [asdict(notice) for notice in notices]
 
 
 def print_plan(plan: Plan) -> None:
-    """The plan for people; nothing but the refusal where a run is refused."""
+    """Prints the plan for people; only the refusal if a run would be refused."""
     if plan.stale:
         print("A run is refused: the stored tables were made with another pipeline file.")
         print_table(["part", "was", "is"], [[part, was, now] for part, (was, now) in plan.stale.items()])

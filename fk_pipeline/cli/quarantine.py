@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fk_pipeline.pipeline import Pipeline
 
 RAW_SHOWN = 80
-"""Characters of a record that people are shown; the JSON and files have all."""
+"""The number of characters of a record that people are shown; the JSON and files have all."""
 
 
 def quarantine(
@@ -105,7 +105,7 @@ def _correct(pipeline: Pipeline, file: Path, as_json: bool) -> None:
 
 
 def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
-    """What was done, and what is due by now."""
+    """Prints what was done (as JSON only) and the batches that are due now."""
     due = {stage: list(map(int, batches)) for stage, batches in pipeline.due().items()}
     if as_json:
         print_json(what | {"due": due})

@@ -1,4 +1,4 @@
-"""Rows of a table for `show`: hashes as hex, everything else as `export` writes it."""
+"""Reads the rows of a table for `show`: hashes as hex, everything else as `export` writes it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fk_pipeline.privacy import message_of
 from fk_pipeline.store import schemas as s
 
 BATCH_COLUMNS = (s.BATCH, s.APPLIED_IN, "batch")
-"""What says to which batch a row belongs, in the tables that have it."""
+"""The columns that may hold the batch of a row, in order of preference."""
 
 
 def rows_of(
     pipeline: Pipeline, table: str, batch: int | None, where: str | None, limit: int
 ) -> tuple[list[str], list[list[Any]]]:
-    """Column names and rows.
+    """Returns the column names and the rows of a table.
 
     Raises:
-        UsageError: no such table, a condition that Spark refuses, or a table without batches.
+        UsageError: the table does not exist, Spark refuses the condition, or the table has no batches.
         StateError: the changes of this batch are not kept any more, or nothing was ever run.
     """
     if table == "changes":

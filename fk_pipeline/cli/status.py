@@ -1,4 +1,4 @@
-"""The state of a pipeline from its ledger alone: no Spark."""
+"""The state of a pipeline, read from its ledger alone, without Spark."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.neighbours import never_run
 
 VERDICTS_SHOWN = 12
-"""Batches that the table for people shows; the JSON has all."""
+"""The number of batches that the table for people shows; the JSON has all."""
 
 
 def status_of(pipeline: Pipeline) -> dict[str, Any]:
-    """Per batch and stage its state (done, due, rewritten since, started, failed), and totals."""
+    """Returns per batch and stage the state (done, due, rewritten since, started, failed), and totals."""
     ledger, kind = pipeline.ledger(), pipeline.spec.definition
     new = pipeline.look()
     finished = [t for st in ledger.runs.stages.values() if (t := st.finished_at) is not None]
@@ -65,7 +65,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _mending(remedy: str) -> str:
-    """What mends it, in words."""
+    """Returns a remedy in words."""
     return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(remedy, f"a {remedy}")
 
 
@@ -79,7 +79,7 @@ def _state(ledger: Ledger, stage: str, batch: int) -> str:
 
 
 def print_status(found: dict[str, Any]) -> None:
-    """The status for people: the batches that are not done, or the newest ones."""
+    """Prints the status for people: the batches that are not done, or the newest ones."""
     batches = found["batches"]
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]

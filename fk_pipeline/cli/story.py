@@ -1,4 +1,4 @@
-"""What `explain` prints: the story of a left key, event by event."""
+"""The output of `explain`: the story of a left key, event by event."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fk_pipeline.story import ResponseStory, Story, SubscriptionStory, Version
 
 
 def print_story(story: Story) -> None:
-    """For people: a table of what happened, then how it stands, in sentences."""
+    """Prints the story for people: a table of the events, then the present state in sentences."""
     print_lines([f"Left row {shown(story.key)}", ""])
-    if rows := sorted(_events(story), key=lambda row: row[0]):  # those of one batch stay in their order
+    if rows := sorted(_events(story), key=lambda row: row[0]):  # the events of one batch keep their order
         print_table(["batch", "what", "what it says", "file"], rows)
         print_lines(["* the version that counts", ""] if story.left or story.right else [""])
     result = "no row" if story.result is None else _values(story.result)
@@ -36,7 +36,7 @@ def print_story(story: Story) -> None:
 
 
 def _events(story: Story) -> Iterator[tuple[int, str, str, str]]:
-    """What happened: the batch, what it is, what it says, and the landing file."""
+    """Yields the events: the batch, the kind of event, its content, and the landing file."""
     yield from _versions(story.left, is_left=True)
     yield from _versions(story.right, is_left=False)
     for record in story.quarantined:
@@ -49,7 +49,7 @@ def _events(story: Story) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[int, str, str, str]]:
-    """The versions of one side: of the first of a key all values, of others those that differ from the one before."""
+    """Yields the versions of one side: all values of a key's first version, then only those that have changed."""
     side = "left" if is_left else "right"
     before: dict[str, Version] = {}
     for version in versions:
@@ -81,7 +81,7 @@ def _said(version: Version, before: Version | None, *, is_left: bool) -> str:
 
 
 def _about(response: ResponseStory) -> str:
-    """The two versions that an response is about."""
+    """Returns a text for the two versions that a response is about."""
     if response.left_hash is None:
         return "the left row is deleted"
     left = f"left row {_of_batch(response.left_batch)}"

@@ -63,14 +63,14 @@ def doctor(
 
 
 class Engine(StrEnum):
-    """`trace --engine`."""
+    """The values of `trace --engine`."""
 
     REFERENCE = "reference"
     SPARK = "spark"
 
 
 class RuleSet(StrEnum):
-    """`trace --rules`."""
+    """The values of `trace --rules`."""
 
     KAFKA = "kafka"
     ENGINE = "engine"

@@ -1,4 +1,4 @@
-"""Cases through an engine, for `trace`."""
+"""Runs cases through an engine and prints them, for `trace`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fk_pipeline.trace.workflow import WORKFLOW_COLUMNS, rows
 
 
 def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
-    """Every case with what the reference makes of it; rules are `kafka` or `engine`."""
+    """Yields every case with its trace by the reference; `rules` is `kafka` or `engine`."""
     from fk_pipeline.protocol.reference import ENGINE, KAFKA
     from fk_pipeline.trace import reference
 
@@ -21,10 +21,10 @@ def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase
 
 
 def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
-    """Every case with what the Spark stages make of it.
+    """Yields every case with its trace by the Spark stages.
 
     Raises:
-        UsageError: a case that holds messages back.
+        UsageError: a case holds messages back.
     """
     simple = [case for case in cases if isinstance(case, Case)]
     if len(simple) < len(cases):
@@ -46,7 +46,7 @@ def _show(join: str, batch: int, batches: int) -> None:
 
 
 def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
-    """The workflow table of a case, with its name and description above."""
+    """Prints the workflow table of a case, with its name and description above."""
     print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
     print_table(WORKFLOW_COLUMNS, rows(case, computed))
     if computed["final"].get("result_equals_batch_join") is False:

@@ -1,4 +1,4 @@
-"""`fk-pipeline verify` and `run --check`: the checks of every stage beside the proof of the result."""
+"""`fk-pipeline verify` and `run --check`: the checks of every stage, and the output of these with the proof."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.verify.report import VerifyReport
 
 SAMPLE_SHOWN = 3
-"""Sample rows of a broken expectation that people are shown; the JSON has all."""
+"""The number of sample rows of a broken expectation that people are shown; the JSON has all."""
 
 
 def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -> tuple[list[Checked], Path | None]:
-    """Checks every stage at full depth; the first page of the Data Docs, if they are wanted."""
+    """Checks every stage at full depth; returns the results, and the first page of the Data Docs if `docs` is given."""
     validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
     stages = pipeline.spec.definition.stage_names
     checked = [check(pipeline, stage, validator=validator, proof=report, check_id=check_id) for stage in stages]
@@ -29,7 +29,7 @@ def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -
 
 
 def as_json(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> dict[str, Any]:
-    """The report as one object: the counts of the contract, and per stage and expectation what was found."""
+    """Returns the report as one object: the counts of the contract, and the findings per stage and expectation."""
     found: dict[str, Any] = report.counts() | report.looked_at()
     if report.share < 1:
         found["share"] = report.share
@@ -48,7 +48,7 @@ def _fix(result: CheckResult, checked: Checked, pipeline: Pipeline) -> dict[str,
 
 
 def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> None:
-    """What the checks found, for people: one line per stage, and every expectation that does not hold, with its fix.
+    """Prints the checks for people: one line per stage, and every expectation that does not hold, with its fix.
 
     A row of the result that the proof has shown is not shown again.
     """
@@ -77,12 +77,12 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """The key of a sample row; of a user's expectation there is none."""
+    """Returns the key of a sample row as text; a row of a user's expectation has no key."""
     return key_of(json.loads(row["key"], parse_float=str)) if row["key"] else "a row"
 
 
 class Checking(Progress):
-    """Progress of a run that checks what a pass did before anything that comes after it runs."""
+    """The progress of a run that checks each pass before the next one runs."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Checking(Progress):
         import_early()
 
     def __call__(self, work: Pass, result: StageRun | None) -> None:
-        """Shows what runs, and checks what is done.
+        """Shows the pass that runs, and checks it once it has ended.
 
         Raises:
             CheckFailedError: a critical expectation does not hold.

@@ -1,4 +1,4 @@
-"""The files of the demo: what the package ships, and the folder of the user's that it is copied to."""
+"""The files of the demo: those that the package ships, and their copies in a folder of the user."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _SIDES = ("flights", "planes")
 
 
 def demo_spec(folder: Path) -> PipelineSpec:
-    """The demo's pipeline as it would be in a folder; the folder need not exist."""
+    """Returns the pipeline of the demo as if its file were in a folder; the folder need not exist."""
     with as_file(files(__package__) / "data" / PIPELINE_FILE) as shipped:
         spec = load_spec(shipped)
     return spec.model_copy(update={"file": folder / PIPELINE_FILE})
 
 
 def batches() -> list[int]:
-    """The batches that the package ships."""
+    """Returns the numbers of the batches that the package ships, in order."""
     landing = files(__package__) / "data" / "landing"
     return sorted({int(f.name[:8]) for side in _SIDES for f in (landing / side).iterdir() if f.name[:8].isdigit()})
 
 
 def prepare_demo(folder: Path) -> Path:
-    """Makes the demo's folder anew, without any batch; returns its pipeline file.
+    """Creates the folder of the demo, without any batch, and returns its pipeline file; replaces an earlier demo.
 
     Raises:
-        UsageError: the folder holds something that is not a demo.
+        UsageError: the folder is not empty and contains no demo.
     """
     file = folder / PIPELINE_FILE
     if folder.exists() and any(folder.iterdir()) and not file.exists():
@@ -45,7 +45,7 @@ def prepare_demo(folder: Path) -> Path:
 
 
 def land(folder: Path, batch: int) -> list[Path]:
-    """Copies the files of a batch into the landing folders, complete files renamed into place; returns them."""
+    """Copies the files of a batch into the landing folders and returns them; each is renamed once it is complete."""
     landed = []
     for side in _SIDES:
         source = files(__package__) / "data" / "landing" / side / f"{batch:08d}.jsonl.gz"

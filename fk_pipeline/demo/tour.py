@@ -1,4 +1,4 @@
-"""`fk-pipeline demo`: the main job on the shipped data, step by step, told to the user."""
+"""`fk-pipeline demo`: runs the main job on the shipped data, step by step, and explains each step to the user."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COLUMNS_SHOWN = ("id", "carrier", "flight", "tailnum", "manufacturer", "model", 
 
 
 def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Runs the snapshot with its backlog of changes, then one more batch; verifies; tells what to try next.
+    """Runs the snapshot with its backlog of changes, then one more batch; verifies; prints commands to try next.
 
     Args:
-        folder: a folder of the user's; made if need be, an earlier demo in it is replaced.
-        quiet: print nothing on stdout.
+        folder: a folder of the user; it is created if it does not exist, and an earlier demo in it is replaced.
+        quiet: prints nothing on stdout.
 
     Returns:
-        Counts and seconds: rows, what the last batch touched, the verification.
+        Counts and seconds: the rows, the rows that the last batch touched, the verification.
     """
     started = time.monotonic()
     file = files.prepare_demo(folder)

@@ -1,1 +1,1 @@
-"""What the machine must offer: the Delta JARs (`jars`) and the checks of `fk-pipeline doctor` (`doctor`)."""
+"""The requirements on the machine: the Delta JARs (`jars`) and the checks of `fk-pipeline doctor` (`doctor`)."""

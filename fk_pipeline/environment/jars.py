@@ -1,15 +1,15 @@
-"""The two Delta JARs that Spark needs: where they lie, and how they get there.
+"""The two Delta JARs that Spark needs: their folder, and how to fetch them.
 
-The first session brings them (`bring`), or whoever prepares the environment does, by
-`python -m fk_pipeline.environment.jars`; once they are there, no session touches the network. They come from Maven
-Central, from a mirror (`--base-url` or FK_MAVEN_BASE_URL) or from a folder (`--from-dir`, also one laid out as a Maven
-repository), and are used only if their SHA-256 is the one below. urllib's own settings hold: HTTPS_PROXY, NO_PROXY,
-SSL_CERT_FILE. A user name and password may stand in the base URL.
+The first session fetches them (`bring`), or the person who prepares the environment does, with
+`python -m fk_pipeline.environment.jars`; once they are in the folder, no session uses the network. They come from Maven
+Central, from a mirror (`--base-url` or FK_MAVEN_BASE_URL) or from a folder (`--from-dir`, also with the layout of a
+Maven repository), and are used only if their SHA-256 is the one below. The settings of urllib apply: HTTPS_PROXY,
+NO_PROXY, SSL_CERT_FILE. The base URL may contain a user name and password.
 
-Whoever prefers Spark's own Ivy settings (`spark.jars.packages`, `spark.jars.ivySettings`) sets them in the pipeline
-file under `settings.spark`: with `spark.jars.packages` set, a session does not use these JARs.
+To use Spark's own Ivy settings (`spark.jars.packages`, `spark.jars.ivySettings`) instead, set them in the pipeline file
+under `settings.spark`: with `spark.jars.packages` set, a session does not use these JARs.
 
-Besides the standard library only the error types are imported: this file runs before anything else is installed.
+This file imports only the standard library and the error types: it runs before anything else is installed.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from fk_pipeline.errors import EnvironmentNotFit
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 FETCH_COMMAND = "python -m fk_pipeline.environment.jars"
 BRINGING = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-"""Settings of a session: with one of these the pipeline file brings all JARs, Delta's too; none of ours are taken."""
+"""Session settings with which the pipeline file provides all JARs, also those of Delta; the JARs here are not used."""
 
 _TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Jar:
-    """A file of a Maven repository, and what it must contain."""
+    """A file of a Maven repository, with the SHA-256 that it must have."""
 
     artifact: str
     version: str
@@ -50,21 +50,21 @@ class Jar:
 
     @property
     def coordinates(self) -> str:
-        """`group:artifact:version`, as Spark's `spark.jars.packages` spells it."""
+        """`group:artifact:version`, as in Spark's `spark.jars.packages`."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
     def file_name(self) -> str:
-        """`artifact-version.jar`."""
+        """The name of the file: `artifact-version.jar`."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def repository_path(self) -> str:
-        """Where a Maven repository keeps it, relative to the repository's root."""
+        """The path of the file in a Maven repository, relative to the repository's root."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
 
 
-# Two are enough, on Spark's own class path: the others that Ivy would bring are older twins of Spark's own.
+# Two are enough, on Spark's own class path: the others that Ivy would fetch are older versions of JARs of Spark.
 DELTA_JARS = (
     Jar("delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
     Jar("delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
@@ -80,13 +80,13 @@ WAYS = (
 
 
 def jar_folder() -> Path:
-    """The folder of the JARs: FK_JARS_DIR, else a folder of this Python environment."""
+    """Returns the folder of the JARs: FK_JARS_DIR, else a folder of this Python environment."""
     override = os.environ.get("FK_JARS_DIR")
     return Path(override) if override else Path(sys.prefix) / "share" / "fk-pipeline" / "jars"
 
 
 def base_address(base_url: str | None = None) -> str:
-    """The repository that the JARs come from, without user name and password."""
+    """Returns the URL of the repository of the JARs, without user name and password."""
     return _split(_base(base_url))[0]
 
 
@@ -95,12 +95,12 @@ def _base(base_url: str | None) -> str:
 
 
 def jar_paths() -> tuple[Path, ...]:
-    """The existing JARs, in the order of `DELTA_JARS`.
+    """Returns the paths of the JARs, in the order of `DELTA_JARS`.
 
-    The content is not read: a JAR enters the folder by `fetch`, which checks it. `wrong_jars` checks it again.
+    The content is not read: `fetch` checks a JAR before it puts it into the folder. `wrong_jars` checks it again.
 
     Raises:
-        EnvironmentNotFit: one is not there.
+        EnvironmentNotFit: a JAR is missing.
     """
     paths = tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
     missing = [path.name for path in paths if not path.is_file()]
@@ -116,15 +116,15 @@ def _tell(text: str) -> None:
 
 
 def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
-    """The JARs for a session: those that are there, without a look at the network, else fetched now.
+    """Returns the paths of the JARs for a session; fetches them if one is missing, else uses no network.
 
-    Two processes may do it at once: each writes a file of its own, and the last one to rename it wins.
+    Two processes may do it at the same time: each writes a file of its own, and the last one to rename it wins.
 
     Args:
-        told: hears what is fetched, before it is; by default it goes to stderr.
+        told: called with a sentence before each fetch; by default it prints to stderr.
 
     Raises:
-        EnvironmentNotFit: they could not be fetched, or not be written.
+        EnvironmentNotFit: the JARs could not be fetched, or not be written.
     """
     with suppress(EnvironmentNotFit):
         return jar_paths()
@@ -133,7 +133,7 @@ def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
 
 
 def wrong_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> list[str]:
-    """One phrase per JAR (by default of Delta's) that is missing or has another SHA-256; empty when all is well."""
+    """Returns one phrase per JAR (by default of Delta) that is missing or has another SHA-256; empty if none is."""
     folder = folder or jar_folder()
     wrong = []
     for jar in DELTA_JARS if jars is None else jars:
@@ -146,7 +146,7 @@ def wrong_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) ->
 
 
 def verify_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> None:
-    """Raises `EnvironmentNotFit` unless every JAR (by default of Delta's) is there with its SHA-256."""
+    """Raises `EnvironmentNotFit` unless every JAR (by default of Delta) exists with its SHA-256."""
     wrong = wrong_jars(folder, jars)
     if wrong:
         raise EnvironmentNotFit(
@@ -161,13 +161,13 @@ def fetch(
     told: Callable[[str], None] = lambda _: None,
     jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
-    """Brings the JARs (by default Delta's) that are missing or damaged into `target`; returns those that it brought.
+    """Fetches the JARs (by default of Delta) that are missing or damaged into `target`; returns their paths.
 
-    From `from_dir` if given, else from `base_url`, FK_MAVEN_BASE_URL or Maven Central. Each is checked under a
-    temporary name and then renamed into place, so that a half-written or wrong one is never used.
+    They come from `from_dir` if given, else from `base_url`, FK_MAVEN_BASE_URL or Maven Central. Each is checked under
+    a temporary name and then renamed into place, so that a half-written or wrong one is never used.
 
     Raises:
-        EnvironmentNotFit: one could not be had, or not be written.
+        EnvironmentNotFit: a JAR could not be fetched, or not be written.
     """
     target = target or jar_folder()
     return [
@@ -225,7 +225,7 @@ def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Calla
             shutil.copyfileobj(response, out)
     except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors; a malformed URL is a ValueError
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it holds the connection
+            error.close()  # the error keeps the connection open
         raise EnvironmentNotFit(
             f"{address} could not be loaded: {_reason(error)}", why=WHY_NEEDED, fix=_way_out(error)
         ) from error
@@ -233,7 +233,7 @@ def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Calla
 
 
 def _request(url: str) -> tuple[urllib.request.Request, str]:
-    """The request, and its URL without user name and password, to be shown."""
+    """Returns the request, and its URL without user name and password, for messages."""
     address, login = _split(url)
     try:
         request = urllib.request.Request(address)
@@ -248,7 +248,7 @@ def _request(url: str) -> tuple[urllib.request.Request, str]:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """A URL without user name and password, and these."""
+    """Returns a URL without user name and password, and the user name and password."""
     parts = urllib.parse.urlsplit(url)
     login, _, host = parts.netloc.rpartition("@")
     return urllib.parse.urlunsplit(parts._replace(netloc=host)), login
@@ -272,7 +272,7 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetches the JARs, or with --verify looks only; returns the exit status: 0, or 3 for an unfit environment."""
+    """Fetches the JARs, or with --verify only checks them; returns the exit status: 0, or 3 if a JAR is not right."""
     parser = argparse.ArgumentParser(prog=FETCH_COMMAND, description="Bring the JARs into this environment.")
     parser.add_argument("--from-dir", type=Path, metavar="DIR", help="copy them from a folder instead of downloading")
     parser.add_argument("--base-url", metavar="URL", help=f"a Maven repository (default: {MAVEN_CENTRAL})")

@@ -1,8 +1,8 @@
-"""What `doctor` says of paths in object stores: packages, JARs, access, and who may write at the same time.
+"""The checks of `doctor` for paths in object stores: packages, JARs, access, and concurrent writers.
 
-Delta commits by making a file that must not be there yet. Spark's log store for `s3a://` looks whether it is there and
-then writes it, under a lock of its own process: safe for the writers of one driver. delta-rs, which writes the ledger,
-and our lease let S3 itself refuse the second one, which takes a store that knows conditional puts.
+Delta commits by creating a file that must not exist yet. Spark's log store for `s3a://` checks whether it exists and
+then writes it, under a lock of its own process: this is safe for the writers of one driver. delta-rs, which writes the
+ledger, and the lease let S3 itself refuse the second writer, which needs a store with conditional puts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3, scheme_of
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 SINGLE_DRIVER = "io.delta.storage.S3SingleDriverLogStore"
-"""Delta's own choice for S3."""
+"""The log store that Delta uses for S3 by default."""
 
 MANY_DRIVERS = "io.delta.storage.S3DynamoDBLogStore"
-"""In io.delta:delta-storage-s3-dynamodb: a row in DynamoDB decides who commits."""
+"""The log store in io.delta:delta-storage-s3-dynamodb: a row in DynamoDB decides which writer commits."""
 
 _INSTALL = "Run `pip install 'fk-pipeline[s3]'`."
 
 
 @dataclass(frozen=True)
 class AccessFinding:
-    """What a check found; the fields are those of `doctor.Check`."""
+    """The result of a check; the fields are those of `doctor.Check`."""
 
     name: str
     ok: bool
@@ -39,12 +39,12 @@ class AccessFinding:
 
 
 def findings(warehouse: str, landing: Sequence[str], spark: Mapping[str, str], *, remote: bool) -> list[AccessFinding]:
-    """The checks that paths in object stores ask for; none where all are on disks.
+    """Returns the results of the checks for paths in object stores; none if all paths are on disks.
 
     Args:
-        warehouse: folder or URI.
+        warehouse: a folder or URI.
         landing: folders, globs or URIs.
-        spark: settings of the session, by Spark name.
+        spark: the settings of the session, by Spark name.
         remote: whether sessions are those of a Spark Connect server.
     """
     schemes = {scheme for path in (warehouse, *landing) if (scheme := scheme_of(path)) not in ("", "file")}
@@ -124,7 +124,7 @@ def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> Access
 
 
 def _conditional_puts(warehouse: str) -> AccessFinding:
-    """Writes an object of its own twice under the condition that it is not there, and removes it."""
+    """Checks that the store refuses a conditional put: writes a new object twice if absent, and removes it."""
     what, wanted = "S3 conditional puts", "the second put with If-None-Match is refused"
     probe = f"{warehouse.rstrip('/')}/leases/doctor-{uuid.uuid4().hex}"
     try:

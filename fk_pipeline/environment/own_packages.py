@@ -1,11 +1,11 @@
-"""Our packages `assets`, `resources` and `expectations`: whether an import finds ours, or another of so common a name.
+"""The packages `assets`, `resources` and `expectations`: whether an import finds those of fk-pipeline or others.
 
-A module `assets.py` in the folder that `dagster dev` is started from, a folder on PYTHONPATH, or another distribution
-may come first; and a distribution that ships a package of one of these names overwrites files of ours. Whoever imports
-ours calls `require_own_packages` before, so that this is told as what it is, not as a name that cannot be imported.
+A module `assets.py` in the folder from which `dagster dev` is started, a folder on PYTHONPATH, or another distribution
+may come first; and a distribution that ships a package of one of these names overwrites files of fk-pipeline. Code that
+imports these packages calls `require_own_packages` first, so that the error names the cause and not a failed import.
 
-To import ours from their place whatever the import path says would not do: the project around us would then be given
-ours where it asks for its own.
+Importing them from their place, whatever the import path, is no solution: the user's project would then get them where
+it imports its own packages of these names.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from fk_pipeline.errors import EnvironmentNotFit
 NAMES = ("assets", "resources", "expectations")
 ROOT = Path(__file__).resolve().parents[2]
 _SIGN = "fk-pipeline"
-"""Stands in the first line of the `__init__.py` of each."""
+"""The text that the first line of each `__init__.py` contains."""
 
 REINSTALL = "install fk-pipeline anew (pip install --force-reinstall --no-deps, with the wheel that it came as)"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An import does not find our package: what it finds, and how to mend it."""
+    """The fault that an import does not find fk-pipeline's package: what it finds, and the fix."""
 
     found: str
     fix: str
 
 
 def fault(name: str) -> Fault | None:
-    """What `import name` finds if that is not our package; imports nothing."""
+    """Returns the fault if `import name` would not find fk-pipeline's package; None if it would. Imports nothing."""
     ours, found = ROOT / name / "__init__.py", _found(name)
     if found is None:
         return Fault("nothing", REINSTALL)
-    if found.is_dir():  # any package before or behind it would have come first
+    if found.is_dir():  # a namespace package: any regular package on the import path would have come first
         left = f"what is left of it: {found} has no __init__.py" if found == ours.parent else f"only the folder {found}"
         return Fault(left, REINSTALL)
     if found != ours:
@@ -53,10 +53,10 @@ def fault(name: str) -> Fault | None:
 
 
 def _found(name: str) -> Path | None:
-    """The file that an import of the package executes, or has executed; of a namespace package a folder."""
+    """Returns the file that an import of the package executes, or has executed; for a namespace package, a folder."""
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # a module that was made by hand
+    except ValueError:  # a module that was created by hand
         return Path(getattr(sys.modules[name], "__file__", None) or name).resolve()
     if spec is None:
         return None
@@ -76,10 +76,10 @@ def _way_out(found: Path) -> str:
 
 
 def require_own_packages() -> None:
-    """Raises unless imports find our three packages.
+    """Raises an error unless imports find the three packages of fk-pipeline.
 
     Raises:
-        EnvironmentNotFit: another module comes first, or is in the place of ours.
+        EnvironmentNotFit: another module comes first, or has replaced one of them.
     """
     for name in NAMES:
         wrong = fault(name)

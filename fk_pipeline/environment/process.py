@@ -1,4 +1,4 @@
-"""Which process did something, so that it can be proved later that it is dead."""
+"""The identity of a process, with which another process can prove later that it is dead."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
 _PID_SPACE = Path("/proc/self/ns/pid")
 _SECONDS_APART = 5.0
-"""Start times of one process, told twice, differ by less: the clock may have been set in between."""
+"""Seconds by which two readings of a process's start time may differ: the clock may have been set in between."""
 
 
 class Life(StrEnum):
-    """What is known of a process."""
+    """The state of a process, as far as it is known."""
 
     ALIVE = "alive"
     DEAD = "dead"
@@ -27,15 +27,15 @@ class Life(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process for ever: a number is used again, a number with its start on a host since a boot is not.
+    """The permanent identity of a process: its number is used again, but not with its start, its host and its boot.
 
     Attributes:
-        host: its name.
-        machine: its id, where it has one: names may be the same.
-        boot: of the host's kernel, or the time of it.
-        space: of the process numbers; a container has one of its own.
-        pid: the number.
-        started: in seconds since 1970.
+        host: the name of the host.
+        machine: the id of the host, if it has one: names may be the same.
+        boot: the id of the boot of the host's kernel, or the time of the boot.
+        space: the namespace of the process numbers; a container has one of its own.
+        pid: the process number.
+        started: the start time in seconds since 1970.
     """
 
     host: str
@@ -47,21 +47,21 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int | None = None) -> ProcessIdentity:
-        """A process of this host that is alive; this one by default."""
+        """Returns the identity of a live process of this host; by default of this process."""
         process = psutil.Process(pid)
         return cls(socket.gethostname(), _machine(), _boot(), _space(), process.pid, process.create_time())
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ProcessIdentity:
-        """What `as_json` returned."""
+        """Returns the identity from the fields that `as_json` returned."""
         return cls(**fields)
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """Returns the fields of the identity."""
         return asdict(self)
 
     def life(self) -> Life:
-        """Whether it is alive; not known where that cannot be seen from here."""
+        """Returns whether the process is alive; UNKNOWN if that cannot be seen from here."""
         if (self.host, self.machine) != (socket.gethostname(), _machine()):
             return Life.UNKNOWN
         if self.boot != _boot():

@@ -1,6 +1,6 @@
-"""A file system that does not take what is written to it, said in one sentence with the way out.
+"""Errors of a file system that refuses a write, reported in one sentence with a fix.
 
-Python, delta-rs and Spark each say it in their own way, and all of them with what the system said (errno(3)).
+Python, delta-rs and Spark report them in different ways, but all with the message of the system (errno(3)).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SAID = {
 
 
 def refusal(error: BaseException, place: str, where: str = "") -> StorageError | None:
-    """The error of ours for one that says that a file system did not take something; None where it says another thing.
+    """Returns a `StorageError` for an error in which a file system refused a write; None for any other error.
 
     Args:
-        error: of Python, delta-rs, or Spark.
-        place: the folder that was written to, where the error names no file; empty where that is not known.
+        error: an error of Python, delta-rs, or Spark.
+        place: the folder that was written to, in case the error names no file; empty if it is not known.
         where: the pipeline, stage and batch, as far as they are known.
     """
     if isinstance(error, FkPipelineError):
@@ -67,10 +67,10 @@ def refusal(error: BaseException, place: str, where: str = "") -> StorageError |
 
 @contextmanager
 def telling_refusals(place: str) -> Iterator[None]:
-    """Passes errors on; of a file system that does not take something as one of ours.
+    """Replaces an error in which a file system refused a write by a `StorageError`; other errors pass unchanged.
 
     Raises:
-        StorageError: in the place of such an error.
+        StorageError: a file system refused a write.
     """
     try:
         yield
@@ -82,7 +82,7 @@ def telling_refusals(place: str) -> Iterator[None]:
 
 
 def _found(error: BaseException) -> tuple[str, str, str] | None:
-    """The kind, what the system said, and the file where the error names one."""
+    """Returns the kind of refusal, the message of the system, and the file if the error names one; None for others."""
     if isinstance(error, OSError) and error.errno in _KINDS:
         names: list[Any] = [name for name in (error.filename, error.filename2) if name is not None]
         return _KINDS[error.errno], os.strerror(error.errno), os.fsdecode(names[-1]) if names else ""
@@ -94,6 +94,6 @@ def _found(error: BaseException) -> tuple[str, str, str] | None:
         return None
     for said, kind in _SENTENCES.items():
         found = re.search(rf"(?:(?:file:)?(/[^\n:()]+?)[ :]+\(?)?\b{said}", text)
-        if found is not None and (found[1] or kind != _FORBIDDEN):  # Spark reads with other rights than it writes with
+        if found is not None and (found[1] or kind != _FORBIDDEN):  # Spark reads with other permissions than it writes
             return kind, said, found[1] or ""
     return None

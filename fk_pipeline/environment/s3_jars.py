@@ -1,9 +1,9 @@
-"""The JARs with which Spark reaches `s3a://` paths, beside those of Delta (`jars.py`), and how to get them.
+"""The JARs with which Spark reaches `s3a://` paths, besides those of Delta (`jars.py`), and how to fetch them.
 
-`hadoop-aws` asks for one JAR with every service of Amazon's, of 686 MB. These are the modules of that JAR that S3
-needs, in the version that it was built with, less what Spark has itself in newer versions (Netty, Apache's HTTP client,
-SLF4J): 12 MB together. They are an extra: `python -m fk_pipeline.environment.jars --s3` brings them, and from then on
-every session has them on its class path.
+`hadoop-aws` depends on one JAR with every service of Amazon, of 686 MB. These are the modules of that JAR that S3
+needs, in the version that it was built with, without those that Spark has in newer versions (Netty, Apache's HTTP
+client, SLF4J): 12 MB together. They are optional: `python -m fk_pipeline.environment.jars --s3` fetches them, and from
+then on every session has them on its class path.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from fk_pipeline.environment.jars import FETCH_COMMAND, Jar, jar_folder
 
 HADOOP = "3.5.0"
-"""Of the Hadoop client among pyspark's own JARs: hadoop-aws must have the same version."""
+"""The version of the Hadoop client among pyspark's own JARs: hadoop-aws must have the same version."""
 
 _AWS_SDK = "2.35.4"
 _MODULES = {
@@ -47,7 +47,7 @@ _MODULES = {
     "utils": "642aeef536a071668f0b772f05f9d21573abf6955e7b6fb5fdb893760cca10e8",
     "utils-lite": "e004806def5e22ec98edc48a133ff3317166255e1ba29d93d129e9fdfa64a7be",
 }
-"""Of the AWS SDK: s3 and s3-transfer-manager, and what they depend on, each with its SHA-256."""
+"""Modules of the AWS SDK: s3 and s3-transfer-manager, and their dependencies, each with its SHA-256."""
 
 S3_JARS = (
     Jar("hadoop-aws", HADOOP, "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa", "org.apache.hadoop"),
@@ -76,6 +76,6 @@ S3_FETCH_COMMAND = f"{FETCH_COMMAND} --s3"
 
 
 def s3_jar_paths() -> tuple[str, ...]:
-    """The JARs if all are there, else none."""
+    """Returns the paths of the JARs if all of them exist, else none."""
     paths = [jar_folder() / jar.file_name for jar in S3_JARS]
     return tuple(map(str, paths)) if all(path.is_file() for path in paths) else ()

@@ -1,7 +1,7 @@
-"""A private folder per process for what Spark spills to disk, and the removal of those that killed processes left.
+"""A private folder per process for the data that Spark spills to disk, and the removal of folders of killed processes.
 
-Spark's own folders lie in the temporary folder of the machine, and anybody may read them. Ours lie in one that only its
-user may enter, `fk-pipeline-UID`, each with the process that owns it written beside (`ProcessIdentity`).
+Spark's own folders are in the temporary folder of the machine, and every user may read them. These folders are in one
+that only its user may enter, `fk-pipeline-UID`, each with a file that identifies its process (`ProcessIdentity`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fk_pipeline.environment.process import Life, ProcessIdentity
 
 _OWNER = "owner.json"
 _mine: dict[int, Path] = {}
-"""By number of a process, since one may be forked, its folder."""
+"""The folder per process number: a forked process needs a folder of its own."""
 
 
 def scratch_folder() -> Path:
-    """The folder of this process, made on first use, when those of dead processes are removed.
+    """Returns the folder of this process; the first call creates it and removes the folders of dead processes.
 
-    Spark empties it in the end. The folder itself stays until the next process looks: only then is it sure that nothing
-    of this one writes there any more.
+    Spark empties it at its end. The folder itself stays until another process removes it: only then is it certain that
+    this process writes nothing there any more.
 
     Raises:
         OSError: the temporary folder of the machine cannot be written.
@@ -38,13 +38,13 @@ def scratch_folder() -> Path:
     made = Path(tempfile.mkdtemp(prefix=".", dir=root))
     (made / _OWNER).write_text(json.dumps(ProcessIdentity.of().as_json()))
     named = root / f"{os.getpid()}-{secrets.token_hex(4)}"
-    made.rename(named)  # it is there with its owner or not at all
+    made.rename(named)  # the folder never exists without its owner file
     _mine[os.getpid()] = named
     return named
 
 
 def sweep(root: Path) -> None:
-    """Removes the folders of processes that are certainly dead; what cannot be removed stays."""
+    """Removes the folders of processes that are certainly dead; files that cannot be removed stay."""
     for folder in root.iterdir():
         try:
             owner = ProcessIdentity.from_json(json.loads((folder / _OWNER).read_text()))
@@ -55,7 +55,7 @@ def sweep(root: Path) -> None:
 
 
 def _private(root: Path) -> Path:
-    """The folder that only this user may enter; another where somebody else has put something in its place."""
+    """Creates and returns the folder that only this user may enter; a new one if another user has taken its name."""
     try:
         root.mkdir(mode=0o700)
     except FileExistsError:

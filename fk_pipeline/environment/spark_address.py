@@ -1,6 +1,6 @@
-"""Where Spark is, if it is not in this process: whether anybody answers there, and as which version.
+"""The address of a Spark outside this process: whether a server responds there, and with which version.
 
-Spark's own clients try for minutes. Here a look takes some seconds, and what it finds is one error.
+Spark's own clients try for minutes. Here a check takes some seconds and raises one error.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from urllib.parse import urlsplit
 from fk_pipeline.errors import EnvironmentNotFit
 
 SECONDS = 4.0
-"""How long an answer is waited for."""
+"""Seconds to wait for a response."""
 
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _HERE = "or unset {}: Spark runs in this process then"
 
 
 def check_remote(remote: str) -> str:
-    """The version of the Spark Connect server at an address.
+    """Returns the version of the Spark Connect server at an address.
 
     Args:
-        remote: what FK_SPARK_REMOTE says, `sc://HOST:PORT` with parameters.
+        remote: the value of FK_SPARK_REMOTE, `sc://HOST:PORT` with parameters.
 
     Raises:
-        EnvironmentNotFit: it is no such address, nobody answers there, or the server is of another version than this
-            client. The parameters of the address, which may be secrets, are not told.
+        EnvironmentNotFit: it is no such address, no server responds there, or the server has another version than this
+            client. The message does not contain the parameters of the address, which may be secrets.
     """
     shown = remote.split(";", maxsplit=1)[0]
     here = _HERE.format("FK_SPARK_REMOTE")
@@ -48,7 +48,7 @@ def check_remote(remote: str) -> str:
     wrong = None if any(os.environ.get(name) for name in _PROXIES) else _silence(host, port)
     try:
         version = None if wrong else _version(builder)
-    except Exception as error:  # noqa: BLE001 - whatever gRPC raises for what is not what it expects
+    except Exception as error:  # noqa: BLE001 - gRPC raises many kinds of errors for an unexpected peer
         version, wrong = None, _sentence(error)
     if version is None:
         raise EnvironmentNotFit(
@@ -69,13 +69,13 @@ def check_remote(remote: str) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raises unless Spark knows such an address of a cluster and, of a standalone one, a master answers.
+    """Raises an error unless Spark knows the form of a cluster's address and a standalone cluster's master responds.
 
     Args:
-        master: what SPARK_MASTER or `spark.master` says.
+        master: the value of SPARK_MASTER or `spark.master`.
 
     Raises:
-        EnvironmentNotFit: it is no such address, or nobody answers there.
+        EnvironmentNotFit: it is no such address, or no master responds there.
     """
     here = _HERE.format("SPARK_MASTER")
     if not re.match(r"(local(\[.*\]|-cluster\[.*\])?|yarn)$|spark://.|k8s://.", master):
@@ -103,7 +103,7 @@ def check_master(master: str) -> None:
 
 
 def _silence(host: str, port: int) -> str | None:
-    """Why nobody can be spoken to at a port; None if somebody listens."""
+    """Returns the reason why no connection to a port is possible; None if a program listens there."""
     try:
         with socket.create_connection((host.strip("[]"), port), timeout=SECONDS):
             return None
@@ -139,7 +139,7 @@ def _series(version: str) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    """What an error of a socket, of gRPC or of PySpark says, in one line."""
+    """Returns the message of an error of a socket, of gRPC or of PySpark, in one line."""
     details = getattr(error, "details", None)
     text = str(details() if callable(details) else getattr(error, "strerror", None) or error)
     text = re.sub(r"^\[\w+\] (Invalid URL for Spark Connect: )?", "", text.strip().splitlines()[0] if text else "")

@@ -1,7 +1,7 @@
-"""Whether what computes for a Spark session is still there: the Java process of this one, or a Spark Connect server.
+"""Whether the engine of a Spark session is still alive: the Java process of this process, or a Spark Connect server.
 
-PySpark keeps a dead one for ever, and every later call fails with "Connection refused". So it is forgotten here: the
-next session is a new one.
+PySpark keeps a dead session for ever, and every later call fails with "Connection refused". So this module makes
+PySpark forget it: the next session is a new one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from contextlib import suppress
 from typing import Any
 
 _END_SECONDS = 5.0
-"""How long a Java process that broke off a connection may take to end."""
+"""Seconds that a Java process has to end after it closed a connection."""
 
 _LOST = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED")
-"""What Spark Connect's client says when the server is gone, or was started anew."""
+"""Texts in the errors of Spark Connect's client if the server is gone, or was restarted."""
 
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
-"""What Spark says that has given up itself, as after it ran out of memory."""
+"""Texts in the errors of a Spark that has stopped itself, for example after it ran out of memory."""
 
 
 def is_gone(session: Any) -> bool:
-    """Whether a session can compute nothing any more, as far as that is known without asking it."""
+    """Returns whether a session can compute nothing any more, as far as that is known without a call to it."""
     context = getattr(session, "_sc", None)
     if context is None:
         return bool(session.is_stopped)
@@ -31,7 +31,7 @@ def is_gone(session: Any) -> bool:
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether an error says that Spark was not there to answer."""
+    """Returns whether an error means that Spark could not be reached."""
     while error is not None:
         if isinstance(error, ConnectionError) or type(error).__name__ in ("Py4JNetworkError", "RetriesExceeded"):
             return True
@@ -43,11 +43,11 @@ def is_lost(error: BaseException | None) -> bool:
 
 
 def has_ended(session: Any, error: BaseException) -> bool:
-    """Whether a session is gone, now that an error came out of it; it is forgotten then."""
+    """Returns whether a session is gone after it raised an error; if so, makes PySpark forget it."""
     context = getattr(session, "_sc", None)
     process = _process(context)
     breaks_off = is_lost(error) or (_module(error).startswith("py4j.") and not hasattr(error, "java_exception"))
-    if process is not None and breaks_off and not is_gone(session):  # it may be about to end
+    if process is not None and breaks_off and not is_gone(session):  # the process may be about to end
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
     gave_up = any(sign in str(error) for sign in _STOPPED)
@@ -58,12 +58,12 @@ def has_ended(session: Any, error: BaseException) -> bool:
 
 
 def forget_session(session: Any) -> None:
-    """Lets PySpark forget a session that is gone, and what belongs to it."""
+    """Makes PySpark forget a session that is gone, with its context and its processes."""
     context = getattr(session, "_sc", None)
     if context is None:
         with suppress(Exception):
             session.client.set_retry_policies([])
-            session.release_session_on_close = False  # nobody is there to release it
+            session.release_session_on_close = False  # no server is left that could release it
         with suppress(Exception):
             session.stop()
         return
@@ -71,7 +71,7 @@ def forget_session(session: Any) -> None:
 
 
 def forget_dead() -> None:
-    """Lets PySpark forget the session of this process, if there is one and its Java process has ended."""
+    """Makes PySpark forget the session of this process, if there is one and its Java process has ended."""
     from pyspark import SparkContext
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway  # noqa: SLF001
@@ -88,7 +88,7 @@ def _forget_context(context: Any) -> None:
     gateway = SparkContext._gateway  # noqa: SLF001
     process = _process(context) or getattr(gateway, "proc", None)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it could not be ended properly
+        warnings.simplefilter("ignore")  # the warning that it could not be ended properly
         for end in (getattr(context, "stop", None), getattr(gateway, "shutdown", None)):
             with suppress(Exception):
                 if end is not None:
@@ -97,7 +97,7 @@ def _forget_context(context: Any) -> None:
     with suppress(Exception):
         if server is not None:
             server.shutdown()
-    if process is not None and process.poll() is None:  # it lives, and computes nothing any more
+    if process is not None and process.poll() is None:  # it is alive, but computes nothing any more
         process.kill()
         process.wait(_END_SECONDS)
     for owner, names in (
@@ -110,7 +110,7 @@ def _forget_context(context: Any) -> None:
 
 
 def _process(context: Any) -> subprocess.Popen[bytes] | None:
-    """The Java process of a session, if this process has started it."""
+    """Returns the Java process of a session; None if this process has not started it."""
     found = getattr(getattr(context, "_gateway", None), "proc", None)
     return found if isinstance(found, subprocess.Popen) else None
 

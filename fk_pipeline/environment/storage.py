@@ -1,7 +1,7 @@
-"""Object stores: what the environment says of S3, told alike to Spark, fsspec and delta-rs.
+"""Object stores: the environment's settings for S3, passed in the same way to Spark, fsspec and delta-rs.
 
-Credentials are the environment's own business (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN): all three
-find them there. Region and endpoint each reads under another name, so they are passed on here.
+Credentials stay in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN): all three read them
+there. Each reads region and endpoint under another name, so this module passes them on.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ from typing import Any
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 S3 = ("s3a", "s3")
-"""Schemes of S3. Spark's Hadoop client knows the first one only."""
+"""The schemes of S3. Spark's Hadoop client knows only the first one."""
 
 PATHS_AS_THEY_ARE = {"__globPaths__": "false"}
-"""Options of a reader of Spark: its paths are names, not patterns (`DataSource.GLOB_PATHS_KEY` in Spark 3 and 4)."""
+"""Options of a Spark reader whose paths are names, not patterns (`DataSource.GLOB_PATHS_KEY` in Spark 3 and 4)."""
 
 
 def scheme_of(path: str) -> str:
-    """The scheme of a URI; empty for a plain path."""
+    """Returns the scheme of a URI; empty for a plain path."""
     return path.split("://", maxsplit=1)[0] if "://" in path else ""
 
 
 def is_s3(path: str) -> bool:
-    """Whether a path is a URI of S3."""
+    """Returns whether a path is a URI of S3."""
     return scheme_of(path) in S3
 
 
 @dataclass(frozen=True)
 class S3Place:
-    """Where S3 is: the address of another server than Amazon's, and a region; None where the environment says none."""
+    """The place of S3: the endpoint of a server other than Amazon's, and a region; None if the environment has none."""
 
     endpoint: str | None
     region: str | None
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> S3Place:
-        """What the environment says: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL; AWS_REGION or AWS_DEFAULT_REGION."""
+        """Returns the place from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or AWS_DEFAULT_REGION."""
         endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
         return cls(endpoint or None, environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the server is spoken to without TLS."""
+        """Whether connections to the server use no TLS."""
         return (self.endpoint or "").startswith("http://")
 
     def for_spark(self) -> dict[str, str]:
-        """Settings of a session, by Spark name."""
+        """Returns the settings of a session, by Spark name."""
         conf = {}
         if self.endpoint:
             conf["spark.hadoop.fs.s3a.endpoint"] = self.endpoint
-            conf["spark.hadoop.fs.s3a.path.style.access"] = "true"  # bucket.host resolves at Amazon and at few others
+            conf["spark.hadoop.fs.s3a.path.style.access"] = "true"  # few servers besides Amazon's resolve bucket.host
             conf["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(not self.is_plain).lower()
         if self.region:
             conf["spark.hadoop.fs.s3a.endpoint.region"] = self.region
         return conf
 
     def for_client(self) -> dict[str, str]:
-        """Arguments of a client of botocore, which s3fs is built on."""
+        """Returns the arguments of a client of botocore, on which s3fs is built."""
         named = {"endpoint_url": self.endpoint, "region_name": self.region}
         return {name: value for name, value in named.items() if value}
 
     def for_delta(self) -> dict[str, str]:
-        """Storage options of delta-rs."""
+        """Returns the storage options of delta-rs."""
         named = {"aws_endpoint": self.endpoint, "aws_region": self.region}
         options = {name: value for name, value in named.items() if value}
         return options | {"allow_http": "true"} if self.is_plain else options
@@ -75,14 +75,14 @@ class S3Place:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What S3 answers instead: the status of HTTP, and its own code."""
+    """The refusal of a request by S3: the HTTP status, and the error code of S3."""
 
     status: int
     code: str
 
 
 def ask_s3(operation: str, url: str, **what: Any) -> Any:
-    """One request about an object, tried again where that helps.
+    """Sends a request about an object, with retries if they can help.
 
     Args:
         operation: a method of botocore's client.
@@ -90,11 +90,11 @@ def ask_s3(operation: str, url: str, **what: Any) -> Any:
         what: further arguments of the operation.
 
     Returns:
-        Its answer, or what S3 refuses it with.
+        The response of S3, or its `Refusal`.
 
     Raises:
-        EnvironmentNotFit: the package s3fs, which brings botocore, is not installed.
-        StorageError: no answer, or no credentials.
+        EnvironmentNotFit: the package s3fs, which installs botocore, is not installed.
+        StorageError: S3 did not respond, or there are no credentials.
     """
     client = _client(S3Place.of())
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -130,15 +130,15 @@ def _client(place: S3Place) -> Any:
 
 
 def delta_options(path: str) -> dict[str, str] | None:
-    """Storage options with which delta-rs opens a table; None where it needs none."""
+    """Returns the storage options with which delta-rs opens a table; None if it needs none."""
     return S3Place.of().for_delta() if is_s3(path) else None
 
 
 def filesystem(path: str) -> tuple[Any, str]:
-    """The file system of fsspec for a path or URI, and the path in it.
+    """Returns the file system of fsspec for a path or URI, and the path in it.
 
-    A path is one path: fsspec's own way in takes `::` in it for a chain of file systems. The file system remembers no
-    listing: others write while we look.
+    A path is always one path, although fsspec itself reads `::` in it as a chain of file systems. The file system
+    caches no listing: other processes may write at the same time.
     """
     import fsspec
 
@@ -150,7 +150,7 @@ def filesystem(path: str) -> tuple[Any, str]:
 
 
 def opened(path: str, mode: str = "rb", **options: Any) -> Any:
-    """Opens a file of `filesystem`, as fsspec does; a folder that is to be written into is made."""
+    """Opens a file of `filesystem`, as fsspec does; creates the local folder of a file that is to be written."""
     fs, root = filesystem(path)
     if "w" in mode and not scheme_of(path):
         fs.makedirs(str(Path(root).parent), exist_ok=True)

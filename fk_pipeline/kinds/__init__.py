@@ -1,1 +1,1 @@
-"""The kinds of joins: one folder each. Only `registry` names them."""
+"""The kinds of joins, one folder per kind. Only `registry` names them."""

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from fk_pipeline.contract import Kind, loaded
 
 KINDS = {"foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY"}
-"""By `kind` in the pipeline file, the reference to its `Kind`."""
+"""Per value of `kind` in the pipeline file, the reference to its `Kind`."""
 
 FIRST = "foreign_key"
-"""The kind of tables that were made when there was no other, and their ledger did not name it."""
+"""The kind of tables whose ledger names no kind: they were created when this was the only one."""
 
 
 def kind_named(name: str) -> Kind:
-    """The kind that a pipeline file names; the model of the file allows no other names than those of `KINDS`."""
+    """Returns the kind that a pipeline file names; the model of the file allows only the names in `KINDS`."""
     kind = loaded(KINDS[name])
     assert isinstance(kind, Kind)
     return kind
 
 
 def kinds() -> Iterator[Kind]:
-    """All kinds."""
+    """Yields all kinds."""
     return map(kind_named, KINDS)

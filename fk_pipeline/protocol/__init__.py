@@ -1,1 +1,1 @@
-"""The protocol of KIP-213: instructions and the row hash."""
+"""The protocol of KIP-213: instructions, row hashes, Kafka's messages and a reference in plain Python."""

@@ -1,18 +1,19 @@
 """The engine's row hash: 128 bits (MD5) over a canonical encoding, the same on every engine, JDK and time zone.
 
-KIP-213 compares the hash of the left value that a message was made for with the hash of the current one; here both
-sides of a response carry one (`docs/architecture.md`, rules 3 and 7). What the encoding promises:
+KIP-213 compares the hash of the left value for which a message was made with the hash of the current left value. In
+this engine a response carries a hash of both sides (`docs/architecture.md`, rules 3 and 7). The encoding guarantees:
 
-* a row is its columns in the order of their names, each as `<length of the name>:<name><length in bytes>:<text>`, and a
-  column that is null is left out: `('a', null)` and `(null, 'a')` differ, a row keeps its hash when a column is added
-  that it has no value for (`docs/reference/schema-changes.md`), and the order of a `select` does not matter;
-* within arrays, structs and maps a value is `n` when null, otherwise `<length in bytes>:<text>`, so `('ab', '')` and
-  `('a', 'b')` differ;
+* a row is encoded as its columns in the order of their names, each as
+  `<length of the name>:<name><length in bytes>:<text>`; a null column is left out. So `('a', null)` and `(null, 'a')`
+  differ, a row keeps its hash when a column is added in which it has no value (`docs/reference/schema-changes.md`), and
+  the order of a `select` does not matter;
+* within arrays, structs and maps a null value is encoded as `n`, any other as `<length in bytes>:<text>`, so
+  `('ab', '')` and `('a', 'b')` differ;
 * text is stored as it is: no trimming, no case folding, no Unicode normalisation;
-* integers of every width share one text, dates and timestamps count days and microseconds since 1970 in UTC;
+* integers of every width share one text form; dates count days and timestamps microseconds, both since 1970 in UTC;
 * floating-point numbers are encoded by their bits (`xxhash64`, a bijection on 64 bits), never by a printed form that
   changes with the Java version; -0.0 equals 0.0 and every NaN equals every NaN;
-* decimals of up to 18 digits are encoded by their digits, in the same way, which is much quicker than to print them;
+* decimals of up to 18 digits are encoded by their digits (also `xxhash64`), which is much quicker than printing them;
   longer ones are printed without trailing zeros;
 * arrays, structs and maps are encoded element by element, maps by their sorted entries.
 """
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import types as T
 
 HASH_VERSION = 3
-"""Stored with the state; another version is refused, because its hashes cannot be compared with ours."""
+"""Version of the encoding, stored with the state. Another version is refused: its hashes are not comparable."""
 
 DIGITS_IN_A_LONG = 18
-"""Digits up to which Spark keeps a decimal, without its point, as a number of 64 bits."""
+"""The largest number of digits of a decimal that Spark keeps, without its point, as a 64-bit number."""
 
 NULL_MARKER = "n"
 
@@ -43,7 +44,7 @@ def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
 
 
 def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
-    """SQL (BINARY(16)): the hash of columns, given as SQL of the value and of its text where it is not null."""
+    """SQL (BINARY(16)): the hash of columns, given per name as SQL of the value and SQL of its text when not null."""
     parts = ["''"]
     for name, (value, content) in sorted(fields.items()):
         said = [text(f"{len(name.encode())}:{name}"), f"CAST(OCTET_LENGTH({content}) AS STRING)", "':'", content]
@@ -52,9 +53,15 @@ def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
 
 
 def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str) -> DataFrame:
-    """Rows with one more column, the `row_hash` of some others; null where a SQL condition holds.
+    """Returns the rows with one more column, the `row_hash` of some of their columns.
 
-    The text of every field is computed once and no more.
+    The text of every field is computed only once.
+
+    Args:
+        rows: the rows.
+        name: of the new column.
+        names: the columns to hash.
+        unless: SQL condition; the hash is null where it holds.
     """
     kinds = {f.name: f.dataType for f in rows.schema.fields}
     printed = {
@@ -68,7 +75,7 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
 
 
 def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
-    """SQL (STRING, never null): a value within another, in the canonical encoding.
+    """SQL (STRING, never null): the canonical encoding of a value inside an array, a struct or a map.
 
     Args:
         value: SQL of the value.

@@ -1,6 +1,6 @@
-"""Kafka's row hash, and the combined key of its subscription store, byte for byte.
+"""Kafka's row hash and the combined key of its subscription store, byte for byte.
 
-The engine has a canonical hash of its own (`hashing`); these are for the reference, which is held against Kafka.
+The engine has a canonical hash of its own (`hashing`). Only the reference, which is compared with Kafka, uses these.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LENGTH = struct.Struct(">i")
 
 
 def kafka_row_hash(value: bytes | None) -> bytes | None:
-    """Kafka's hash of a serialised left value: Murmur3, x64, 128 bits, as two big-endian longs (16 bytes).
+    """Returns Kafka's hash of a serialised left value: Murmur3, x64, 128 bits, as two big-endian longs (16 bytes).
 
-    A row that is not there has no hash.
+    Returns None for a row that does not exist.
     """
     if value is None:
         return None
@@ -29,16 +29,17 @@ def kafka_row_hash(value: bytes | None) -> bytes | None:
 
 
 def hash_as_longs(value: bytes) -> tuple[int, int]:
-    """A hash as the two signed longs that Kafka's classes hold."""
+    """Returns a hash as the two signed longs that Kafka's classes hold."""
     high, low = struct.unpack(">qq", value)
     return high, low
 
 
 @dataclass(frozen=True)
 class CombinedKey:
-    """Key of a row of the subscription store: `{4-byte length of the foreign key}{foreign key}{primary key}`.
+    """The key of a row of the subscription store: `{4-byte length of the foreign key}{foreign key}{primary key}`.
 
-    The length keeps foreign key `1` from matching the subscriptions of `10` in a prefix scan (KIP-213, "Combined Key").
+    Because of the length, a prefix scan for foreign key `1` does not match subscriptions of `10` (KIP-213, "Combined
+    Key").
     """
 
     foreign_key: bytes
@@ -46,19 +47,19 @@ class CombinedKey:
 
     @staticmethod
     def prefix(foreign_key: bytes) -> bytes:
-        """What the keys of all subscribers of a foreign key start with, and no others."""
+        """Returns the prefix that the keys of all subscribers of a foreign key have, and no other keys."""
         return LENGTH.pack(len(foreign_key)) + foreign_key
 
     def to_bytes(self) -> bytes:
-        """The key as it is stored; the store is ordered by it."""
+        """Returns the key as it is stored; the store is ordered by it."""
         return self.prefix(self.foreign_key) + self.primary_key
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CombinedKey:
-        """The key that was stored.
+        """Reads a stored key.
 
         Raises:
-            MessageFormatError: shorter than its length says.
+            MessageFormatError: the bytes are fewer than the stored length requires, or the length is negative.
         """
         if len(data) < LENGTH.size:
             raise MessageFormatError(f"a combined key starts with 4 bytes of length; there are {len(data)} bytes")

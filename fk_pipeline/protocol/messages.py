@@ -1,6 +1,7 @@
-"""The two messages of KIP-213 in the form in which Kafka Streams 4.3 puts them on its internal topics.
+"""The two messages of KIP-213 in the form in which Kafka Streams 4.3 writes them to its internal topics.
 
-A subscription goes from the left side to the partition of its foreign key, a response back to that of the left key.
+A subscription goes from the left side to the partition of its foreign key; a response goes back to the partition of the
+left key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CODES = {
     PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE: 2,
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE: 3,
 }
-"""The byte of an instruction (`SubscriptionWrapper.Instruction`)."""
+"""The byte that encodes each instruction (`SubscriptionWrapper.Instruction`)."""
 
 _NAMES = {code: name for name, code in CODES.items()}
 _PARTITION = struct.Struct(">i")
@@ -35,7 +36,7 @@ RESPONSE_VERSION = 0
 
 @dataclass(frozen=True)
 class Subscription:
-    """`SubscriptionWrapper`: what a left row asks of its foreign key. The foreign key is the key of the message.
+    """`SubscriptionWrapper`: a left row's request to its foreign key. The foreign key is the key of the message.
 
     Version 1: `{1 bit: no hash}{7 bits: version}{instruction}{hash, 16 bytes}{primary key}{partition, 4 bytes}`;
     version 0 (Kafka before 3.3) has no partition.
@@ -56,17 +57,17 @@ class Subscription:
             raise MessageFormatError("a subscription of version 1 names the partition of its left key")
 
     def to_bytes(self) -> bytes:
-        """The value of the message."""
+        """Returns the value of the message."""
         head = bytes([_head(self.version, self.hash), CODES[self.instruction]])
         tail = _PARTITION.pack(self.partition) if self.version >= 1 else b""
         return head + (self.hash or b"") + self.primary_key + tail
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Subscription:
-        """The message of a value.
+        """Reads a message from its value.
 
         Raises:
-            MessageFormatError: a newer version, an unknown instruction, or too short.
+            MessageFormatError: the version is newer, the instruction is unknown, or the value is too short.
         """
         version, hash_, rest = _open("subscription", data, SUBSCRIPTION_VERSION, extra=1)
         code = data[1]
@@ -83,10 +84,10 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Response:
-    """`SubscriptionResponseWrapper`: the right row as an answer to the left row with that hash.
+    """`SubscriptionResponseWrapper`: the right row as a response to the left row with that hash.
 
-    `{1 bit: no hash}{7 bits: version}{hash, 16 bytes}{right value}`; an absent right row is an empty rest. The left key
-    is the key of the message; `partition` is where it goes and is not sent.
+    `{1 bit: no hash}{7 bits: version}{hash, 16 bytes}{right value}`; for an absent right row the value is empty. The
+    left key is the key of the message; `partition` is its destination and is not sent.
     """
 
     hash: bytes | None
@@ -97,15 +98,15 @@ class Response:
         _check_hash(self.hash)
 
     def to_bytes(self) -> bytes:
-        """The value of the message."""
+        """Returns the value of the message."""
         return bytes([_head(RESPONSE_VERSION, self.hash)]) + (self.hash or b"") + (self.value or b"")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Response:
-        """The message of a value.
+        """Reads a message from its value.
 
         Raises:
-            MessageFormatError: another version, or too short.
+            MessageFormatError: the version is another one, or the value is too short.
         """
         _, hash_, rest = _open("response", data, RESPONSE_VERSION, extra=0)
         return cls(hash_, rest or None, None)
@@ -126,7 +127,7 @@ def _check_hash(hash_: bytes | None) -> None:
 
 
 def _open(what: str, data: bytes, newest: int, extra: int) -> tuple[int, bytes | None, bytes]:
-    """Version, hash and rest of a message whose hash follows `extra` bytes after the first."""
+    """Returns version, hash and rest of a message whose hash follows `extra` bytes after the first byte."""
     if len(data) < 1 + extra:
         raise MessageFormatError(f"a {what} has at least {1 + extra} bytes, this one {len(data)}")
     version = data[0] & ~_HASH_IS_NULL

@@ -1,4 +1,4 @@
-"""KIP-213 event by event: the foreign-key join of Kafka Streams 4.3 in plain Python, and our rules beside Kafka's.
+"""KIP-213 event by event: the foreign-key join of Kafka Streams 4.3 in plain Python, by Kafka's or the engine's rules.
 
 ```
 left row  -> send --[subscription, by foreign key]--> receive, look up the right row --.
@@ -7,12 +7,12 @@ right row ------------------------------------------> find the subscribers -----
                                                                         check the hash, join, emit <-'
 ```
 
-Keys and values are bytes, as they are on Kafka's topics; timestamps are milliseconds. Messages wait in queues until
-they are delivered, one queue per topic and partition, each first in, first out. `process` delivers everything before
-the next row, as a test driver does; `left`, `right` and `deliver` let messages lag, as a broker does.
+Keys and values are bytes, as on Kafka's topics; timestamps are milliseconds. Messages wait in queues until they are
+delivered: one first-in, first-out queue per topic and partition. `process` delivers everything before the next row, as
+a test driver does; `left`, `right` and `deliver` let messages lag, as a broker does.
 
-The engine does not run on this class. It is the yardstick: recorded cases hold it against Kafka, and it is held
-against the Spark stages (`docs/protocol.md`).
+The engine does not run on this class. It is the reference: recorded cases compare it with Kafka, and tests compare the
+Spark stages with it (`docs/protocol.md`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from fk_pipeline.protocol.messages import Response, Subscription
 from fk_pipeline.protocol.stores import PlainStore, Row, TableStore
 
 Extractor = Callable[[bytes, bytes], bytes | None]
-"""The foreign key of a left key and value."""
+"""A function of a left key and value that returns the foreign key; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the engine does otherwise than Kafka; numbers are those of the rules in `docs/architecture.md`."""
+    """The rules in which the engine differs from Kafka; numbers are those of the rules in `docs/architecture.md`."""
 
     check_right: bool
-    """Rule 3: an answer must also be about the current right row."""
+    """Rule 3: a response must also be about the current right row."""
     always_respond: bool
-    """Rule 4: every change of a left key that was seen before asks for an answer, in the inner join too."""
+    """Rule 4: every change of a left key that was seen before requests a response, in the inner join too."""
     silent: bool
     """Rule 5: a row that arrives again with the same content sends nothing."""
 
@@ -82,7 +82,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Result:
-    """A record of the result: the two values that join, or a tombstone when `left` is null."""
+    """A record of the result: the two joined values, or a tombstone when `left` is None."""
 
     key: bytes
     left: bytes | None
@@ -92,7 +92,7 @@ class Result:
 
 @dataclass
 class ReferenceStep:
-    """What one row or one delivery led to, in order; `dropped` is the growth of `dropped-records-total`."""
+    """The records that one row or delivery caused, in order; `dropped` is the increase of `dropped-records-total`."""
 
     subscriptions: list[SubscriptionMessage] = field(default_factory=list)
     responses: list[ResponseMessage] = field(default_factory=list)
@@ -100,7 +100,7 @@ class ReferenceStep:
     dropped: int = 0
 
     def add(self, other: ReferenceStep) -> None:
-        """Appends what came after."""
+        """Appends the records of a later step."""
         self.subscriptions += other.subscriptions
         self.responses += other.responses
         self.results += other.results
@@ -110,14 +110,14 @@ class ReferenceStep:
 def kafka_messages(
     inner: bool, existed: bool, old: bytes | None, exists: bool, new: bytes | None
 ) -> tuple[list[tuple[bytes | None, str]], int]:
-    """The messages of a left change as Kafka Streams 4.1 and later sends them.
+    """Returns the messages of a left change as Kafka Streams 4.1 and later sends them.
 
     Args:
-        inner: the join type.
-        existed: there was a row.
-        old: its foreign key; null where it had none.
-        exists: there is a row now.
-        new: its foreign key; null where it has none.
+        inner: whether the join is an inner join.
+        existed: whether the row existed before the change.
+        old: the foreign key of that row; None if it had none.
+        exists: whether the row exists after the change.
+        new: the foreign key of that row; None if it has none.
 
     Returns:
         (foreign key, instruction) of every message, in order, and the number of dropped records.
@@ -134,7 +134,7 @@ def kafka_messages(
 
 
 class ForeignKeyJoin:
-    """One foreign-key join with its stores and its waiting messages."""
+    """A foreign-key join with its stores and its waiting messages."""
 
     def __init__(
         self,
@@ -146,21 +146,21 @@ class ForeignKeyJoin:
         partitions: int = 1,
         rules: Rules = KAFKA,
     ) -> None:
-        """An empty join.
+        """Creates an empty join.
 
         Args:
-            inner: inner join, else left join.
-            extract: gives the foreign key of a left row.
+            inner: whether it is an inner join; otherwise it is a left join.
+            extract: returns the foreign key of a left row.
             left: the store of the left table; default: a plain one.
             right: the store of the right table; default: a plain one.
-            partitions: of both internal topics.
-            rules: Kafka's, or ours.
+            partitions: number of partitions of each internal topic.
+            rules: Kafka's rules or the engine's.
         """
         self.inner, self.extract = inner, extract
         self.left_table: TableStore = left or PlainStore()
         self.right_table: TableStore = right or PlainStore()
         self.subscriptions: dict[bytes, tuple[Subscription, int]] = {}
-        """The subscription store: by the bytes of a `CombinedKey`, the subscription and its timestamp."""
+        """The subscription store: per bytes of a `CombinedKey`, the subscription and its timestamp."""
         self.result: dict[bytes, Result] = {}
         """The result as a table."""
         self.partitions = partitions
@@ -173,13 +173,13 @@ class ForeignKeyJoin:
     # ---- rows
 
     def process(self, side: str, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
-        """A row of a side (`left` or `right`), and everything that follows from it."""
+        """Takes a row of a side (`left` or `right`) and delivers all messages that follow from it."""
         step = self.left(key, value, timestamp) if side == "left" else self.right(key, value, timestamp)
         step.add(self.deliver_all())
         return step
 
     def left(self, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
-        """A left row arrives: its subscriptions are sent (Kafka's `SubscriptionSendProcessor`)."""
+        """Takes a left row and sends its subscriptions (Kafka's `SubscriptionSendProcessor`)."""
         if key is None:
             return ReferenceStep(dropped=1)
         before = self.left_table.rows.get(key)
@@ -204,9 +204,10 @@ class ForeignKeyJoin:
         return step
 
     def right(self, key: bytes | None, value: bytes | None, timestamp: int) -> ReferenceStep:
-        """A right row arrives: every subscriber gets an answer (`ForeignTableJoinProcessor`).
+        """Takes a right row and sends a response to every subscriber (`ForeignTableJoinProcessor`).
 
-        The timestamp of an answer is the right row's alone. Kafka's rules answer an unchanged row too.
+        The timestamp of a response is that of the right row alone. By Kafka's rules an unchanged row sends responses
+        too.
         """
         before = self.right_table.rows.get(key) if key is not None else None
         if key is None or not self.right_table.put(key, value, timestamp):
@@ -221,29 +222,29 @@ class ForeignKeyJoin:
         return step
 
     def result_as_table(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
-        """The result: left and right value per key."""
+        """Returns the result: left and right value per key."""
         return {key: (row.left, row.right) for key, row in self.result.items()}
 
     def batch_join(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
-        """What the result should be: the join of the two tables as they are."""
+        """Returns the expected result: the join of the two tables as they are, left and right value per key."""
         pairs = {key: (row.value, self._right_of(row, key)) for key, row in self.left_table.rows.items()}
         return {key: (left, right) for key, (left, right) in pairs.items() if right is not None or not self.inner}
 
     # ---- messages
 
     def waiting(self) -> list[tuple[str, int]]:
-        """The partitions with messages in them, as (topic, partition)."""
+        """Returns the partitions with waiting messages, as (topic, partition)."""
         found = [("subscription", p) for p, queue in enumerate(self.waiting_subscriptions) if queue]
         return found + [("response", p) for p, queue in enumerate(self.waiting_responses) if queue]
 
     def deliver(self, topic: str, partition: int = 0, position: int = 0) -> ReferenceStep:
-        """Hands over a message of a partition of a topic (`subscription` or `response`): the oldest one, on Kafka."""
+        """Delivers a message of a partition of a topic (`subscription` or `response`); Kafka delivers the oldest."""
         if topic == "subscription":
             return self._receive(_take(self.waiting_subscriptions[partition], position))
         return self._resolve(_take(self.waiting_responses[partition], position))
 
     def deliver_all(self) -> ReferenceStep:
-        """Hands over everything, subscriptions first, until nothing waits."""
+        """Delivers messages, subscriptions first, until none waits."""
         step = ReferenceStep()
         while found := self.waiting():
             step.add(self.deliver(*found[0]))
@@ -253,7 +254,7 @@ class ForeignKeyJoin:
         return crc32(key) % self.partitions if key is not None else 0
 
     def _receive(self, message: SubscriptionMessage) -> ReferenceStep:
-        """Stores or removes a subscription and looks the right row up (`SubscriptionReceive`, `SubscriptionJoin`)."""
+        """Stores or removes a subscription and looks up the right row (`SubscriptionReceive`, `SubscriptionJoin`)."""
         step, subscription = ReferenceStep(), message.subscription
         instruction = subscription.instruction
         right: Row | None = None
@@ -277,7 +278,7 @@ class ForeignKeyJoin:
         self.waiting_responses[to.partition or 0].append(message)
 
     def _resolve(self, message: ResponseMessage) -> ReferenceStep:
-        """Joins an answer whose hash is the current left row's; drops any other (`ResponseJoinProcessor`)."""
+        """Joins a response whose hash is that of the current left row; drops any other (`ResponseJoinProcessor`)."""
         left = self.left_table.rows.get(message.primary_key)
         if message.response.hash != kafka_row_hash(left.value if left else None):
             return ReferenceStep(dropped=1)
@@ -293,7 +294,7 @@ class ForeignKeyJoin:
         return ReferenceStep(results=[result])
 
     def _right_of(self, left: Row | None, key: bytes) -> bytes | None:
-        """The right value that a left row refers to now."""
+        """Returns the current right value that a left row refers to; None if there is none."""
         foreign_key = self.extract(key, left.value) if left else None
         row = self.right_table.rows.get(foreign_key) if foreign_key is not None else None
         return row.value if row else None

@@ -1,6 +1,6 @@
 """The latest row of every key, as Kafka's two kinds of table store keep it.
 
-A plain table takes every row in the order of arrival. A versioned one (KIP-914) takes the row with the latest
+A plain store takes every row in the order of arrival. A versioned store (KIP-914) takes the row with the latest
 timestamp, refuses rows older than its history, and has a quirk that `VersionedStore` describes.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 HISTORY_RETENTION_MS = 3_600_000
-"""The history of a versioned store where nothing else is said: an hour."""
+"""The default history of a versioned store, in milliseconds: one hour."""
 
 
 @dataclass(frozen=True)
@@ -22,47 +22,47 @@ class Row:
 
 
 class TableStore(Protocol):
-    """What the join needs of a table's store."""
+    """The interface of a table's store as the join uses it."""
 
     rows: dict[bytes, Row]
-    """The latest row per key; a deleted key is not there."""
+    """The latest row per key; a deleted key is absent."""
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> bool:
-        """Takes a row or a tombstone; False where it is not the latest of its key and must be ignored."""
+        """Takes a row or a tombstone; returns False if it is not the latest of its key and must be ignored."""
         ...
 
 
 @dataclass
 class PlainStore:
-    """The order of arrival decides, whatever the timestamps say."""
+    """A store in which the row that arrived last is the latest, whatever its timestamp."""
 
     rows: dict[bytes, Row] = field(default_factory=dict)
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> bool:
-        """Always the latest."""
+        """Takes the row or tombstone as the latest of its key; always returns True."""
         _set(self.rows, key, value, timestamp)
         return True
 
 
 @dataclass
 class VersionedStore:
-    """The latest timestamp decides; equal ones, the order of arrival.
+    """A store in which the row with the latest timestamp is the latest; among equal timestamps, the last to arrive.
 
-    Of the older versions only one thing matters here: until when a key is known to have had another row or none. Rows
-    before that are late. A tombstone with the timestamp of the key's row overwrites the row and leaves no trace of
-    itself, so that a later row with an older timestamp is taken: Kafka's stores do that, and the recorded cases
-    `versioned-same-ts-tombstone-*` show it.
+    Of the older versions the store keeps only the time until which a key is known to have had another row or none; rows
+    before that time are late. A tombstone with the timestamp of the key's row overwrites the row and leaves no trace of
+    itself, so a row that arrives afterwards with an older timestamp is taken. Kafka's stores do that; the recorded
+    cases `versioned-same-ts-tombstone-*` show it.
     """
 
     history_retention_ms: int = HISTORY_RETENTION_MS
     rows: dict[bytes, Row] = field(default_factory=dict)
     closed_until: dict[bytes, int] = field(default_factory=dict)
-    """Per key the end of what its history covers; rows with an older timestamp are not the latest."""
+    """Per key the timestamp at which its known history ends; rows with an older timestamp are not the latest."""
     stream_time: int = -1
     """The largest timestamp seen, over all keys."""
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> bool:
-        """The latest, unless it is older than the key's row, than its history, or than what the store keeps."""
+        """Takes a row or tombstone unless it is older than the key's row, its history, or the store's retention."""
         self.stream_time = max(self.stream_time, timestamp)
         if timestamp < self.stream_time - self.history_retention_ms:
             return False

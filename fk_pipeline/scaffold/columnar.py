@@ -1,4 +1,4 @@
-"""Samples of Parquet files and Delta tables, which say their types themselves."""
+"""Samples of Parquet files and Delta tables, which declare their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from fk_pipeline.scaffold.types import of_arrow
 
 
 def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
-    """What Parquet files say of their table."""
+    """Returns the sample of a table from its Parquet files.
+
+    Raises:
+        UsageError: the first file is no Parquet.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -48,7 +52,11 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
 
 
 def of_delta(path: Path) -> Sample:
-    """What a Delta table says of itself."""
+    """Returns the sample of a Delta table.
+
+    Raises:
+        UsageError: the folder is no Delta table.
+    """
     import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -79,7 +87,7 @@ def of_delta(path: Path) -> Sample:
 
 
 def _rows_of_delta(table: Any) -> list[dict[str, Any]]:
-    """Some rows; none where the table has what only Spark reads."""
+    """Returns some rows of a Delta table; none if it has a feature that only Spark can read."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -1,4 +1,4 @@
-"""How a sample of plain rows says that a row is deleted: by a field with a word, or by one that marks it."""
+"""How a sample of plain rows marks deleted rows: with a field for the operation, or with a field for the deletion."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WORDS = frozenset(
     | {"read", "truncate"}
 )
 _YES = {"false": "true", "f": "t", "n": "y", "no": "yes", "0": "1"}
-"""Words that say no, and what the other word is then."""
+"""Per word for no, the word for yes that goes with it."""
 _SAYS_YES = frozenset({*_YES.values(), "d", "x", "deleted"})
 
 
 def operation_field(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str | None:
-    """The field that says what a row does: called so, with nothing but words for it."""
+    """Returns the field with the operation of a row: its name means that, and all its values do; None without one."""
     for name in filter(names_operation, names):
         words = {str(row[name]).lower() for row in rows if row.get(name) is not None}
         if words and words <= _WORDS:
@@ -28,13 +28,13 @@ def operation_field(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str
 
 
 def marked_deleted(name: str, written: str, inferred: Inferred, values: Sequence[Any]) -> str | None:
-    """The condition under which a field marks its row as deleted; None where it seems to mark nothing.
+    """Returns the SQL condition under which a field marks its row as deleted; None if it seems to mark nothing.
 
     Args:
-        name: of the field.
-        written: the same, as SQL writes it.
+        name: the name of the field.
+        written: the same name, as SQL writes it.
         inferred: its type.
-        values: those that are not null.
+        values: its values that are not null.
     """
     if not names_delete(name):
         return None

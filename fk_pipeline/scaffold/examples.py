@@ -1,4 +1,4 @@
-"""The tables that `init` writes of where there is no sample."""
+"""The tables that `init` uses as examples if it gets no sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fk_pipeline.scaffold.types import Inferred
 
 
 def example(table: str, ddl: str, key: str) -> Sample:
-    """A table of which there are no rows, with its columns and its key."""
+    """Returns the sample of a table without rows, from its columns and its key."""
     columns = tuple(
         SampleColumn(name, Inferred(kind), frozenset(), 0)
         for name, kind in (one.split(" ", 1) for one in ddl.split("; "))

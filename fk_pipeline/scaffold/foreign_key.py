@@ -1,4 +1,4 @@
-"""Which columns of the left sample refer to the key of the right one: by their names, and by values that both have."""
+"""Finds the columns of the left sample that refer to the key of the right one, by names and by common values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fk_pipeline.scaffold.names import singular
 from fk_pipeline.scaffold.sampled import Sample, SampleColumn
 
 ENOUGH = 1.5
-"""A column with a lower score is no more than a place for the user's own answer."""
+"""The lowest score of a sure proposal; a column with a lower score is only a placeholder for the user's own choice."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the foreign key should be.
+    """A proposed foreign key.
 
     Attributes:
-        expressions: one per column of the right key, of its type.
-        evidence: what speaks for it, one per expression.
-        others: columns that it could also be.
-        score: how much speaks for it.
+        expressions: one expression per column of the right key, of its type.
+        evidence: the evidence for each expression.
+        others: other columns that are possible.
+        score: the strength of the evidence.
     """
 
     expressions: tuple[str, ...]
@@ -30,7 +30,7 @@ class Proposal:
 
     @property
     def is_sure(self) -> bool:
-        """Whether enough speaks for it."""
+        """Whether the evidence is strong enough."""
         return self.score >= ENOUGH
 
 
@@ -42,7 +42,7 @@ class _Candidate:
 
 
 def propose(left: Sample, right: Sample) -> Proposal:
-    """The best column for every column of the right key."""
+    """Returns the best column of the left sample for every column of the right key."""
     chosen: list[tuple[_Candidate, SampleColumn]] = []
     others: list[str] = []
     for name in right.key:
@@ -50,7 +50,7 @@ def propose(left: Sample, right: Sample) -> Proposal:
             (_candidate(left, one, right, right.column(name)) for one in filter(_fits, left.columns)),
             key=lambda one: -one.score,
         )
-        if not ranked:  # nothing that could refer to anything: a place for the user's own answer
+        if not ranked:  # no column can be a reference: a placeholder for the user's own choice
             ranked = [_Candidate(left.columns[0], 0.0, "nothing")]
         free = [one for one in ranked if one.column not in [taken.column for taken, _ in chosen]] or ranked
         chosen.append((free[0], right.column(name)))
@@ -89,7 +89,7 @@ _NAMED_AFTER_TABLE = 4.0
 
 
 def _named(column: str, key: str, table: str) -> float:
-    """How much the name of a column sounds like a reference to a key."""
+    """Returns a score for how much the name of a column looks like a reference to a key."""
     base = singular(table)
     if column in {f"{base}_{key}", f"{base}{key}", f"{table.lower()}_{key}", base, f"{base}_id", f"{base}id"}:
         return _NAMED_AFTER_TABLE
@@ -101,7 +101,7 @@ def _named(column: str, key: str, table: str) -> float:
 
 
 def _cast(column: SampleColumn, key: SampleColumn) -> str:
-    """The column, as the type of the key."""
+    """Returns the SQL of a column, cast to the type of the key if it has another type."""
     if column.inferred.type == key.inferred.type:
         return column.name
     word = "TRY_CAST" if column.inferred.type == "STRING" else "CAST"

@@ -1,4 +1,4 @@
-"""Which columns of a sample are its key, where the source does not say it."""
+"""Guesses the key columns of a sample if the source does not declare them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def text_of(value: Any) -> str:
-    """A value as its source writes it."""
+    """Returns a value as text, as its source writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -21,7 +21,11 @@ _KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
 
 
 def guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[str, Any]]) -> tuple[list[str], str]:
-    """The first of: a column named as a key is, any column, a pair of columns, without nulls and repetitions."""
+    """Returns the guessed key columns and the reason for them.
+
+    The key is the first without nulls and repetitions of: a column with the name of a key, any column, a pair of
+    columns. If there is none, it is the first column.
+    """
     base = singular(table)
     like = [*_KEY_LIKE, *(f"{base}{joint}{one}" for one in _KEY_LIKE for joint in ("_", ""))]
     fit = [one for one in columns if "<" not in one.inferred.type]

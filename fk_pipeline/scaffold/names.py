@@ -1,4 +1,4 @@
-"""Names: which a column may have in SQL without backticks, and what a table is called."""
+"""Names: which column names SQL accepts without backticks, and the table name that a file name contains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.spec.sql import SqlTextError, parse_columns, parse_expression
 
 ENDINGS_READ = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in (".gz", "")) + ENDINGS["parquet"]
-"""Endings of the files that a sample may be."""
+"""The endings of the files that can be a sample."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEPT_BY_SQL = """
@@ -19,11 +19,11 @@ _KEPT_BY_SQL = """
     union unique unknown user using values when where with within
 """
 _RESERVED = frozenset(_KEPT_BY_SQL.split())
-"""Words that a dialect of SQL keeps for itself, whether or not our reader minds."""
+"""Words that a dialect of SQL reserves, whether or not the parser used here accepts them."""
 
 
 def may_be_bare(name: str) -> bool:
-    """Whether SQL takes a name for that column without backticks: not `order`, `from`, `true` or `current_date`."""
+    """Returns whether SQL accepts a column name without backticks: not `order`, `from`, `true` or `current_date`."""
     if not _PLAIN.fullmatch(name) or name.lower() in _RESERVED:
         return False
     try:
@@ -34,9 +34,9 @@ def may_be_bare(name: str) -> bool:
 
 
 def table_of(file: Path) -> str:
-    """The table that a file is of, by its name, else by that of its folder.
+    """Returns the name of the table of a file: from the name of the file, else the name of its folder.
 
-    It is `orders` of `orders-17.jsonl`, of `shop.public.orders+0+42.json`, and of `orders/00000017.jsonl`.
+    It is `orders` for `orders-17.jsonl`, for `shop.public.orders+0+42.json`, and for `orders/00000017.jsonl`.
     """
     stem = next((file.name.removesuffix(end) for end in ENDINGS_READ if file.name.endswith(end)), file.name)
     words = re.findall(r"[A-Za-z](?:[A-Za-z_]*[A-Za-z])?", stem.split("+")[0].rsplit(".", 1)[-1])
@@ -46,7 +46,7 @@ def table_of(file: Path) -> str:
 
 
 def singular(table: str) -> str:
-    """`order` of `orders`, as far as names of tables follow a rule."""
+    """Returns the singular of a table name, such as `order` for `orders`, if the name follows a rule."""
     name = table.lower()
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("xes", "x"), ("s", "")):
         if name.endswith(ending) and not name.endswith("ss"):

@@ -1,4 +1,4 @@
-"""The type of objects and lists in a sample: STRUCT and ARRAY, as far as every value of the sample fits it."""
+"""The type of objects and lists in a sample: STRUCT and ARRAY, if every value of the sample fits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from fk_pipeline.spec.sql import FORBIDDEN_IN_NAMES, quote
 
 MOST_FIELDS_OF_OBJECT = 100
-"""Of an object; one with more has names that are values, as of a map."""
+"""The largest number of fields of an object; in an object with more, the names are values, as in a map."""
 _DEEPEST = 8
 _LONG, _WIDEST = 1 << 63, 38
 
 
 def nested(values: Sequence[Any], depth: int = 0) -> str | None:
-    """The type that reads every value, in DDL; None where none but the text of the JSON does.
+    """Returns the type that reads every value, in DDL; None if only the text of the JSON reads them all.
 
     Args:
         values: JSON values with fractions as `Decimal`, without nulls.
-        depth: how many objects and lists they are in.
+        depth: the number of objects and lists that contain them.
     """
     kinds = {type(value) for value in values}
     if not values or kinds == {str}:
@@ -57,7 +57,7 @@ def _whole(values: Sequence[int]) -> str | None:
 
 
 def decimal_of(values: Sequence[int | Decimal]) -> str | None:
-    """The DECIMAL that holds every number with all its digits, and larger ones too; None where none does."""
+    """Returns the DECIMAL for every number with all its digits, with room for larger ones; None if none is enough."""
     whole, scale = 1, 0
     for value in map(Decimal, values):
         _, digits, exponent = value.as_tuple()

@@ -1,7 +1,7 @@
-"""A sample of one side: which format it is of, its columns, its key, and how its files are named. Starts no Spark.
+"""Reads a sample of one side: its format, its columns, its key, and the names of its files. Starts no Spark.
 
-At most `MOST_RECORDS` records are read. What the data themselves say (a schema, the key of a record) is taken as it
-is; everything else is a guess, and says what it rests on.
+At most `MOST_RECORDS` records are read. Facts that the data declare (a schema, the key of a record) are used as they
+are; everything else is a guess, with its evidence.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fk_pipeline.spec.inputs import CsvSpec
 UNAVAILABLE = "__debezium_unavailable_value"
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-"""What `surrogateescape` makes of a byte that is no UTF-8."""
+"""The characters that `surrogateescape` substitutes for bytes that are not UTF-8."""
 
 
 def read_sample(path: Path) -> list[Sample]:
-    """What a file or folder says: one sample per table that its records name.
+    """Returns the samples of a file or folder: one per table that its records name.
 
     Raises:
-        UsageError: there is nothing to read, or it is of a kind that no format reads.
+        UsageError: there is nothing to read, or no format can read it.
     """
     if (path / "_delta_log").is_dir():
         return [of_delta(path)]
@@ -76,7 +76,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _batches(files: Sequence[Path]) -> dict[str, str]:
-    """`batch_by`, where the last number in the names would be no number of a batch."""
+    """Returns the option `batch_by` if the last number in the file names cannot be the number of a batch; else none."""
     names = [file.name for file in files]
     stems = [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
     last = [int(one[-1]) for one in (re.findall(r"\d+", stem) for stem in stems) if one]
@@ -99,7 +99,7 @@ def _open(file: Path) -> IO[bytes]:
 
 
 def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
-    """One sample per table."""
+    """Returns one sample per table from files of JSON lines."""
     tables: dict[tuple[str | None, str], list[Line]] = {}
     formats: set[str] = set()
     broken: list[UsageError] = []
@@ -138,7 +138,7 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
 
 
 def _of_broken(problems: Sequence[str], read: int, what: str) -> tuple[str, ...]:
-    """Counts the records that a run would put into the quarantine, and says so."""
+    """Returns a note with the number of records that a run would put into the quarantine; nothing if there are none."""
     if not problems:
         return ()
     said = f"{len(problems):,} of {read:,} {what} cannot be read and were skipped; a run puts them into the quarantine"
@@ -146,7 +146,7 @@ def _of_broken(problems: Sequence[str], read: int, what: str) -> tuple[str, ...]
 
 
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
-    """Per line of a file its place, and a JSON object or null, or why it is none."""
+    """Yields per line of a file its place, and a JSON object or null, or the error if it is neither."""
     with _open(file) as stream:
         for number, raw in enumerate(stream, 1):
             text = raw.strip(b" \t\r\n\xef\xbb\xbf")
@@ -211,7 +211,7 @@ def _without_holes(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
-    """Comma-separated values, with a first row that names the columns or without one; also as DMS writes them."""
+    """Returns the sample of CSV files, with or without a first row of column names; also of those that DMS writes."""
     first = files[0]
     with _open(first) as stream:
         start = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
@@ -261,7 +261,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
 
 
 def _names_columns(row: Sequence[str]) -> bool:
-    """Whether the first row of a CSV file looks like names: all there, all different, none a number or a date."""
+    """Returns whether the first row of a CSV file looks like names: none empty, all different, no numbers or dates."""
     cells = [cell.strip().lower() for cell in row]
     words = all(re.match(r"[^\W\d]", cell) for cell in cells)
     return words and len(set(cells)) == len(cells) and not {"true", "false", "null"} & set(cells)

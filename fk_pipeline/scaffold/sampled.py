@@ -1,4 +1,4 @@
-"""What a sample of rows says of a table: its columns, their types, its key."""
+"""The facts about a table in a sample of its rows: its columns, their types, its key."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class SampleColumn:
 
     @property
     def ddl(self) -> str:
-        """`name TYPE`."""
+        """The column in DDL: `name TYPE`."""
         return f"{self.name} {self.inferred.type}"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample says about a side.
+    """The facts about a side in a sample.
 
     Attributes:
-        path: file or folder, as it was named.
-        folder: where files like these lie, or the Delta table itself.
-        format: as the pipeline file names it.
-        shape: how to call its records in a sentence.
-        table: the name of the table, from the records, else of the file or its folder.
-        columns: in the order of the source.
-        key: names of the key columns.
-        key_doubt: what the key was guessed from; empty where the source says it.
-        records: how many were read.
-        types_from: where the types come from, for a sentence.
-        options: what else the pipeline file must say about the side, as YAML values.
-        notes: what the user should know.
+        path: the file or folder, as the user named it.
+        folder: the folder of the files, or the Delta table itself.
+        format: the format, as the pipeline file names it.
+        shape: the name of its records in a sentence.
+        table: the name of the table, from the records, else from the file or its folder.
+        columns: the columns, in the order of the source.
+        key: the names of the key columns.
+        key_doubt: the evidence for a guessed key; empty if the source declares the key.
+        records: the number of records that were read.
+        types_from: the origin of the types, as part of a sentence.
+        options: further options of the side for the pipeline file, as YAML values.
+        notes: notes for the user.
         mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
     """
 
@@ -68,7 +68,7 @@ class Sample:
     mark: str = ""
 
     def column(self, name: str) -> SampleColumn:
-        """The column of that name."""
+        """Returns the column with a name."""
         return next(one for one in self.columns if one.name == name)
 
 
@@ -88,11 +88,25 @@ def sample_of(
     options: dict[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> Sample:
-    """The sample, without columns that no table can have.
+    """Returns the sample, without columns that no table can have.
 
     Args:
-        new: the rows whose key was not there before: their keys are all different.
-        told_key: the key columns as the source names them; None: guessed.
+        path: the file or folder, as the user named it.
+        folder: the folder of the files, or the Delta table itself.
+        format_: the format, as the pipeline file names it.
+        shape: the name of its records in a sentence.
+        table: the name of the table.
+        types: per column, its type.
+        rows: the rows that were read.
+        told_key: the key columns as the source names them; None: they are guessed.
+        new: the rows whose key did not exist before: their keys are all different.
+        records: the number of records that were read.
+        types_from: the origin of the types, as part of a sentence.
+        options: further options of the side for the pipeline file, as YAML values.
+        notes: notes for the user.
+
+    Raises:
+        UsageError: no column can be stored.
     """
     said = list(notes)
     columns: list[SampleColumn] = []
@@ -139,5 +153,5 @@ def sample_of(
 
 
 def present_in(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
-    """The values that rows have in a column, without nulls and without rows that lack it."""
+    """Returns the values of a column that are not null; rows without the column are left out."""
     return [value for row in rows if (value := row.get(name)) is not None]

@@ -1,4 +1,4 @@
-"""One JSON line of a sample: which format it is of, and what it says about table, key, row and types."""
+"""One JSON line of a sample: its format, and its table, key, row and types."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DEBEZIUM, MAXWELL, ROWS = "debezium", "maxwell", "rows"
 
 @dataclass(frozen=True)
 class Line:
-    """A line that holds a row.
+    """A line that contains a row.
 
     Attributes:
-        format: as the pipeline file names it.
-        shape: how to call it in a sentence.
+        format: the format, as the pipeline file names it.
+        shape: the name of such lines in a sentence.
         row: the row, by column.
-        table: as the line names it.
-        within: the schema or database of the table, where the line names it.
-        is_new: the row was read or inserted, so its key was not there before.
-        key: the names of the key columns, where the line tells them.
-        fields: the row's fields as Kafka Connect describes them, where the line carries its schema.
+        table: the table that the line names; None if it names none.
+        within: the schema or database of the table; None if the line does not name it.
+        is_new: whether the row was read or inserted, so that its key did not exist before.
+        key: the names of the key columns; None if the line does not contain them.
+        fields: the row's fields as Kafka Connect describes them; None if the line has no schema.
     """
 
     format: str
@@ -37,10 +37,10 @@ class Line:
 
 
 def line_of(value: dict[str, Any] | None, where: str) -> Line | None:
-    """What a line is; None where it holds no row (a delete, a tombstone line, a marker).
+    """Returns the row of a line with its facts; None if it contains no row (a delete, a tombstone line, a marker).
 
     Raises:
-        UsageError: it is of a kind that no format reads.
+        UsageError: no format can read the line.
     """
     if value is None:
         return None
@@ -75,7 +75,7 @@ def _not_told(where: str) -> UsageError:
 
 
 def _is_record(value: dict[str, Any]) -> bool:
-    """An exported record; a row may have columns called `key` and `value`, too."""
+    """Returns whether a value is an exported record; a row may also have columns called `key` and `value`."""
     inner = _parsed(value.get("value"))
     if "value" not in value or not ("key" in value or "topic" in value):
         return False
@@ -83,7 +83,7 @@ def _is_record(value: dict[str, Any]) -> bool:
 
 
 def _parsed(value: Any) -> Any:
-    """Some exports write key and value as texts."""
+    """Returns a key or value as JSON: some exports write them as texts."""
     if not isinstance(value, str):
         return value
     try:
@@ -93,7 +93,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> tuple[Any, dict[str, Any] | None]:
-    """What is in `{"schema", "payload"}`, and the schema."""
+    """Returns the payload and the schema of `{"schema", "payload"}`; any other value as it is, and None."""
     if isinstance(value, dict) and set(value) == {"schema", "payload"}:
         return value["payload"], value["schema"]
     return value, None
@@ -110,14 +110,14 @@ def _is_marker(value: Any) -> bool:
 
 
 def _is_change(value: Any) -> bool:
-    """An envelope, or a flattened row that says what happened to it."""
+    """Returns whether a value is an envelope, or a flattened row with its operation."""
     return isinstance(value, dict) and bool(
         ("op" in value and {"before", "after"} & set(value)) or {"__op", "__deleted"} & set(value)
     )
 
 
 def _of_debezium(value: Any, schema: dict[str, Any] | None, of: str, where: str) -> Line | None:
-    """An envelope or a flattened row; None where it is neither, or has no row."""
+    """Returns the line of an envelope or a flattened row; None if the value is neither, or has no row."""
     if not isinstance(value, dict):
         return None
     carries = " with their schema" if schema else ""
@@ -162,7 +162,7 @@ def _text(value: Any) -> str | None:
 
 
 def _fields(schema: dict[str, Any] | None, within: str | None = None) -> tuple[dict[str, Any], ...] | None:
-    """The fields of a row in a schema of Kafka Connect."""
+    """Returns the fields of a row in a schema of Kafka Connect; None without any."""
     if schema is None:
         return None
     fields = schema.get("fields") or []

@@ -1,4 +1,4 @@
-"""The text of a pipeline file, line by line, with a comment where something was guessed."""
+"""The text of a pipeline file, line by line, with a comment on every guess."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fk_pipeline.scaffold.names import singular
 from fk_pipeline.scaffold.sampled import Sample
 
 GUESSED = "guessed"
-"""Stands in the comment of every line that the sample does not say."""
+"""The word that begins the comment of every line that is a guess."""
 
 NO_SAMPLE = "no sample of it"
 
 _GLUE = "\0"
-"""Holds a column's name and type together where lines are wrapped."""
+"""The character that replaces spaces inside a column definition, so that lines are not wrapped there."""
 
 _GUESSES = {
     "op_column": "its name and its values: it says what a row does, insert, update or delete",
@@ -32,17 +32,17 @@ _OPTIONS = {
 
 
 def word(text: str, instead: str) -> str:
-    """A text as a name in the pipeline file; another one where nothing of it is left."""
+    """Returns a text as a name for the pipeline file; `instead` if no character of it can be kept."""
     return re.sub(r"\W+", "_", text).strip("_").lower() or instead
 
 
 def folder_of(sample: Sample) -> str:
-    """The folder in which the files of a table will land."""
+    """Returns the name of the folder in which the files of a table will land."""
     return word(sample.table, "side")
 
 
 def _yaml(value: Any) -> str:
-    """A YAML scalar or flow collection: plain where it can be, else in double quotes."""
+    """Returns a YAML scalar or flow collection: plain if possible, else in double quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_yaml(k)}: {_yaml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -56,7 +56,7 @@ def _yaml(value: Any) -> str:
 def pipeline_text(
     name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal
 ) -> tuple[str, list[str]]:
-    """The pipeline file, and what is guessed in it."""
+    """Returns the text of the pipeline file, and the guesses in it."""
     foreign_key = proposal.expressions[0] if len(proposal.expressions) == 1 else list(proposal.expressions)
     doubt = "" if left is EXAMPLE_LEFT else _foreign_key_doubt(proposal)
     if right.types_from == NO_SAMPLE:
@@ -111,7 +111,7 @@ def _foreign_key_doubt(proposal: Proposal) -> str:
 
 
 def _line(key: str, value: Any, comment: str = "", doubt: str = "", indent: int = 0) -> str:
-    """`key: value`, with a comment; what is a guess says so first."""
+    """Returns `key: value` with a comment; the comment of a guess begins with `GUESSED`."""
     said = f"{GUESSED}: {doubt}" if doubt else comment
     text = f"{' ' * indent}{key}: {_yaml(value)}"
     return f"{text:<34} # {said}" if said else text
@@ -158,7 +158,7 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
 
 
 def _select(left: Sample, right: Sample) -> list[str]:
-    """Every column of both sides, those with equal names told apart."""
+    """Returns every column of both sides; columns with equal names get different aliases."""
     shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
     taken = {one.name.strip("`").lower() for one in left.columns}
     both = taken & {one.name.strip("`").lower() for one in right.columns}

@@ -1,7 +1,7 @@
-"""Which Spark type a column should have: from the schema that came with the data, else from the values.
+"""The Spark type of a column: from the schema that came with the data, else from the values.
 
-What a format makes of a value is in `docs/reference/formats.md`; a type here is one that reads every value of the
-sample without loss.
+`docs/reference/formats.md` describes how a format converts a value; a type here reads every value of the sample without
+loss.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Inferred:
     """The type of a column.
 
     Attributes:
-        type: Spark's, in DDL.
-        logical: how the source writes its values, where their text does not tell.
-        doubt: what about it is a guess; empty where the source says it.
+        type: the Spark type, in DDL.
+        logical: the way in which the source writes its values, if their text does not show it.
+        doubt: the part of it that is a guess; empty if the source declares the type.
     """
 
     type: str
@@ -61,13 +61,13 @@ _NAMED = {
         "DECIMAL(38,9)", doubt="the source's numbers have no scale of their own; values are rounded to this one"
     ),
 }
-"""Logical types of Kafka Connect and of Debezium, by the `name` of a field's schema."""
+"""The types for logical types of Kafka Connect and of Debezium, by the `name` of a field's schema."""
 
 _WIDEST = 38
 
 
 def of_connect(field: dict[str, Any]) -> Inferred:
-    """The type of a field as a schema of Kafka Connect describes it (`type`, `name`, `parameters`)."""
+    """Returns the type of a field from its description in Kafka Connect's schema (`type`, `name`, `parameters`)."""
     kind, name, parameters = field.get("type"), field.get("name"), field.get("parameters") or {}
     if name in _NAMED:
         return _NAMED[name]
@@ -93,7 +93,7 @@ def of_connect(field: dict[str, Any]) -> Inferred:
 
 
 def of_arrow(kind: Any) -> Inferred:
-    """The type of a column of a Parquet file or Delta table, from its Arrow type."""
+    """Returns the type of a column of a Parquet file or Delta table, from its Arrow type."""
     import pyarrow as pa
 
     is_a = pa.types
@@ -148,18 +148,18 @@ _YEARS = (dt.datetime(1990, 1, 1, tzinfo=dt.UTC), dt.datetime(2100, 1, 1, tzinfo
 _DAYS = range(1, 60_000)
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _MOST_EXACT = 6
-"""Digits after the point of a number that somebody may have written as an exact amount."""
+"""The largest number of digits after the point in a number that may be an exact amount."""
 _NOT_EXACT = "it keeps 15 to 17 digits: DECIMAL(p,s) if it is an exact amount"
 
 
 def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: bool) -> Inferred:
-    """The type that reads all values of a column without loss.
+    """Returns the type that reads all values of a column without loss.
 
     Args:
-        name: of the column; numbers are taken for times only where it says so as well.
-        values: JSON values with fractions as `Decimal`, without nulls; of a CSV file texts.
-        is_text: they are texts because their file has nothing else, as CSV.
-        is_debezium: dates and times may be numbers, and exact numbers bytes.
+        name: the name of the column; numbers are taken as times only if the name also suggests it.
+        values: JSON values with fractions as `Decimal`, without nulls; texts for a CSV file.
+        is_text: the values are texts because their file has only texts, such as CSV.
+        is_debezium: dates and times may be numbers, and exact numbers may be bytes.
     """
     if not values:
         return Inferred("STRING", doubt="only nulls in the sample")
@@ -206,7 +206,7 @@ def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Infe
 
 
 def _of_fractions(values: Sequence[int | Decimal]) -> Inferred:
-    """Numbers, some with a fraction: money, as long as nothing speaks against it."""
+    """Returns the type of numbers, some with a fraction: DECIMAL, or DOUBLE if there are too many digits."""
     found = decimal_of(values)
     places = max(max(0, -int(value.as_tuple().exponent)) for value in map(Decimal, values))
     if found is None or places > _MOST_EXACT:
@@ -215,7 +215,7 @@ def _of_fractions(values: Sequence[int | Decimal]) -> Inferred:
 
 
 def _of_large(values: Sequence[int]) -> Inferred:
-    """Whole numbers beyond 64 bits."""
+    """Returns the type of whole numbers beyond 64 bits."""
     if all(abs(value) < 10**_WIDEST for value in values):
         return Inferred(f"DECIMAL({_WIDEST},0)")
     return Inferred("STRING", doubt=f"numbers of more than {_WIDEST} digits")
@@ -248,7 +248,7 @@ def _of_texts(values: Sequence[str], *, is_text: bool, is_debezium: bool) -> Inf
 
 
 def _is_a_moment(value: str) -> bool:
-    """It is in the calendar: 2024-02-31 and MySQL's 0000-00-00 are not."""
+    """Returns whether a date or time exists in the calendar: 2024-02-31 and MySQL's 0000-00-00 do not."""
     try:
         dt.datetime.fromisoformat(value)
     except ValueError:
@@ -257,7 +257,7 @@ def _is_a_moment(value: str) -> bool:
 
 
 def _look_like_bytes(values: Sequence[str]) -> bool:
-    """Short Base64, with the padding that ordinary words do not have."""
+    """Returns whether texts are short Base64, some with the padding that ordinary words do not have."""
     if not any(value.endswith("=") for value in values):
         return False
     try:

@@ -23,15 +23,15 @@ from fk_pipeline.spec.model import UNWRITABLE
 
 @dataclass(frozen=True)
 class Made:
-    """What `make_folder` has made.
+    """The result of `make_folder`.
 
     Attributes:
         spec: the pipeline file, as it was read back.
-        written: files and folders, in order.
-        said: what was found in the samples, a sentence each.
-        doubts: the guesses, a sentence each.
-        samples: per side the sample; empty without any.
-        to_do: what the user has to say before the pipeline can run.
+        written: the files and folders, in order.
+        said: the facts found in the samples, one sentence each.
+        doubts: the guesses, one sentence each.
+        samples: the sample of each side; empty without any.
+        to_do: the steps that the user must do before the pipeline can run.
     """
 
     spec: PipelineSpec
@@ -43,15 +43,15 @@ class Made:
 
 
 def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) -> Made:
-    """Makes the folder of a pipeline; nothing is overwritten.
+    """Makes the folder of a pipeline and returns what was written; overwrites no file.
 
     Args:
-        folder: its name is that of the pipeline.
-        samples: of the left side, then of the right side; one file with lines of two tables; or none.
+        folder: the folder; its name is the name of the pipeline.
+        samples: a sample of the left side, then of the right side; one file with lines of two tables; or none.
         in_place: the pipeline reads the folders of the samples instead of landing folders of its own.
 
     Raises:
-        UsageError: a file is there already, or a sample cannot be read.
+        UsageError: a file exists already, or a sample cannot be read.
     """
     if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
         raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
@@ -97,7 +97,7 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
 
 
 def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
-    """What the samples say, and what the user should know of them."""
+    """Returns the facts found in the samples and the notes about them, one sentence each."""
     left, right = found
     said = [_sentence("left", left), _sentence("right", right)]
     said += [f"{one.table}: {note}" for one in found for note in one.notes]
@@ -111,10 +111,10 @@ def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
 
 
 def _check(text: str, name: str) -> None:
-    """Reads the pipeline file back before anything of the user's is written.
+    """Loads the text of the pipeline file before anything is written into the user's folder.
 
     Raises:
-        UsageError: it does not load, which no sample should bring about.
+        UsageError: the text does not load, which no sample should cause.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / name
@@ -130,7 +130,11 @@ def _check(text: str, name: str) -> None:
 
 
 def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
-    """Refuses sides that would read each other's files where they lie."""
+    """Raises an error for sides that would read each other's files in place, and for a right side without a sample.
+
+    Raises:
+        UsageError: a side would read the files of the other one, or the place of the right side is not known.
+    """
     left, right = found
     if not any(stays):
         return
@@ -146,7 +150,7 @@ def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
 
 
 def _name_of(folder: Path) -> str:
-    """The name of the pipeline: that of the folder, in lower case, with _ for what a name cannot have."""
+    """Returns the name of the pipeline: that of the folder, in lower case, with _ for forbidden characters."""
     name = re.sub(r"[^a-z0-9]+", "_", folder.absolute().name.lower()).strip("_")[:100]
     return name if name[:1].isalpha() else f"pipeline_{name}".rstrip("_")
 
@@ -171,7 +175,7 @@ def _sides(samples: list[Path]) -> tuple[Sample, Sample] | None:
 
 
 def _unknown_right(left: Sample) -> Sample:
-    """A right side that nobody has shown: what a column of the left one seems to refer to."""
+    """Returns a guessed right side without a sample: the table to which a column of the left side seems to refer."""
     refers = next(
         (c for c in left.columns if re.fullmatch(r"(?i).+_(id|key|code|no)", c.name) and c.name not in left.key), None
     )
@@ -184,7 +188,7 @@ def _unknown_right(left: Sample) -> Sample:
 
 
 def _seen_from(folder: Path, other: Path) -> str:
-    """A path relative to the folder of the pipeline file, where the two lie near each other; else absolute."""
+    """Returns a path relative to the folder of the pipeline file if it is near that folder; else the absolute path."""
     relative = os.path.relpath(other.absolute(), folder.absolute())
     return relative if relative.count("..") <= 2 else str(other.absolute())
 

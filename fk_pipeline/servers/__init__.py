@@ -1,1 +1,1 @@
-"""Dagster's webserver and daemon and a warm Spark server on one machine; and what to do after it went down."""
+"""Dagster's webserver and daemon and a warm Spark server on one machine, and the recovery after the machine failed."""

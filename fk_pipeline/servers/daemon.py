@@ -1,4 +1,4 @@
-"""Dagster's daemon, with a process beside it that has imported what runs need: its arguments are the daemon's."""
+"""Dagster's daemon, with a second process that has imported the modules of runs; takes the arguments of the daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if __name__ == "__main__":
         code = end.code
     except Exception:
         logging.getLogger("dagster").exception("the daemon failed")
-    finally:  # without multiprocessing's own ending, which waits for the runs
+    finally:  # skips the exit handler of multiprocessing, which waits for the runs
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

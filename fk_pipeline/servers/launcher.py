@@ -1,8 +1,8 @@
-"""Starts the processes of Dagster's runs as copies of one that has everything imported.
+"""Starts the processes of Dagster's runs as copies of one process that has imported everything.
 
-A run's process of its own imports Dagster, Spark's client and Great Expectations anew: ten seconds, longer than a small
+A new process for a run imports Dagster, Spark's client and Great Expectations again: ten seconds, longer than a small
 batch takes. Here the daemon keeps a process that has imported them and does nothing else (`forkserver` of Python's
-multiprocessing), and each run begins as a copy of it. What the pipelines are is read anew in each.
+multiprocessing), and each run starts as a copy of it. Each run reads the pipeline files again.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ PRELOADED = (
     "dagster._cli.api", "great_expectations", "pyspark.sql.connect.session", "assets.jobs", "assets.sensors",
     "expectations.checks",
 )  # fmt: skip
-"""Nothing that reads a pipeline file, and nothing that starts threads of Python."""
+"""The modules that are imported in advance: none reads a pipeline file, and none starts Python threads."""
 
 
 def preload(modules: Sequence[str] = PRELOADED) -> None:
-    """Starts the process that runs are copies of, unless it is there; it imports while the caller goes on."""
+    """Starts the process that runs are copies of, unless it exists; it imports the modules while the caller goes on."""
     forkserver.set_forkserver_preload(list(modules))
     forkserver.ensure_running()
 
 
 def _execute(arguments: Sequence[str]) -> None:
-    """A run, in its own process: what `dagster api execute_run` does."""
+    """Executes a run in this process, as `dagster api execute_run` does."""
     from dagster._cli.api import api_cli
 
-    os.setsid()  # an interrupt at the daemon's terminal is not one of the run
+    os.setsid()  # an interrupt at the daemon's terminal must not interrupt the run
     api_cli.main(list(arguments))
 
 
 class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
-    """Runs as copies of a process that has everything imported, on the machine of the daemon.
+    """Starts runs as copies of a process that has imported everything, on the machine of the daemon.
 
-    Which process a run is at work in is a tag of the run from its start, so that the daemon's run monitoring, and
-    `fk-pipeline recover`, can prove that it is dead.
+    A tag of the run identifies its process from the start, so that the daemon's run monitoring, and
+    `fk-pipeline recover`, can prove that the process is dead.
 
     Args:
-        preload: modules that the process imports.
+        preload: the modules that the process imports.
     """
 
     def __init__(self, preload: Sequence[str] = PRELOADED, inst_data: ConfigurableClassData | None = None) -> None:
@@ -65,17 +65,17 @@ class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """What made this object."""
+        """The configuration from which Dagster created this object."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> UserConfigSchema:
-        """The settings in dagster.yaml."""
+        """Returns the schema of the settings in dagster.yaml."""
         return {"preload": Field(Array(str), is_required=False, default_value=list(PRELOADED))}
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
-        """The launcher that dagster.yaml describes."""
+        """Returns the launcher that dagster.yaml describes."""
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
@@ -90,7 +90,7 @@ class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
         mark(self._instance, run, ProcessIdentity.of(process.pid))
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupts a run; False if it is not at work on this machine."""
+        """Interrupts a run; returns False if it has finished or its process does not run on this machine."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
@@ -104,11 +104,11 @@ class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """The daemon's run monitoring asks for it."""
+        """True: the daemon's run monitoring may call `check_run_worker_health`."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """A run has failed only when its process is proved to be dead."""
+        """Returns the health of a run's process: it has failed only if the process is proved to be dead."""
         worker = worker_of(run)
         life = Life.UNKNOWN if worker is None else worker.life()
         status = WorkerStatus.FAILED if life is Life.DEAD else WorkerStatus.RUNNING

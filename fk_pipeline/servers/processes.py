@@ -1,4 +1,4 @@
-"""Long-lived processes: started in sessions of their own, remembered in a file, ended with all that they started."""
+"""Long-lived processes: started in sessions of their own, recorded in a file, ended with all processes they started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.errors import EnvironmentNotFit
 
 END_SECONDS = 15.0
-"""How long a process may take to end before it is killed."""
+"""Seconds that a process has to end before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Server:
     """A server that was started.
 
     Attributes:
-        name: of the server.
-        url: where it is reached; empty if it is not.
-        log: what it prints.
+        name: the name of the server.
+        url: the URL of the server; empty if it has none.
+        log: the file with its output.
         process: its process.
         serves: the pipeline files, separated like PATH.
     """
@@ -42,19 +42,19 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """It runs on this machine."""
+        """Whether the server runs on this machine."""
         return self.process.life() is Life.ALIVE
 
 
 class Servers:
-    """The servers of a Dagster home, remembered in its file `servers.json`."""
+    """The servers of a Dagster home, recorded in its file `servers.json`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.file = home / "servers.json"
 
     def known(self) -> dict[str, Server]:
-        """Those that were started and not ended, dead ones too."""
+        """Returns the servers that were started and not ended, also those that have died, by name."""
         if not self.file.exists():
             return {}
         told = json.loads(self.file.read_text())
@@ -72,7 +72,7 @@ class Servers:
         part.rename(self.file)
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], url: str = "") -> Server:
-        """Starts a server in the home; its children end with it."""
+        """Starts a server in the home and records it; `stop` also ends its children."""
         log = self.home / "servers" / f"{name}.log"  # Dagster moves files out of `logs`
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("ab") as out:
@@ -85,7 +85,7 @@ class Servers:
         return server
 
     def stop(self, server: Server) -> None:
-        """Ends a server, and whatever it has started, and forgets it."""
+        """Ends a server and all processes that it started, and removes it from the record."""
         if server.alive:
             with suppress(psutil.NoSuchProcess):
                 _end(psutil.Process(server.process.pid))
@@ -93,7 +93,7 @@ class Servers:
 
 
 def _end(leader: psutil.Process) -> None:
-    """Ends the leader of a session, and then what it has started."""
+    """Ends the leader of a session, and then the processes that it started."""
     children = leader.children(recursive=True)
     leader.terminate()
     _, left = psutil.wait_procs([leader], timeout=END_SECONDS)
@@ -101,16 +101,16 @@ def _end(leader: psutil.Process) -> None:
     for one in left:
         with suppress(psutil.NoSuchProcess):
             one.kill()
-    with suppress(ProcessLookupError, PermissionError):  # what it started after the look at its children
+    with suppress(ProcessLookupError, PermissionError):  # processes that it started after its children were listed
         os.killpg(leader.pid, signal.SIGKILL)
     psutil.wait_procs(left, timeout=5)
 
 
 def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:
-    """Waits until a server answers.
+    """Waits until a server is ready.
 
     Raises:
-        EnvironmentNotFit: it ended, or did not answer in time; with the end of its log.
+        EnvironmentNotFit: the server ended, or was not ready in time; with the end of its log.
     """
     deadline = time.monotonic() + seconds
     while not ready():
@@ -126,7 +126,7 @@ def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Somebody listens at a port."""
+    """Returns whether a program listens at a port."""
     with suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False

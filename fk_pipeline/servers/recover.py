@@ -1,4 +1,4 @@
-"""Runs of Dagster whose worker died with the machine: each is proved to be dead, then failed, so that it is retried."""
+"""Recovers runs of Dagster whose worker died with the machine: proves the death, then fails the run for a retry."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """An active run and what is known of its worker.
+    """An active run and the state of its worker.
 
     Attributes:
-        run_id: of the run.
-        job: its name.
-        status: of the run, as Dagster has it.
-        worker: the process, for people.
-        life: of the worker.
-        why: how that is known.
-        failed: it was reported as failed.
+        run_id: the id of the run.
+        job: the name of its job.
+        status: the status of the run in Dagster.
+        worker: the process, as people read it.
+        life: whether the worker is alive.
+        why: the evidence for `life`.
+        failed: whether the run was reported as failed.
     """
 
     run_id: str
@@ -43,14 +43,14 @@ class Found:
 
 
 def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
-    """Fails the runs whose worker is dead; Dagster's daemon starts them again where run retries are on.
+    """Fails the runs whose worker is dead; Dagster's daemon starts them again if run retries are on.
 
     Args:
-        instance: Dagster's.
-        dead: ids of runs of which somebody knows it, because nothing on this machine can prove it.
+        instance: the Dagster instance.
+        dead: ids of runs whose workers the user knows to be dead, although nothing on this machine can prove it.
 
     Raises:
-        UsageError: one of these runs is not active, or its worker is alive.
+        UsageError: one of the runs in `dead` is not active, or its worker is alive.
     """
     found = [_look(instance, record) for record in _active(instance)]
     said = set(dead)
@@ -64,7 +64,7 @@ def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
 
 
 def end_workers(instance: DagsterInstance) -> None:
-    """Kills the processes of this machine that runs are at work in: one may have begun while its daemon ended."""
+    """Kills the worker processes of active runs on this machine: one may have started while its daemon ended."""
     for record in _active(instance):
         worker = worker_of(record.dagster_run)
         if worker is not None and worker.life() is Life.ALIVE:
@@ -99,7 +99,7 @@ def _of_a_process(worker: ProcessIdentity) -> tuple[Life, str]:
 
 
 def _of_a_machine(instance: DagsterInstance, record: RunRecord) -> tuple[Life, str]:
-    """A run that has not said where it is at work: dead if that was this machine, before it was started anew."""
+    """Returns the state of a run whose worker is not known: dead if it ran on this machine before the last boot."""
     last = record.update_timestamp.replace(tzinfo=record.update_timestamp.tzinfo or UTC)
     booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
     if "sqlite" in type(instance.run_storage).__name__.lower() and last < booted:
@@ -117,5 +117,5 @@ def _fail(instance: DagsterInstance, found: Found) -> Found:
 
 
 def as_json(found: Found) -> dict[str, object]:
-    """The result as the command prints it."""
+    """Returns the result as the command prints it."""
     return vars(found) | {"life": found.life.value}

@@ -20,7 +20,7 @@ PORT = 15002
 
 
 def main() -> None:
-    """Becomes the server."""
+    """Replaces this process by the server."""
     import pyspark
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -39,7 +39,7 @@ def main() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.execv(submit, [submit, *arguments, "spark-internal"])  # noqa: S606 - what our own settings say
+    os.execv(submit, [submit, *arguments, "spark-internal"])  # noqa: S606 - the arguments come from the settings
 
 
 if __name__ == "__main__":

@@ -35,23 +35,23 @@ MODULE = "fk_pipeline.definitions"
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the servers listen, on this machine only."""
+    """The ports of the servers, which listen on this machine only."""
 
     web: int = 3000
     spark: int = PORT
 
 
 def home_of(folder: Path | None) -> Path:
-    """The Dagster home: the folder, else DAGSTER_HOME, else `.dagster` in the working directory; absolute."""
+    """Returns the Dagster home: the folder, else DAGSTER_HOME, else `.dagster` in the working directory; absolute."""
     return (folder or Path(os.environ.get("DAGSTER_HOME") or ".dagster")).absolute()
 
 
 @contextmanager
 def instance_of(home: Path) -> Iterator[DagsterInstance]:
-    """The Dagster instance of a home, with our settings if it has none.
+    """Yields the Dagster instance of a home.
 
     Raises:
-        UsageError: nothing was ever started there.
+        UsageError: the home has no dagster.yaml: no server was ever started there.
     """
     from dagster import DagsterInstance
 
@@ -62,7 +62,7 @@ def instance_of(home: Path) -> Iterator[DagsterInstance]:
 
 
 def _configure(home: Path, beside: Path) -> None:
-    """Gives a home its settings: those beside the pipeline file, else those that it has, else ours."""
+    """Writes the settings of a home: those next to the pipeline file, else those that it has, else the default ones."""
     config = home / "dagster.yaml"
     if beside.exists():
         if not config.exists() or not config.samefile(beside):
@@ -79,17 +79,17 @@ def up(
     spark: bool = True,
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Server]:
-    """Starts what does not run yet, after runs whose worker died with the machine were failed.
+    """Starts the servers that do not run yet; before that, fails the runs whose worker died with the machine.
 
     Args:
         pipelines: pipeline files, or folders of them.
-        home: the Dagster home; made if need be.
-        ports: where the servers listen.
-        spark: also a Spark Connect server, which all runs use; otherwise every run starts a Spark of its own.
-        told: hears what is done.
+        home: the Dagster home; it is created if it does not exist.
+        ports: the ports of the servers.
+        spark: starts also a Spark Connect server, which all runs use; otherwise every run starts a Spark of its own.
+        told: called with a sentence about each step.
 
     Returns:
-        The servers, all of which answer.
+        The servers, all of which are ready.
 
     Raises:
         PipelineFileError: a pipeline file is wrong; nothing was started.
@@ -116,7 +116,7 @@ def up(
     started: list[Server] = []
 
     def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> str:
-        """Starts a server unless it runs; the URL at which it is reached."""
+        """Starts a server unless it runs, waits until it is ready, and returns its URL."""
         server = servers.known().get(name)
         if server is None or not server.alive:
             port = urllib.parse.urlsplit(url).port
@@ -132,7 +132,7 @@ def up(
 
     tool = [sys.executable, "-m"]
     if spark and not remote:
-        session_conf(merged(specs))  # what it lacks is fetched, or told, here: the server would tell it to its log
+        session_conf(merged(specs))  # fetches what is missing, or reports it, here: the server would only log it
         command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
         remote = start(SPARK, command, _listens, f"sc://{HOST}:{ports.spark}")
     if remote:
@@ -148,7 +148,7 @@ def _listens(server: Server) -> bool:
 
 
 def _is_heard_of(daemon: Server, home: Path) -> bool:
-    """All parts of the daemon have sent a heartbeat since it was started."""
+    """Returns whether all parts of the daemon have sent a heartbeat since it was started."""
     from dagster._daemon.controller import get_daemon_statuses
 
     with instance_of(home) as instance:
@@ -158,10 +158,10 @@ def _is_heard_of(daemon: Server, home: Path) -> bool:
 
 
 def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found]:
-    """Ends the servers, last started first, and the runs that go on; the daemon retries these after the next start.
+    """Ends the servers, last started first, and the active runs; the daemon retries these after the next start.
 
     Returns:
-        The runs that were active, and what became of them.
+        The runs that were active, with their state now.
     """
     servers = Servers(home)
     for server in reversed(servers.known().values()):
@@ -175,7 +175,7 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
 
 
 def sentence(found: Found) -> str:
-    """What became of a run, for people."""
+    """Returns the state of a run as a sentence for people."""
     if found.failed:
         return f"run {found.run_id} ({found.job}): {found.why}; it is reported as failed"
     return f"run {found.run_id} ({found.job}): {found.why}; left as it is"
@@ -183,7 +183,7 @@ def sentence(found: Found) -> str:
 
 def _responds(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - our own server
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - a server that `up` has started
             return bool(response.status == 200)
     except (OSError, urllib.error.URLError):
         return False

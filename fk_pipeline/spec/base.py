@@ -1,4 +1,4 @@
-"""What every part of the pipeline file is made of: frozen models, lists of texts, problems with their place."""
+"""The base of every part of the pipeline file: frozen models, lists of texts, problems with their place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 
 def as_tuple(value: Any) -> Any:
-    """One text, or a list, as a tuple; anything else as it is, for pydantic to refuse."""
+    """Returns one text, or a list, as a tuple; anything else unchanged, for pydantic to refuse."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -19,7 +19,7 @@ StringList = Annotated[Strings, Field(min_length=1)]
 
 
 def problem(message: str, *path: str | int) -> PydanticCustomError:
-    """An error that belongs to a place below the model that found it."""
+    """Returns an error at a path below the model that found it."""
     return PydanticCustomError("pipeline_file", "{message}", {"message": message, "path": path})
 
 

@@ -1,4 +1,4 @@
-"""Names of fields by which sources say that a row is deleted, where their format does not say it."""
+"""Recognises names of fields in which sources mark a row as deleted, for formats that do not define such a mark."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _MOMENT = re.compile(r"_*(is_?)?(soft_?)?(deleted?|removed)_?(at|on|date|time|ts
 
 
 def names_operation(name: str) -> bool:
-    """Whether a field is called as one that says what a row does: `op`, `operation`, `_change_type`, `action`."""
+    """Returns whether a name is typical for the field of the operation: `op`, `operation`, `_change_type`, `action`."""
     return bool(_OPERATION.fullmatch(name) or _ACTION.fullmatch(name))
 
 
 def names_delete(name: str) -> bool:
-    """Whether a field is called as one that says that a row is deleted: `is_deleted`, `_delete`, `deleted_at`."""
+    """Returns whether a name is typical for the mark of a deleted row: `is_deleted`, `_delete`, `deleted_at`."""
     return bool(_FLAG.fullmatch(name) or _MOMENT.fullmatch(name))
 
 
 def names_moment(name: str) -> bool:
-    """Whether a field is called as the time at which a row was deleted: `deleted_at`."""
+    """Returns whether a name is typical for the time at which a row was deleted: `deleted_at`."""
     return bool(_MOMENT.fullmatch(name))
 
 
 def may_say_deletes(name: str) -> bool:
-    """Whether the name alone is enough to ask about a field; `action` is a word of many businesses."""
+    """Returns whether the name alone suggests that a field marks deletes; `action` has too many meanings."""
     return bool(_OPERATION.fullmatch(name)) or names_delete(name)

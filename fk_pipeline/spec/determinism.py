@@ -1,9 +1,10 @@
-"""Which SQL expressions give another value when they are computed again: they are refused in a pipeline file.
+"""Finds SQL expressions that return another value when they are computed again; a pipeline file may not have them.
 
-Two kinds. A function whose result is not a function of the row, such as `rand()` or `session_user()`: Spark's own flag
-does not tell the second, so they are listed, and `tests/stages/test_determinism.py` compares the list with the
-functions of the session. And a text that Spark reads as a day or moment, such as `'today'`: where a constant text
-becomes a date or timestamp, by a cast that is written or one that Spark adds (rule `SpecialDatetimeValues`, Spark 4.2).
+There are two kinds. First, functions whose result does not depend on the row alone, such as `rand()` or
+`session_user()`. Spark's own flag does not mark the latter, so they are listed here, and
+`tests/stages/test_determinism.py` compares the list with the functions of the session. Second, texts that Spark reads
+as a day or moment, such as `'today'`, where a constant text becomes a date or timestamp: by a cast in the expression or
+by one that Spark adds (rule `SpecialDatetimeValues`, Spark 4.2).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable
 from sqlglot import exp
 
 TypeOf = Callable[[tuple[str, ...]], str | None]
-"""The declared type of the column that a path means; None where that is not known."""
+"""Function from the path of a column to its declared type; None if the type is not known."""
 
 _NOT_OF_THE_ROW = {
     "aes_encrypt", "collations", "curdate", "input_file_block_length", "input_file_block_start", "input_file_name",
@@ -22,10 +23,10 @@ _NOT_OF_THE_ROW = {
     "random", "randstr", "reflect", "session_user", "shuffle", "spark_partition_id", "sql_keywords", "try_reflect",
     "uniform", "user", "uuid", "version",
 }  # fmt: skip
-"""So is everything that starts with `current_`."""
+"""Functions whose result does not depend on the row alone; so do all functions that start with `current_`."""
 
 _BY_ITS_TEXT = {"identifier"}
-"""What names a function or a column by a text that is computed."""
+"""Functions that name a function or a column by a computed text."""
 
 _MOMENT = re.compile(r"\s*(now|today|tomorrow|yesterday)([ \t]*[^A-Za-z\s]\S*|[ \t]+\S+)?\s*", re.IGNORECASE)
 """Texts that Spark reads as a moment, with or without a time zone; `epoch` is always the same one."""
@@ -37,7 +38,7 @@ _MADE_OF_TEXTS = {
     "reverse", "right", "rpad", "rtrim", "space", "split_part", "string", "substr", "substring", "substring_index",
     "translate", "trim", "unicode", "upper", "url_decode",
 }  # fmt: skip
-"""Functions that make a text of texts, which stay as they are."""
+"""Functions that return a text and take texts as texts, without a cast to a date or timestamp."""
 
 _TAKE_TEXTS = _MADE_OF_TEXTS | {
     "array_join", "contains", "ends_with", "endswith", "find_in_set", "from_json", "get_json_object", "instr",
@@ -51,7 +52,7 @@ _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Bracket, 
 
 
 def function_of(node: exp.Expr) -> str:
-    """The name of the function that a node calls, in lower case; empty when it calls none."""
+    """Returns the name of the function that a node calls, in lower case; empty if it calls none."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
     name = getattr(node, "sql_name", None)  # only function nodes have one
@@ -59,11 +60,11 @@ def function_of(node: exp.Expr) -> str:
 
 
 def is_not_of_the_row(node: exp.Expr) -> bool:
-    """Whether the value of a node depends on when, where or by whom it is computed, whatever the row."""
+    """Returns whether the value of a node depends on when, where or by whom it is computed, for the same row."""
     name = function_of(node)
-    if name == "aes_encrypt":  # by itself it takes a random initialisation vector
+    if name == "aes_encrypt":  # by default it uses a random initialisation vector
         return len(node.expressions) < 5 and not _is_ecb(node.expressions[2:3])
-    clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() of nothing is now
+    clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
     return name in _NOT_OF_THE_ROW or name in _BY_ITS_TEXT or name.startswith("current_") or clock
 
 
@@ -72,11 +73,11 @@ def _is_ecb(mode: list[exp.Expr]) -> bool:
 
 
 def moment_in(tree: exp.Expr, type_of: TypeOf) -> str | None:
-    """The first constant text that Spark may read as a day or moment that passes; None when there is none.
+    """Returns the first constant text that Spark may read as a relative day or moment; None if there is none.
 
     Args:
         tree: an expression.
-        type_of: knows the columns, so that a word that is compared with texts is taken for one.
+        type_of: returns the types of columns, so that a word that is compared with texts counts as a text.
     """
     for node in tree.walk():
         if _is_moment(node) and not _stays_text(node, type_of):
@@ -85,7 +86,7 @@ def moment_in(tree: exp.Expr, type_of: TypeOf) -> str | None:
 
 
 def _is_moment(node: exp.Expr) -> bool:
-    """A literal of that kind, or a text that is computed from literals alone: what it is nobody looks up here."""
+    """Returns whether a node is such a literal, or a text computed from literals alone, of unknown value."""
     if isinstance(node, _TEXTS):
         is_text = not isinstance(node, exp.Literal) or node.is_string
         return is_text and bool(_MOMENT.fullmatch(node.name))
@@ -95,7 +96,7 @@ def _is_moment(node: exp.Expr) -> bool:
 
 
 def _stays_text(node: exp.Expr, type_of: TypeOf) -> bool:
-    """Whether a constant text is used as a text where it stands."""
+    """Returns whether a constant text is used as a text at its place."""
     above = node.parent
     while isinstance(above, exp.Paren):
         node, above = above, above.parent
@@ -110,12 +111,12 @@ def _stays_text(node: exp.Expr, type_of: TypeOf) -> bool:
         if node is above.this:  # CASE ... WHEN 'today'
             return case.this is not None and _is_text(case.this, type_of)
         above = case
-    # What else gives one of several values is a text where all are.
+    # Other nodes that return one of several values are texts if all these values are.
     return isinstance(above, _CHOOSE) and _are_texts(_values(above), type_of) and _stays_text(above, type_of)
 
 
 def _values(node: exp.Expr) -> Iterable[exp.Expr | None]:
-    """What a node chooses from."""
+    """Returns the values that a node chooses from."""
     if isinstance(node, exp.Case):
         return [*(one.args["true"] for one in node.args["ifs"]), node.args.get("default")]
     return [node.args["true"], node.args.get("false")] if isinstance(node, exp.If) else node.iter_expressions()
@@ -126,7 +127,7 @@ def _are_texts(nodes: Iterable[exp.Expr | None], type_of: TypeOf) -> bool:
 
 
 def _is_text(node: exp.Expr, type_of: TypeOf) -> bool:
-    """Whether it is known that a node is of type STRING, or null."""
+    """Returns whether a node is known to be of type STRING, or null."""
     if isinstance(node, exp.Paren):
         return _is_text(node.this, type_of)
     if isinstance(node, _CHOOSE):

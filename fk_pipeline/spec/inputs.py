@@ -27,10 +27,10 @@ FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
 
 PLAIN = ("csv", "parquet", "rows")
-"""Those of them whose records are rows, and know of operations only by a column."""
+"""The formats whose records are rows, where only a column can name the operation."""
 
 NAMING_TABLES = ("debezium", "maxwell")
-"""Those whose records say which table they are about."""
+"""The formats whose records name their table."""
 
 OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A format of the user's: `module:Class`."""
@@ -101,7 +101,7 @@ class SideSpec(Frozen):
 
     @property
     def is_snapshot(self) -> bool:
-        """What a batch brings of the side is the whole table."""
+        """Whether each batch of the side is the whole table."""
         return self.contents == "snapshot"
 
     @cached_property
@@ -110,16 +110,16 @@ class SideSpec(Frozen):
         return parse_columns(self.schema_)
 
     def column(self, name: str) -> Column | None:
-        """The declared column of that name; Spark resolves names without regard to case."""
+        """Returns the declared column of that name, without regard to case, as Spark does; None if there is none."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
 
     def type_of(self, path: tuple[str, ...]) -> str | None:
-        """The declared type of the column that a path means; None of a part of a column, and of what is no column."""
+        """Returns the declared type of the column at a path; None for a part of a column or an unknown one."""
         column = self.column(path[0]) if len(path) == 1 else None
         return None if column is None else column.type
 
     def is_sensitive(self, name: str) -> bool:
-        """Whether it is the name of a sensitive column."""
+        """Returns whether the name is that of a sensitive column."""
         return name.lower() in (sensitive.lower() for sensitive in self.sensitive)
 
     @cached_property
@@ -203,7 +203,7 @@ class SideSpec(Frozen):
         return self
 
     def logical_type(self, column: Column) -> LogicalType | None:
-        """How the source writes the values of a column, where text alone does not tell."""
+        """Returns how the source encodes the values of a column if their text is ambiguous; None if it is not."""
         return next((how for name, how in self.logical_types.items() if name.lower() == column.name.lower()), None)
 
 
@@ -224,7 +224,7 @@ def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expres
 
 
 _AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP": "{} IS NOT NULL"}
-"""How a column of a type is made a condition, by the first word of the type."""
+"""Per first word of a type, the condition that the error suggests for a column of that type."""
 
 
 def _check_delete_when(side: SideSpec, sql: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys as people write them on the command line: `17`, or `a=1,b=2` where there are several columns."""
+"""Keys as people write them on the command line: `17`, or `a=1,b=2` if there are several columns."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fk_pipeline.spec.sql import Column, quote, text
 
 
 def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
-    """The key columns of a side with their values as text.
+    """Returns the key columns of a side with their values as text.
 
     Args:
         said: the value of the only key column, or `a=1,b=2`.
         side: whose key it is.
-        option: where it was said, for the message.
+        option: the option with the key, for the message.
 
     Raises:
-        UsageError: it has not the columns of the key.
+        UsageError: the text does not have the columns of the key.
     """
     names = {c.name.lower(): c.name for c in side.key_columns}
     starts = re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)
@@ -35,25 +35,25 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
 
 
 def is_key(key: Mapping[str, str], side: SideSpec, column: Callable[[str], str] = str) -> str:
-    """SQL (BOOLEAN): a row has a key, given as text; null or false where a text does not fit the type of its column.
+    """SQL (BOOLEAN): a row has a key that is given as text; null or false if a text does not fit its type.
 
     Args:
         key: the key columns with their values.
         side: whose key it is.
-        column: what a table calls a key column.
+        column: function from the name of a key column to its name in the table.
     """
     return " AND ".join(f"{quote(column(c.name))} = {value_from_text(key[c.name], c)}" for c in side.key_columns)
 
 
 def value_from_text(value: str, column: Column) -> str:
-    """SQL: a value of a key column, given as text as it is shown; null if it is none of its type."""
+    """SQL: a value of a key column, given as the text that is shown for it; null if the text does not fit the type."""
     if column.type.upper() == "BINARY":
         return f"TRY_TO_BINARY({text(value)}, 'hex')"
     return f"TRY_CAST({text(value)} AS {column.type})"
 
 
 def shown(key: Mapping[str, Any] | None) -> str:
-    """A key as `parse_key` takes it: its value, or its columns with their values."""
+    """Returns a key in the form that `parse_key` reads: its value, or its columns with their values; `-` for None."""
     if key is None:
         return "-"
     if len(key) == 1:

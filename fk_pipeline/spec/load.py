@@ -1,4 +1,4 @@
-"""Reads a pipeline file. Every mistake is reported with file and line, what is wrong and what would be right."""
+"""Reads a pipeline file. Every mistake is reported with file and line, the problem and the correct form."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
 
 
 def load_spec(file: str | Path) -> PipelineSpec:
-    """The pipeline that a YAML file describes.
+    """Returns the pipeline that a YAML file describes.
 
     Raises:
-        PipelineFileError: the file is missing, no YAML, or not a pipeline; every problem on a line of its own.
+        PipelineFileError: the file is missing, not YAML, or not a pipeline; each problem is on its own line.
     """
     path = Path(file)
     try:
@@ -68,7 +68,7 @@ def _parse(text: str, path: Path) -> Any:
 
 
 def _with_suites(document: Any, path: Path) -> dict[str, Any]:
-    """The `expectations` of a pipeline file, with those that stand in files of their own.
+    """Returns the `expectations` of a pipeline file, including those in separate files.
 
     Such a file is YAML or JSON as Great Expectations writes it: a suite (a mapping with `expectations`), or a list.
     """
@@ -89,7 +89,7 @@ def _with_suites(document: Any, path: Path) -> dict[str, Any]:
         listed = content.get("expectations") if isinstance(content, dict) else content
         if not isinstance(listed, list):
             raise PipelineFileError(f"the suite {suite!r} is no list of expectations", where=where)
-        # What a store of Great Expectations adds for itself means nothing here.
+        # Keys that a store of Great Expectations adds for its own use are left out.
         kept = {"type", "kwargs", "severity", "name", "description", "meta"}
         found[table] = [
             {key: value for key, value in one.items() if key in kept and value is not None}
@@ -101,7 +101,7 @@ def _with_suites(document: Any, path: Path) -> dict[str, Any]:
 
 
 def _describe(error: Any, document: Any) -> tuple[int, str]:
-    """Line and message of one pydantic error."""
+    """Returns line and message of one pydantic error."""
     context = error.get("ctx") or {}
     loc = tuple(error["loc"]) + tuple(context.get("path", ()))
     shown = ".".join(str(part) for part in loc if not isinstance(part, int))
@@ -131,7 +131,7 @@ def _suggestion(loc: tuple[Any, ...]) -> str:
 
 
 def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
-    """The line, from 1, of the deepest part of `loc` that the document has."""
+    """Returns the line, from 1, of the deepest part of `loc` that exists in the document."""
     line = 1
     for part in loc:
         try:
@@ -144,12 +144,12 @@ def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
 
 
 def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files and folders that FK_PIPELINES names, separated like PATH."""
+    """Returns the files and folders that FK_PIPELINES names, separated like PATH."""
     return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
 
 
 def pipeline_files(named: Sequence[Path]) -> list[Path]:
-    """Pipeline files, and those of folders, in the order of their names."""
+    """Returns the given files, and the pipeline files in the given folders, sorted by name within a folder."""
     found: list[Path] = []
     for path in named:
         found += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
@@ -157,9 +157,10 @@ def pipeline_files(named: Sequence[Path]) -> list[Path]:
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:
-    """The Spark settings of some pipelines that share a session; where they differ, the last one's hold.
+    """Returns the Spark settings of pipelines that share a session.
 
-    Where any of them has sensitive columns, what Spark spills to disk is encrypted, unless they say otherwise.
+    Of different values for a name in `spark`, the last counts; of `driver_memory` and `shuffle_partitions`, the first.
+    If a pipeline has sensitive columns, data that Spark spills to disk is encrypted, unless a pipeline sets otherwise.
     """
     each = [spec.settings for spec in specs]
     encrypted = {"spark.io.encryption.enabled": "true"} if any(spec.has_sensitive for spec in specs) else {}

@@ -1,6 +1,6 @@
-"""The pipeline file as frozen values: what one join reads, how it joins, what it selects.
+"""The pipeline file as frozen values: the inputs of one join, the kind of join, and the selected columns.
 
-One row per what: a `PipelineSpec` is one join; a `SideSpec` one input table; an `Output` one column of the result.
+A `PipelineSpec` is one join, a `SideSpec` one input table, an `Output` one column of the result.
 The contract is `docs/reference/pipeline-file.md`.
 """
 
@@ -35,7 +35,7 @@ from fk_pipeline.spec.sql import (
 )
 
 GLOB = re.compile(r"[*?\[]")
-"""What makes a path a glob."""
+"""The characters that make a path a glob."""
 
 UNWRITABLE = frozenset("[]{}%?#*^|<>\\")
 """Characters in a local path that delta-rs takes for parts of a URL."""
@@ -81,7 +81,7 @@ class PipelineSpec(Frozen):
 
     @property
     def definition(self) -> Kind:
-        """What its kind of join consists of: inputs, tables, stages."""
+        """The definition of its kind of join: inputs, tables, stages."""
         return kind_named(self.kind)
 
     @property
@@ -105,20 +105,20 @@ class PipelineSpec(Frozen):
         return self.join == "inner"
 
     def side(self, side: Side) -> SideSpec:
-        """The input of a side."""
+        """Returns the input of a side."""
         return self.left if side is Side.LEFT else self.right
 
     def row_expressions(self, side: Side) -> tuple[str, ...]:
-        """The SQL that is computed for every change of a side."""
+        """Returns the SQL expressions that are computed for every change of a side."""
         of_side = self.side(side)
         own = filter(None, (of_side.sequence_by, of_side.delete_when))
         return (*(self.left.foreign_key if side is Side.LEFT else ()), *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:
-        """The same with other settings.
+        """Returns the same pipeline with other settings.
 
         Raises:
-            PipelineFileError: one of them is wrong.
+            PipelineFileError: one of the settings is wrong.
         """
         try:
             changed = Settings.model_validate(self.settings.model_dump() | settings)
@@ -128,18 +128,21 @@ class PipelineSpec(Frozen):
         return self.model_copy(update={"settings": changed})
 
     def location(self, path: str) -> str:
-        """A `path` or `warehouse` of the file as an absolute path, or the URI that it is."""
+        """Returns a `path` or `warehouse` of the file as an absolute path; a URI unchanged."""
         return path if "://" in path else str((self.file.parent / path).absolute())
 
     def landing(self, side: Side) -> str:
-        """The landing folder or glob of a side, absolute; only what the file says is a pattern, not where it lies."""
+        """Returns the absolute landing folder or glob of a side; only `path` is a pattern, not the file's folder."""
         path = self.side(side).path
         if "://" in path or not GLOB.search(path):
             return self.location(path)
         return f"{glob.escape(str(self.file.parent.absolute()))}/{path}"
 
     def relative(self, path: str) -> str:
-        """A path below the folder of the file, as `location` takes it: the folder may be moved as a whole."""
+        """Returns a path below the folder of the file as a relative path, any other path unchanged.
+
+        The folder can therefore be moved as a whole.
+        """
         return path.removeprefix(f"{self.file.parent.absolute()}/")
 
     @property
@@ -149,12 +152,12 @@ class PipelineSpec(Frozen):
 
     @property
     def docs_folder(self) -> Path | None:
-        """Where full checks in Dagster write the Data Docs."""
+        """The folder in which full checks in Dagster write the Data Docs; None if they write none."""
         return None if self.settings.data_docs is None else self.file.parent / self.settings.data_docs
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        """The columns of the result, in order."""
+        """The columns of the result, in their order."""
         if self.select is None:
             return self._default_outputs()
         parsed = [parse_expression(text) for text in self.select]
@@ -177,7 +180,7 @@ class PipelineSpec(Frozen):
 
     @cached_property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
-        """Per side the columns that the result depends on, in the order of the schema: what the hashes cover."""
+        """Per side, the columns that the result depends on and the hashes cover, in the order of the schema."""
         if self.select is None:
             return {Side.LEFT: self.left.columns, Side.RIGHT: self.right.columns}
         names: dict[Side, set[str]] = {Side.LEFT: set(), Side.RIGHT: set()}
@@ -188,7 +191,7 @@ class PipelineSpec(Frozen):
         return {side: tuple(c for c in self.side(side).columns if c.name in names[side]) for side in Side}
 
     def resolve(self, read: tuple[str, ...]) -> tuple[Side, Column]:
-        """The column that a path in `select` means."""
+        """Returns the side and column that a path in `select` refers to."""
         if read[0].lower() in ("left", "right"):
             side = Side(read[0].lower())
             column = self.side(side).column(read[1]) if len(read) > 1 else None
@@ -271,7 +274,7 @@ class PipelineSpec(Frozen):
 
     @model_validator(mode="after")
     def _equal_values_are_alike_sensitive(self) -> PipelineSpec:
-        """A foreign key has the values of the right key: what is sensitive on one side is so on the other."""
+        """Makes foreign key and right key sensitive together: a foreign key has the values of the right key."""
         read = [
             {column.name for path in parse_expression(text).reads if (column := self.left.column(path[0])) is not None}
             for text in self.left.foreign_key

@@ -16,7 +16,7 @@ from fk_pipeline.spec.base import Frozen, problem
 Strategy = Literal["auto", "incremental", "full"]
 
 FAN_OUT_WITHIN_BUDGET = "fan_out_within_budget"
-"""The check of `right_table` that a batch beyond `max_fan_out` fails."""
+"""The check of `right_table` that a batch fails if its fan-out exceeds `max_fan_out`."""
 
 StageName = Annotated[str, "stage"]
 """A stage of the kind of join."""
@@ -78,7 +78,7 @@ class Settings(Frozen):
     `auto` chooses by cost. One word for all stages, or one per stage."""
 
     def strategy_of(self, stage: str) -> Strategy:
-        """How a stage is to change its table."""
+        """Returns the strategy by which a stage changes its tables."""
         return self.strategy.get(stage, "auto") if isinstance(self.strategy, dict) else self.strategy
 
     @model_validator(mode="after")

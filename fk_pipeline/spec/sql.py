@@ -1,7 +1,7 @@
-"""The SQL inside a pipeline file, read without a Spark session: column lists (DDL) and expressions.
+"""Parses the SQL inside a pipeline file without a Spark session: column lists (DDL) and expressions.
 
-Expressions stay text and are evaluated by Spark; here they are only parsed, to know which columns they read, what
-they are called and whether they are deterministic.
+Expressions stay text and are evaluated by Spark; here they are only parsed, to find the columns that they read, the
+name of their result, and whether they are deterministic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_THE_ROW = "read a column of the source in its place, a time of change for ex
 
 
 class SqlTextError(ValueError):
-    """The text is no SQL that can be used at this place."""
+    """The text is not SQL that can be used at this place."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,17 @@ INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def quote(name: str) -> str:
-    """A column name in backticks."""
+    """Returns a column name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text(value: str) -> str:
-    """A SQL string literal. Its dollars are escaped, or Spark would put variables in place of `${...}`."""
+    """Returns a SQL string literal. Dollars are escaped, or Spark would replace `${...}` by variables."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:
-    """The columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
+    """Returns the columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
 
     Raises:
         SqlTextError: not a column list, a type this pipeline cannot hash, a name Delta cannot store, a duplicate.
@@ -112,7 +112,7 @@ def _type_of(definition: exp.ColumnDef) -> str:
 
 
 def parse_expression(text: str) -> Expression:
-    """One expression, with or without `AS name`.
+    """Parses one expression, with or without `AS name`.
 
     Raises:
         SqlTextError: not one scalar expression, or one that is not deterministic.
@@ -145,10 +145,10 @@ def refuse_moments(text: str, type_of: TypeOf) -> None:
 
     Args:
         text: an expression that `parse_expression` takes.
-        type_of: the declared type of the column that a path means; None where it is not known.
+        type_of: function from the path of a column to its declared type; None if it is not known.
 
     Raises:
-        SqlTextError: naming the text.
+        SqlTextError: there is such a text; the message names it.
     """
     found = moment_in(_one_tree(text), type_of)
     if found is not None:
@@ -159,7 +159,7 @@ def refuse_moments(text: str, type_of: TypeOf) -> None:
 
 
 def _one_tree(text: str) -> exp.Expr:
-    """Parsed as what a SELECT selects: alone, a column called `comment` or `cache` would begin a statement."""
+    """Parses a text as the list of a SELECT: alone, a column called `comment` or `cache` would begin a statement."""
     if "${" in text:
         raise SqlTextError(
             "${...} would be replaced by a variable of Spark's; for the text itself write '\\u0024{...}'"
@@ -177,7 +177,7 @@ def _one_tree(text: str) -> exp.Expr:
     tree: exp.Expr = selected.expressions[0]
     if isinstance(tree, exp.Query):
         raise SqlTextError("not one SQL expression over the columns")
-    # The text is put into other SQL, where a line comment would hide what follows.
+    # The text is inserted into other SQL, where a line comment would hide the text after it.
     if tokens[-1].text in (";", ",") or any(token.comments for token in tokens):
         raise SqlTextError("leave out comments, and what stands after the expression")
     return tree

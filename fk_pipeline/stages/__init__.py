@@ -1,1 +1,1 @@
-"""The engine: runs the stages of a kind for batches, as often and in whatever order they come."""
+"""The engine: runs the stages of a kind for batches, any number of times and in any order."""

@@ -1,12 +1,12 @@
-"""Tables that are whole, but not what the ledger says of them: older, newer, or written by a run that was overtaken.
+"""Finds tables that are intact but do not match the ledger: older, newer, or written by an overtaken run.
 
-Older is a table of a backup that was copied while something ran, or one that was removed, lost its last commits, or was
-restored to a version; newer, where the ledger is older. Overtaken is a run that slept for longer than its lease lasts:
-others went on, and it committed when it woke. Such a table may lack whatever its stage did since some entry of the
+A table is older if it is from a backup that was copied during a run, was removed, lost its last commits, or was
+restored to a version; it is newer if the ledger is older. An overtaken run slept for longer than its lease lasts:
+others went on, and it committed when it woke. Such a table may lack all work of its stage since some entry of the
 ledger, for any batch: `tests/any_order/model.py` shows that the batch of a late commit alone is not enough.
 
-A stage that replaces the partitions of its batches, and the resolver, are due again for all that they did since then. A
-state table that is older does not tell which rows were seen before (architecture, rule 4): a rebuild makes it anew.
+A stage that replaces the partitions of its batches, and the resolver, become due again for all their batches since that
+entry. An older state table does not show which rows were seen before (architecture, rule 4): it must be rebuilt.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import Commit, commits
 
 _STATES = (Role.STATE, Role.INDEX)
-"""Tables that are no sum of partitions: what an older version lacks cannot be told from what never was."""
+"""Roles of tables without partitions per batch: rows missing in an older version look like rows that never existed."""
 
 _KEYED = (*_STATES, Role.RESULT)
-"""Tables with one row per key; rows that were added to them without a look may be there twice."""
+"""Roles of tables with one row per key; rows that were appended without reading the table may be duplicates."""
 
 _COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
 class Wrong(StrEnum):
-    """What is wrong with a table."""
+    """The kind of mismatch between a table and the ledger."""
 
     OLDER = "older"
     LATE = "late"
@@ -46,17 +46,17 @@ class Wrong(StrEnum):
 
 @dataclass(frozen=True)
 class Lag:
-    """A table that is not what the ledger says.
+    """A table that does not match the ledger.
 
     Attributes:
         table: its name.
-        stage: which has to run again, or be made anew.
-        kind: what is wrong.
-        what: the same in words.
-        version: at which the table is; -1 where it is not there.
-        batches: for which the stage is due by that.
-        rebuild: the rebuild, where running these would not be enough.
-        run_id: of the commit that is wrong, if it is one.
+        stage: the stage that has to run again or be rebuilt.
+        kind: the kind of mismatch.
+        what: the mismatch in words.
+        version: the current version of the table; -1 if it does not exist.
+        batches: the batches for which the stage becomes due.
+        rebuild: the rebuild that is needed, if running these batches would not be enough.
+        run_id: the run of the commit that is wrong, if one is.
     """
 
     table: str
@@ -69,17 +69,17 @@ class Lag:
     run_id: str = ""
 
     def fix(self, spec: PipelineSpec) -> str:
-        """The command that mends it."""
+        """Returns the command that is the remedy."""
         return f"fk-pipeline run {spec.file}" if self.rebuild is None else self.rebuild.command(spec)
 
 
 def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> list[Lag]:
-    """The tables that are not what the ledger says; none while a rebuild is being swapped in. Needs no Spark.
+    """Returns the tables that do not match the ledger; none while a rebuild is being swapped in. Needs no Spark.
 
     Args:
         spec: the pipeline.
-        ledger: its ledger, read before the tables are looked at.
-        found: what a look at the landing folders found; by default no file is gone.
+        ledger: its ledger, read before the tables.
+        found: the result of a discovery in the landing folders; by default no file is gone.
     """
     if ledger.rebuilds.unfinished is not None:
         return []
@@ -92,7 +92,7 @@ def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> 
 
 
 def due_by(found: Iterable[Lag]) -> dict[str, dict[int, str]]:
-    """Per stage the batches that are due by what was found, and why."""
+    """Returns, per stage, the batches that become due by the mismatches, with the reason."""
     due: dict[str, dict[int, str]] = {}
     for lag in found:
         for batch in lag.batches if lag.rebuild is None else ():
@@ -101,7 +101,7 @@ def due_by(found: Iterable[Lag]) -> dict[str, dict[int, str]]:
 
 
 def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
-    """Records what is due by what was found, and that the commits of these tables are accounted for."""
+    """Records the batches that become due by the mismatches, and that the commits of these tables are accounted for."""
     now = uuid.uuid4().hex[:12]
     for lag in found:
         if lag.rebuild is not None:
@@ -112,15 +112,15 @@ def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
 
 
 def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] = ()) -> None:
-    """Refuses to go on with tables that only a rebuild mends.
+    """Refuses tables for which a rebuild is the only remedy.
 
     Args:
         spec: the pipeline.
-        found: the tables.
-        made_anew: tables that do not matter, because they are about to be replaced.
+        found: the mismatches.
+        made_anew: tables to ignore, because they are about to be replaced.
 
     Raises:
-        StateError: naming the first, and the rebuild.
+        StateError: such a table exists; the error names the rebuild.
     """
     wrong = [(lag, lag.rebuild) for lag in found if lag.rebuild is not None and lag.table not in made_anew]
     if not wrong:
@@ -140,23 +140,23 @@ def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] 
 
 
 def versions_of(kind: Kind, home: str, stage: str) -> dict[str, int]:
-    """The versions of the tables that a stage alone writes, of those that are there."""
+    """Returns the versions of the existing tables that only this stage writes."""
     found = {name: _version(f"{home}/{name}") for name in kind.written_by(stage)}
     return {name: version for name, version in found.items() if version is not None}
 
 
 def overtaken(kind: Kind, home: str, stage: str, run_id: str, before: Mapping[str, int]) -> Commit | None:
-    """A commit of another run of a stage that was made while this one was at work, and may be in no table it read.
+    """Returns a commit of another run of the stage that was made during this run, which may not have read it; or None.
 
     Args:
         kind: the kind of join.
-        home: where the tables lie.
+        home: the folder or URI of the tables.
         stage: the stage.
-        run_id: of this run.
-        before: by table its version when this run began.
+        run_id: the id of this run.
+        before: per table, its version when this run began.
 
     Returns:
-        The commit; it `appends` only where doing this run again would leave its rows beside others of their keys.
+        The commit; its `appends` is true only if repeating this run would leave duplicate rows for its keys.
     """
     for table, version in versions_of(kind, home, stage).items():
         new = range(before.get(table, -1) + 1, version + 1)
@@ -167,7 +167,7 @@ def overtaken(kind: Kind, home: str, stage: str, run_id: str, before: Mapping[st
 
 
 def _version(path: str) -> int | None:
-    """The version of a table, by the names in its log; a table whose log cannot be read is no matter here."""
+    """Returns the version of a table by the file names in its log; None without a log. Does not read the log."""
     fs, root = storage.filesystem(f"{path}/_delta_log")
     try:
         listed = fs.ls(root, detail=False)
@@ -194,7 +194,7 @@ def _lags_of(spec: PipelineSpec, ledger: Ledger, table: str, stage: str | None) 
 
 
 def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> Lag | None:
-    """What is wrong by a commit that the ledger does not account for."""
+    """Returns the mismatch due to a commit that the ledger does not account for; None if there is none."""
     log, where = ledger.runs.commits, f"version {commit.version} of {table}"
     if commit.restored is not None and stage is not None:
         since = tuple(ledger.runs.since(stage, log.after(table, commit.restored)))
@@ -224,7 +224,7 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
 
 
 def _still_behind(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) -> Lag:
-    """With the rebuild, where running the batches again would not be enough."""
+    """Returns the mismatch, with a rebuild if running the batches again would not be enough."""
     if lag.rebuild is not None:
         return lag
     kind = ledger.kind

@@ -1,6 +1,6 @@
-"""Changelog of one side: the last valid event per key and batch, with the whole row, its hash and its sequence.
+"""The changelog of one side: the last valid event per key and batch, with the whole row, its hash and its sequence.
 
-Used by `left_changelog` and by `right_table`. Late events are kept here; the state tables decide who wins.
+Used by `left_changelog` and by `right_table`. Late events are kept here; the state tables decide which version wins.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fk_pipeline.store import schemas as s
 
 
 def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
-    """Records (`fk_pipeline.cdc.records`) with the pipeline's own expressions evaluated on the events.
+    """Evaluates the pipeline's own expressions on the events among records (`fk_pipeline.cdc.records`).
 
     Args:
         records: one row per line.
         spec: the pipeline.
-        side: whose lines they are.
-        evaluator: isolating, events on which an expression fails become bad records; otherwise Spark stops there.
+        side: the side of the lines.
+        evaluator: if it is isolating, events on which an expression fails become bad records; otherwise Spark fails.
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
@@ -66,7 +66,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     if evaluator.isolating or side_spec.sequence_by is not None:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
-    # Only the text of a bad record is looked at again: that of the others need not be sorted and kept.
+    # Only the text of a bad record is used later: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
     out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
     if derived:
@@ -76,11 +76,11 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
 
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
-    """Records with `last`: the event is the newest of its key in its batch; and `events`, how many its key has there.
+    """Adds two columns to records: `last`, newest event of its key in its batch; `events`, number of events there.
 
-    By the source's sequence, ties by the place in the landing files. Truncates count as events of one key of their own,
-    and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both columns are
-    null for what is no event.
+    The order is the source's sequence, ties by the place in the landing files. Truncates count as events of one key of
+    their own, and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both
+    columns are null for a record that is neither an event nor a truncate.
     """
     counts = F.col("kind").isin(EVENT, TRUNCATE)
     alone = F.when(~counts, F.struct("file", "block", "position"))
@@ -98,21 +98,21 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
 
 
 def mark_only(records: DataFrame) -> DataFrame:
-    """What `mark_last` returns for records with every key of a batch once, truncates before them: each is the last."""
+    """Adds the columns of `mark_last` to records with every key of a batch once, after its truncates: all are last."""
     event = F.col("kind").isin(EVENT, TRUNCATE)
     return records.withColumns({"last": F.when(event, F.lit(True)), "events": F.when(event, F.lit(1).cast("bigint"))})
 
 
 def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
-    """The rows of the side's changelog: one per batch and key, and per batch its newest truncate, without a key.
+    """Returns the rows of a changelog: one per batch and key, and per batch its newest truncate, without a key.
 
-    Of a format with holes the rows also have `holes.AT`, their place among all versions.
+    For a format with unavailable values the rows also have `holes.AT`, their place among all versions.
 
     Args:
         records: what `mark_last` returns.
         spec: the pipeline.
-        side: whose records they are.
-        generations: per batch the generation of its partition.
+        side: the side of the records.
+        generations: per batch, the generation of its partition.
     """
     side_spec = spec.side(side)
     generation = F.lit(0)
@@ -150,14 +150,14 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
 
 
 def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
-    """The rows of a stored changelog with derived columns and hash as the pipeline file has them now.
+    """Computes the derived columns and the hash of stored changelog rows again, as the pipeline file declares them now.
 
     Args:
         log: the changelog of a side, whole rows.
         spec: the pipeline.
-        side: whose changelog it is.
-        evaluator: isolating, the derived columns of a row on which an expression fails are null; otherwise Spark stops
-            there.
+        side: the side of the changelog.
+        evaluator: if it is isolating, the derived columns of a row on which an expression fails are null; otherwise
+            Spark fails.
     """
     derived = _derived(spec, side)
     if derived:
@@ -168,12 +168,12 @@ def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = 
 
 
 def _derived(spec: PipelineSpec, side: Side) -> dict[str, str]:
-    """The columns of a changelog besides those of the source, by name the SQL over a row."""
+    """Returns the columns of a changelog besides those of the source: per name, the SQL over a row."""
     return spec.definition.input(side).derives(spec)
 
 
 def _whole(derived: Collection[str]) -> dict[str, str]:
-    """Derived columns from `_fk_derived_<i>`, as SQL: all null when one is."""
+    """Returns the SQL of derived columns from `_fk_derived_<i>`: all are null when one is."""
     parts = [f"_fk_derived_{i}" for i in range(len(derived))]
     whole = " AND ".join(f"{part} IS NOT NULL" for part in parts)
     return {name: f"IF({whole}, {part}, NULL)" for part, name in zip(parts, derived, strict=True)}

@@ -1,8 +1,8 @@
-"""Whose tables these are: two pipelines of one name over one warehouse would replace each other's rows in turn.
+"""Which pipeline the tables belong to: two pipelines with one name and warehouse would replace each other's rows.
 
-The ledger has the landing location of each side from the first landing file on, as it resolves and as it is reached
-from the tables. A pipeline is the same if either is the same: so the pipeline's folder may be moved as a whole, with
-tables and landing files, and the tables may be moved alone. The pipeline file itself is told in messages only.
+From the first landing file on, the ledger has the landing location of each side: its resolved path, and its path from
+the tables. A pipeline is the same if one of the two is the same: so its folder may be moved as a whole, with tables and
+landing files, and the tables may be moved alone. The path of the pipeline file is used in messages only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fk_pipeline.store.ledger import FILE_THAT_RAN, Ledger, claimed, claimed_fro
 
 
 def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
-    """What the ledger is to say of a pipeline: the landing locations of the sides of which files are known."""
+    """Returns what the ledger must record of a pipeline: the landing locations of the sides with known files."""
     home, parts = _resolved(spec.home), {}
     for side in sorted({side for side, _ in ledger.files.known}):
         landing = _resolved(spec.location(spec.side(side).path))
@@ -34,7 +34,7 @@ def _resolved(place: str) -> str:
 
 
 def _from(home: str, landing: str) -> str:
-    """How a location is reached from the tables; empty where they are in different stores."""
+    """Returns the path of a location from the tables; empty if they are in different stores."""
     scheme = scheme_of(home)
     if scheme != scheme_of(landing):
         return ""
@@ -45,7 +45,7 @@ def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
     """Refuses the tables of another pipeline. Needs no Spark.
 
     Raises:
-        StateError: naming the landing locations that differ, and the ways out.
+        StateError: a landing location differs; the error names both locations and the ways out.
     """
     is_now, was = claim(spec, ledger), ledger.claim
     for side in Side:
@@ -57,18 +57,18 @@ def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
 
 
 def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> None:
-    """Refuses tables whose ledger does not say whose they are, where it knows other files than those that landed.
+    """Refuses tables whose ledger has no claim if it knows other files than those that landed.
 
-    A side is this pipeline's if a known file is there as it was; or if files are gone, as they may be, from where its
-    files land, and none has another content.
+    A side belongs to this pipeline if a known file is there unchanged; or if files are gone from the folder where its
+    files land, as they may be, and no file has other content.
 
     Args:
         spec: the pipeline.
         ledger: its ledger.
-        found: what a look at the landing folders found.
+        found: the result of a discovery in the landing folders.
 
     Raises:
-        StateError: with the ways out.
+        StateError: the side belongs to another pipeline; the error names the ways out.
     """
     for side in sorted({side for side, _ in ledger.files.known}):
         if claimed(side) in ledger.claim:

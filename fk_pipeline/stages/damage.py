@@ -1,7 +1,7 @@
-"""Which command mends a damaged table, and the one error that says so.
+"""The remedy of a damaged table: which command repairs it, and the error that names both.
 
-What a table holds can be made anew from what it was made of: state and result from the changelogs, these and the ledger
-from the landing files. Where that is gone too, only a backup has it.
+A table can be rebuilt from its input: state and result from the changelogs, the changelogs and the ledger from the
+landing files. If that input is gone too, only a backup helps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fk_pipeline.store.ledger import CLAIM
 from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Entry, rows_in_files
 
 _NOT_NEEDED = ("checks", "rebuilds")
-"""Tables of the ledger that say nothing which a rebuild needs."""
+"""Ledger tables that a rebuild does not need."""
 
 _FORGOTTEN = {
     "batches": "withdrawn batches come back: only a restore of the table knows them; else withdraw them again",
@@ -33,33 +33,33 @@ _FORGOTTEN = {
     "correct these lines again",
     "checks": "which checks failed is known again after fk-pipeline verify",
 }
-"""By table of the ledger what no rebuild finds out again."""
+"""Per ledger table, a sentence about the content that no rebuild can recover."""
 
 
 def all_tables(kind: Kind) -> tuple[str, ...]:
-    """The tables of a pipeline and of its ledger."""
+    """Returns the names of the tables of a pipeline and of its ledger."""
     return (*(table.name for table in kind.tables), *SCHEMAS)
 
 
 def damages(spec: PipelineSpec, tables: Iterable[str] | None = None) -> list[Damage]:
-    """What is damaged of the stored tables, as far as their logs and a listing of their files tell.
+    """Returns the damage of the stored tables that their logs and a listing of their files show.
 
     Args:
         spec: the pipeline.
-        tables: those to look at; default: all, the ledger's too.
+        tables: the tables to check; default: all, with those of the ledger.
 
     Raises:
-        OSError: the storage does not answer.
+        OSError: the storage does not respond.
     """
     wanted = all_tables(spec.definition) if tables is None else tables
     return [found for name in wanted if (found := _damage(spec.home, name)) is not None]
 
 
 def refuse_damaged(spec: PipelineSpec, tables: Iterable[str] | None = None, zone: LandingZone | None = None) -> None:
-    """Raises where a stored table is damaged.
+    """Raises if a stored table is damaged.
 
     Raises:
-        StateError: with the command that mends it.
+        StateError: a table is damaged; it names the command that repairs it.
     """
     found = damages(spec, tables)
     if found:
@@ -70,7 +70,7 @@ def _damage(home: str, table: str) -> Damage | None:
     found = damage_of(home, table)
     if found is not None or table not in SCHEMAS:
         return found
-    try:  # the ledger is small; a file with other columns, or values that these cannot have, is found by reading it
+    try:  # the ledger is small: reading it finds files with other columns, or with impossible values
         Entries(home).rows(table)
     except DamagedTableError as error:
         return error.damage
@@ -80,12 +80,12 @@ def _damage(home: str, table: str) -> Damage | None:
 
 
 def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = None) -> Exception:
-    """The error that says what is damaged and what mends it, if an error comes from that; else the error itself.
+    """Returns the error that names the damage and its remedy, if damage caused an error; otherwise the error itself.
 
     Args:
         error: of Spark, delta-rs, Arrow or Python.
         spec: the pipeline.
-        zone: where its files land.
+        zone: lists the landing files.
     """
     chain: list[BaseException] = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
@@ -97,16 +97,16 @@ def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = 
             named = damage_in(spec.home, all_tables(spec.definition), "\n".join(map(str, chain)))
             found = [] if named is None else [named]
         return damage_error(found, spec, zone) if found else error
-    except OSError:  # the storage is what is wrong
+    except OSError:  # the storage itself fails
         return error
 
 
 @contextmanager
 def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Iterator[None]:
-    """Passes errors on, but for those that come from a damaged table.
+    """Replaces errors that a damaged table caused; passes all others on.
 
     Raises:
-        StateError: in their place (`translated`).
+        StateError: a table is damaged (`translated`).
     """
     try:
         yield
@@ -122,7 +122,7 @@ def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Itera
 
 
 def damage_error(found: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
-    """The error for damaged tables: names the first, and the command that mends all of them."""
+    """Returns the error for damaged tables: it names the first, and the command that repairs all of them."""
     first, tables = found[0], [one.table for one in found]
     needed = rebuild_of(spec.definition, tables)
     others = f"; damaged too: {', '.join(tables[1:])}" if len(tables) > 1 else ""
@@ -145,14 +145,14 @@ def _lost_with(tables: Iterable[str]) -> list[str]:
 
 
 def rebuild_of(kind: Kind, tables: Iterable[str]) -> NeededRebuild:
-    """The rebuild that makes damaged tables anew."""
+    """Returns the rebuild that repairs damaged tables."""
     rebuilds = [_rebuild_of(kind, name) for name in tables]
     source = Source.LANDING if any(rebuild.source is Source.LANDING for rebuild in rebuilds) else Source.CHANGELOG
     return NeededRebuild(source, kind.in_order(stage for rebuild in rebuilds for stage in rebuild.stages))
 
 
 def _rebuild_of(kind: Kind, name: str) -> NeededRebuild:
-    """The rebuild that makes one table anew."""
+    """Returns the rebuild that repairs one table."""
     if name in _NOT_NEEDED:
         return NeededRebuild(Source.CHANGELOG, kind.rebuilds(Source.CHANGELOG))
     table = None if name in SCHEMAS else kind.table(name)
@@ -162,12 +162,12 @@ def _rebuild_of(kind: Kind, name: str) -> NeededRebuild:
 
 
 def _read_by(kind: Kind, rebuild: NeededRebuild) -> list[Side]:
-    """The sides whose landing files a rebuild reads."""
+    """Returns the sides whose landing files a rebuild reads."""
     return [one.name for one in kind.inputs if one.stage in rebuild.stages]
 
 
 def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:
-    """The landing files of some sides that the ledger names and that are gone, as far as the ledger can be read."""
+    """Returns the landing files of some sides that the ledger names and that are gone; skips its unreadable tables."""
     zone, rows = zone or FsspecLandingZone(), _readable(spec.home, "batches")
     newest = {(row["batch"], row["side"]): row for row in rows}
     withdrawn = {batch for (batch, _), row in newest.items() if row["event"] == "removed"}
@@ -190,14 +190,14 @@ def _readable(home: str, table: str) -> list[Entry]:
 
 
 def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) -> None:
-    """Before a rebuild reads the ledger: moves its damaged tables aside, where the rebuild does without them.
+    """Moves damaged ledger tables aside before a rebuild reads the ledger, if the rebuild can do without them.
 
-    With them goes `fingerprints` where the landing files are read anew, and `rebuilds` if one of them was left open:
-    until all is read, a run finds tables without a ledger and refuses (`fingerprints.check_fingerprints`), also when
-    the rebuild dies.
+    It moves `fingerprints` too if the landing files are read again, and `rebuilds` if a rebuild is unfinished: until
+    all is read, a run finds tables without a ledger and refuses (`fingerprints.check_fingerprints`), also after the
+    rebuild died.
 
     Raises:
-        StateError: another rebuild is needed, or a restore; nothing was changed.
+        StateError: another rebuild or a restore is needed; nothing was changed.
     """
     if not damages(spec, SCHEMAS):
         return
@@ -221,14 +221,14 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
         for name in aside:
             put_aside(spec.home, name)
         Entries(spec.home).add("corrections", corrections)
-        if "fingerprints" in aside:  # whose the tables are, stays
+        if "fingerprints" in aside:  # the claim stays: which pipeline the tables belong to
             Entries(spec.home).add("fingerprints", claims)
         if "files" in tables:
             _list_again(spec, lists, zone)
 
 
 def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -> None:
-    """Records the files of which the lists of the batches tell, as they are now: each stays in its batch."""
+    """Records the files in the lists of the batches again, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
     there = {spec.relative(file.path): file for side in Side for file in zone.list(spec.landing(side))}
     rows = []

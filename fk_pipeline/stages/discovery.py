@@ -1,4 +1,4 @@
-"""Discovery, written down: new and changed landing files are recorded, and their batches are due by that. No Spark."""
+"""Records new and changed landing files in the ledger, so that their batches become due. No Spark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
     """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing.
 
     Raises:
-        LandingError: a name gives no batch.
-        PipelineFileError: a landing folder is not there and never was.
+        LandingError: no batch can be derived from a file name.
+        PipelineFileError: a landing folder does not exist and never did.
     """
     found = look(spec, ledger.files, zone)
     refuse_missing(found, spec, ledger.files)

@@ -1,7 +1,7 @@
-"""What the rows of a source have that the pipeline file does not declare, and the other way round.
+"""Finds fields of source rows that the pipeline file does not declare, and declared columns that rows lack.
 
-A field that a side never had before is told once and kept in the ledger, so that a schema that declares it later knows
-which batches may have it (`evolution.py`). A column that rows lack is told when older batches had it.
+A new field of a side is reported once and recorded in the ledger, so that the batches that may have it are known if the
+schema declares it later (`evolution.py`). A column that rows lack is reported if older batches had it.
 `docs/reference/schema-changes.md` is the contract.
 """
 
@@ -25,13 +25,13 @@ from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED
 
 DRIFT = "drift"
 """Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
-null where the fields of a row are not known. Null where there is nothing to say."""
+null if the fields of a row are unknown. The column is null if there is no difference."""
 
 NEW_FIELDS = "rows with new fields"
 ROWS_WITHOUT = "rows without column "
 
 _MOST_FOUND = 100_000
-"""Differences of batches that are looked at; with more, no names are kept."""
+"""The number of differences, one per batch and name, from which on no names are kept."""
 
 _ROW = f"kind = '{EVENT}' AND NOT deleted"
 _NO_DRIFT = f"CAST(NULL AS STRUCT<new: ARRAY<STRING>, lacking: ARRAY<STRING>>) AS {DRIFT}"
@@ -43,7 +43,7 @@ class Watch:
 
     Args:
         spec: the pipeline.
-        ledger: what was seen before.
+        ledger: the ledger with the fields seen before.
         stage: the changelog stage.
     """
 
@@ -56,13 +56,13 @@ class Watch:
         self._compares = False
 
     def learn(self, parsed: DataFrame) -> None:
-        """Takes the fields of some row for known, before very many rows are looked at for the first time."""
+        """Treats the fields of any one row as known, before very many rows are examined for the first time."""
         if self._first_look and self._may_compare(parsed):
             row = parsed.where(f"{_ROW} AND fields IS NOT NULL").select("fields").first()
             self._learned = {*row["fields"]} - {*self._declared} if row else set()
 
     def marked(self, parsed: DataFrame) -> DataFrame:
-        """Records as a format returns them, with `DRIFT` in place of `fields`."""
+        """Returns records as a format returns them, with `DRIFT` in place of `fields`."""
         kept, self._compares = [name for name in parsed.columns if name != "fields"], self._may_compare(parsed)
         if not self._compares:
             return parsed.selectExpr(*kept, _NO_DRIFT)
@@ -70,14 +70,14 @@ class Watch:
         values = [c.name for c in side.value_columns] if compares(self.spec, side) else []
         new = f"ARRAY_EXCEPT(fields, {_names([*self._declared, *sorted(self._known | self._learned)])})"
         lacking = f"ARRAY_EXCEPT({_names(values)}, fields)"
-        # Without lambdas, which would keep Spark from compiling the whole projection.
+        # No lambdas: with them Spark would not compile the whole projection.
         nothing = f"NOT ({_ROW}) OR (SIZE({new}) = 0 AND SIZE({lacking}) = 0)"
         return parsed.selectExpr(*kept, f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking)) AS {DRIFT}")
 
     def warnings(self) -> list[str]:
-        """Fields that look as if they said that a row is deleted, where nothing reads them: `report` was called before.
+        """Returns warnings about fields that seem to mark deleted rows but are read by nothing; call `report` before.
 
-        Of a side that says what a delete is, with `op_column`, `delete_when` or by its format, there are none.
+        There are none for a side that defines deletes, by `op_column`, by `delete_when` or by its format.
         """
         side = self.spec.side(self.side)
         if side.op_column or side.delete_when or not (side.format in PLAIN or ":" in side.format):
@@ -99,21 +99,21 @@ class Watch:
         return f"{self.side}.delete_when, a condition over {name}, declared in the schema"
 
     def _may_compare(self, parsed: DataFrame) -> bool:
-        """The pipeline file wants it, and the format tells the fields."""
+        """Returns whether the pipeline file allows the comparison, and the format provides the fields of rows."""
         return self.spec.schema_changes != "ignore" and "fields" in parsed.columns
 
     def report(self, drifted: DataFrame | None, counts: Counts) -> list[str]:
-        """Counts what differs and records what is new.
+        """Counts the rows that differ and records new fields.
 
         Args:
             drifted: the records that differ, `batch` and `DRIFT`; None if there are none.
-            counts: per batch; added to.
+            counts: the counts per batch, to which this method adds.
 
         Returns:
-            What a person should know.
+            Notes for people.
 
         Raises:
-            SchemaChangedError: the pipeline file wants it.
+            SchemaChangedError: there are notes, and `schema_changes` is `fail`.
         """
         found = self._found(drifted)
         if not self._compares or len(found) == _MOST_FOUND:
@@ -138,7 +138,7 @@ class Watch:
             notes.append(f"batch {min(batches)}: {self.side} rows have a field that is not in the schema: {name}")
         if notes and self.spec.schema_changes == "fail":
             self._refuse(notes)
-        if len(self._known) + len(self._learned) + len(new) > MOST_FIELDS_KEPT:  # the names are values
+        if len(self._known) + len(self._learned) + len(new) > MOST_FIELDS_KEPT:  # the source uses values as names
             self._not_compared(counts)
         else:
             self._learned |= {*new}
@@ -147,7 +147,7 @@ class Watch:
 
     @staticmethod
     def _found(drifted: DataFrame | None) -> list[tuple[int, str, int]]:
-        """Batch, name and number of records: `+` a new field, `-` a column that is not there, `?` not known."""
+        """Returns batch, name and number of records; `+NAME` is a new field, `-NAME` a missing column, `?` unknown."""
         if drifted is None:
             return []
         new = f"IF({DRIFT}.new IS NULL, ARRAY('{_UNKNOWN}'), TRANSFORM({DRIFT}.new, _name -> CONCAT('+', _name)))"
@@ -173,36 +173,36 @@ class Watch:
 
 
 def compares(spec: PipelineSpec, side: SideSpec) -> bool:
-    """Whether it is looked at if rows have all columns: the pipeline file wants it, and the format sends all."""
+    """Returns whether rows are checked for missing columns: the pipeline file allows it and the format sends all."""
     return spec.schema_changes != "ignore" and bool(getattr(format_of(side), "sends_all", False))
 
 
 def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
-    """Columns that rows of some batches lack though older batches had them.
+    """Yields columns that rows of some batches lack although older batches had them.
 
     Args:
-        ledger: of the pipeline.
+        ledger: the ledger of the pipeline.
         stage: a changelog stage.
-        batches: which batches.
+        batches: the batches.
 
     Yields:
-        The batch, the column, the newest older batch whose rows have it, and how many rows lack it.
+        The batch, the column, the newest older batch whose rows have it, and the number of rows that lack it.
     """
     lacking = {int(batch): _lacking(ledger.state(stage, batch).counts) for batch in batches}
     yield from _had_before(ledger, stage, lacking)
 
 
 def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
-    """By column the rows of a batch that lack it."""
+    """Returns, per column, the number of rows of a batch that lack it."""
     return {name.removeprefix(ROWS_WITHOUT): number for name, number in counts.items() if name.startswith(ROWS_WITHOUT)}
 
 
 def _had_before(
     ledger: Ledger, stage: str, lacking: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, str, int, int]]:
-    """As `missed`; `lacking` has, by batch and column, how many rows lack it.
+    """Yields the same as `missed`; `lacking` is, per batch and column, the number of rows that lack it.
 
-    An older batch had a column if all its rows did, and it was read when the column was declared already.
+    An older batch had a column if all its rows had it and the column was already declared when the batch was read.
     """
     columns = {name for found in lacking.values() for name in found}
     if not columns:
@@ -222,7 +222,7 @@ def _had_before(
 
 
 def _declared_since(ledger: Ledger, side: Side) -> dict[str, int]:
-    """By column of a side the entry of the ledger from which on its schema has had it without a break."""
+    """Returns, per column of a side, the ledger entry from which on its schema has had it without interruption."""
     since: dict[str, int] = {}
     for row in ledger.entries.rows("fingerprints"):
         if row["part"] == f"{side}.schema":
@@ -231,5 +231,5 @@ def _declared_since(ledger: Ledger, side: Side) -> dict[str, int]:
 
 
 def _names(names: Iterable[str]) -> str:
-    """SQL (ARRAY<STRING>)."""
+    """SQL (ARRAY<STRING>): the names."""
     return f"CAST(ARRAY({', '.join(map(text, names))}) AS ARRAY<STRING>)"

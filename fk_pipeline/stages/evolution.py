@@ -1,9 +1,9 @@
-"""What becomes of the stored tables when the schema in the pipeline file is edited.
+"""The effect of an edit of the schema in the pipeline file on the stored tables.
 
-Columns that are only added are taken over in place: the tables get them, nothing is written anew, and the changelog
-stage is due again for the batches whose rows may have values for them. Rows that have none keep their hashes, so they
-are not announced (`fk_pipeline.protocol.hashing`). Other types and columns that are gone need a rebuild.
-`docs/reference/schema-changes.md` is the contract.
+If columns are only added, the tables get them, no file is rewritten, and the changelog stage is due again for the
+batches whose rows may have values for them. Rows without such values keep their hashes, so they are not propagated
+(`fk_pipeline.protocol.hashing`). Other types and removed columns need a rebuild. `docs/reference/schema-changes.md` is
+the contract.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fk_pipeline.store.ledger import Ledger, StageState
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 
 Stale = Mapping[str, tuple[str, str]]
-"""By part of the pipeline file what the stored tables were made with, and what it says now."""
+"""Per part of the pipeline file, the value that the stored tables were made with, and the value now."""
 
 _WIDER = {
     "TINYINT": ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE"),
     "SMALLINT": ("INT", "BIGINT", "FLOAT", "DOUBLE"),
     "INT": ("BIGINT", "DOUBLE"),
 }
-"""By type those that hold all its values."""
+"""Per type, the types that hold all its values."""
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
@@ -34,14 +34,14 @@ _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 @dataclass(frozen=True)
 class SchemaEdit:
-    """What an edit of the schema of a side did, by column.
+    """The edit of the schema of a side, by column.
 
     Attributes:
-        added: those that are new.
-        removed: those that are gone.
-        widened: those with a type that holds all values of the old one.
-        retyped: those with another type that does not.
-        beyond_delta: new ones of a type that a table cannot be given without a feature that it has not.
+        added: new columns.
+        removed: columns that are gone.
+        widened: columns with a type that holds all values of the old one.
+        retyped: columns with another type that does not.
+        beyond_delta: new columns of a type that needs a Delta feature which the table does not have.
     """
 
     added: tuple[str, ...]
@@ -52,7 +52,7 @@ class SchemaEdit:
 
 
 def schema_edit(was: str, now: str) -> SchemaEdit:
-    """What became of a schema, given as DDL."""
+    """Returns the edit that leads from one schema to another, both given as DDL."""
     old, new = ({c.name: c.type.upper() for c in parse_columns(ddl)} for ddl in (was, now))
     other = [name for name in new if name in old and new[name] != old[name]]
     return SchemaEdit(
@@ -65,10 +65,10 @@ def schema_edit(was: str, now: str) -> SchemaEdit:
 
 
 def _holds(wide: str, narrow: str) -> bool:
-    """Whether every value that was read as a type is what would have been read as another.
+    """Returns whether every value that was read as `narrow` equals the value that would have been read as `wide`.
 
-    Not a FLOAT as a DOUBLE, for example: the source's 0.1 is another number there. Nor a decimal of another scale: the
-    source's digits were rounded.
+    False for FLOAT to DOUBLE, for example: the source's 0.1 is another number there. False for a decimal of another
+    scale: the source's digits were rounded.
     """
     if wide in _WIDER.get(narrow, ()):
         return True
@@ -81,15 +81,15 @@ def _holds(wide: str, narrow: str) -> bool:
 
 
 def edits(stale: Stale) -> dict[Side, SchemaEdit]:
-    """What was edited of the schemas."""
+    """Returns, per side, the edit of its schema."""
     return {side: schema_edit(*stale[part]) for side in Side if (part := f"{side}.schema") in stale}
 
 
 def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
-    """Whether an edit of the pipeline file adds columns and nothing else, so that the tables can take them over.
+    """Returns whether an edit of the pipeline file only adds columns, which need no rebuild of the tables.
 
-    That is so where the policy is `evolve`, and the result gets no column but new ones as they are: those of the rows
-    that are there are null.
+    This requires the policy `evolve`, and that the result gets no columns except new ones, each as it is in its input:
+    in the rows that the result already has they are null.
     """
     found = edits(stale)
     if spec.schema_changes != "evolve" or not found or any(_more_than_added(edit) for edit in found.values()):
@@ -118,9 +118,9 @@ def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
 
 
 def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str, dict[int, str]]:
-    """Per changelog stage the batches whose rows say more than was kept of them, and why they are due.
+    """Returns, per changelog stage, the batches whose files have values that were not kept, and why they are due.
 
-    A run that died may have kept something of a batch that it never finished.
+    Includes batches of which a run that died may have kept something, though it never finished.
     """
     found: dict[str, dict[int, str]] = {}
     for side, edit in edits(stale).items():
@@ -142,7 +142,7 @@ def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str,
 
 
 def _may_have(spec: PipelineSpec, ledger: Ledger, side: Side, field: str, state: StageState) -> bool:
-    """Whether rows of a batch may have a field that was not declared when they were read."""
+    """Returns whether rows of a batch may have a field that was not declared when they were read."""
     looked, since, read = ledger.fields.looked_since(side), ledger.fields.since(side, field), state.succeeded
     if looked is None or read is None or read < looked or NOT_COMPARED in state.counts:
         return True
@@ -150,13 +150,13 @@ def _may_have(spec: PipelineSpec, ledger: Ledger, side: Side, field: str, state:
 
 
 def _is_never_told(side: SideSpec, field: str) -> bool:
-    """Formats do not tell of fields that say what a row does, or that were added to it on the way."""
+    """Returns whether formats never report a field: it describes the operation of a row, or was added on the way."""
     said = {str(side.op_column).lower(), "op", "_change_type", "_commit_version", "_commit_timestamp"}
     return field.startswith("__") or field.lower() in said
 
 
 def reopen_batches(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> None:
-    """Makes the batches due that are to be read again; also those that are due anyway: they are other rows by then."""
+    """Makes the batches due that must be read again, even if they are due anyway: their rows may be others by then."""
     for stage, reasons in to_read_again(spec, ledger, stale).items():
         by_reason: dict[str, list[int]] = {}
         for batch, why in reasons.items():
@@ -168,7 +168,7 @@ def reopen_batches(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str
 
 
 def forget_columns(ledger: Ledger, stale: Stale) -> None:
-    """Keeps in mind that any batch may have values of columns that are not declared any more."""
+    """Records that any batch may have values of columns that are no longer declared."""
     for side, edit in edits(stale).items():
         if edit.removed:
             ledger.fields.record(side, edit.removed, always=True)

@@ -1,4 +1,4 @@
-"""One run of one stage: its steps, each a function from a reader to effects, and the effects applied in their order."""
+"""One run of one stage: its steps, each a function from a reader to effects, which are applied in order."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from fk_pipeline.store.writer import TableWriter
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a stage, which reads what the part before it has written.
+    """A part of a stage, which can read the rows that the part before it has written.
 
     Attributes:
-        effects: what it wants to hold.
-        explain: raises what is to be told of an error in place of it, if it knows more.
+        effects: computes the effects of the step.
+        explain: takes an error and raises a more specific one, if there is one.
     """
 
     effects: Callable[[StageReader], Sequence[Effect]]
@@ -47,14 +47,14 @@ class Step:
 
 @dataclass
 class Done:
-    """What a run of a stage did.
+    """The result of a run of a stage.
 
     Attributes:
         counts: per batch, numbers by name.
-        versions: by table, the Delta version that was read; by `TABLE written`, the one that was committed.
-        choice: how the stage went about it; None where there was nothing to do, or no choice.
-        notes: what a person should know.
-        warnings: what is probably wrong in the pipeline file.
+        versions: per table, the Delta version that was read; per `TABLE written`, the version that was committed.
+        choice: the strategy of the stage; None if there was nothing to do, or no choice.
+        notes: information for people.
+        warnings: probable mistakes in the pipeline file.
     """
 
     counts: Counts
@@ -65,7 +65,7 @@ class Done:
 
 
 class Execution:
-    """Runs one stage for some batches. `run` may be called again from the start, whatever was done before."""
+    """Runs one stage for some batches. `run` may be called again at any time, and starts from the beginning."""
 
     def __init__(
         self,
@@ -84,22 +84,22 @@ class Execution:
         self.side = spec.definition.side_of(stage)
 
     def may_be_mended(self, error: Exception) -> bool:
-        """Whether the run may succeed after an error, if rows and files on which it fails are told apart."""
+        """Returns whether the run may succeed after an error with row-error isolation of rows and files."""
         unreadable = isinstance(error, UnreadableFileError) or is_of_a_file(error)
         return unreadable or (is_from_spark(error) and self.evaluates)
 
     @property
     def evaluates(self) -> bool:
-        """The stage computes an expression of the pipeline file that is more than a column."""
+        """Whether the stage computes an expression of the pipeline file other than a plain column."""
         found = [*self.stage.evaluates(self.spec), *(self.spec.row_expressions(self.side) if self.side else ())]
         return not all(parse_expression(sql).plain for sql in found)
 
     def run(self, evaluator: Evaluator) -> Done:
-        """Does the work.
+        """Runs the steps of the stage and commits their effects.
 
         Args:
-            evaluator: isolating, rows on which an expression of the pipeline file fails, and what cannot be read of a
-                file, are quarantined; otherwise the run stops there.
+            evaluator: with row-error isolation, rows on which an expression of the pipeline file fails, and unreadable
+                parts of files, are quarantined; otherwise the run stops there.
         """
         history = RunHistory.before(self.ledger, self.stage.name, self.known)
         generations = self.ledger.start(self.stage.name, self.known, self.info.run_id)
@@ -126,7 +126,7 @@ class Execution:
         return done
 
     def _steps(self) -> Iterator[Step]:
-        """The parts of the stage, in their order."""
+        """Yields the steps of the stage, in order."""
         side = self.side
         if side is not None and self.source is Source.CHANGELOG:
             yield Step(lambda read: as_stored(read, side))
@@ -186,10 +186,10 @@ class Execution:
                 self.ledger.runs.reopen(self.stage.name, effect.batches, self.info.run_id)
 
     def _refuse(self, effect: Reject) -> None:
-        """Stops at the first bad record where the pipeline file wants it.
+        """Refuses bad records if the pipeline file says so.
 
         Raises:
-            BadRecordError: it does.
+            BadRecordError: there are bad records, and `on_bad_record` is `fail`.
         """
         if self.spec.on_bad_record != "fail" or effect.rows is None or not effect.number:
             return
@@ -203,7 +203,7 @@ class Execution:
         )
 
     def _record(self, error: FanOutError) -> None:
-        """Records batches that ask for approval as failed checks."""
+        """Records the batches that need an approval as failed checks."""
         same: dict[str, Any] = {"stage": self.stage.name, "name": FAN_OUT_WITHIN_BUDGET, "severity": "critical"}
         same |= {"depth": "batch", "passed": False, "pending": 0, "cure": AGREEMENT}
         self.ledger.checks.record(
@@ -212,7 +212,7 @@ class Execution:
         )
 
     def _settings(self, read: StageReader) -> dict[str, str]:
-        """What suits the size of the changes, of what they touch, and of the tables that they meet."""
+        """Returns the Spark settings for the size of the changes, of the rows that they concern, and of the tables."""
         sizes, kind = read.sizes, self.spec.definition
         landed = {side: [f for batch in self.known for f in self.ledger.files.of(batch, side)] for side in Side}
         joins = kind.table(self.stage.name).role in (Role.MESSAGES, Role.RESULT)
@@ -229,7 +229,7 @@ class Execution:
 
 @contextmanager
 def _released(read: StageReader) -> Iterator[StageReader]:
-    """A reader, whose cached frames are freed afterwards."""
+    """Yields a reader, and frees its cached frames after the block."""
     try:
         yield read
     finally:

@@ -1,4 +1,4 @@
-"""Values that a change did not send, found in what is stored and in what the batches at hand bring (rule 9)."""
+"""Fills values that a change did not send from stored rows and from the batches of the run (architecture, rule 9)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from fk_pipeline.store import schemas as s
 def filled_rows(
     read: StageReader, side: Side, log: DataFrame, records: DataFrame, counts: Counts, kept: Collection[int]
 ) -> tuple[DataFrame, dict[int, int]]:
-    """The rows of a changelog, those with holes filled.
+    """Returns the rows of a changelog with their unavailable values filled.
 
     Args:
         read: reads the changelog.
-        side: whose it is.
-        log: the rows that the batches bring.
+        side: the side of the changelog.
+        log: the rows that the batches have.
         records: all records of the batches.
-        counts: of the batches; `holes` says how many rows have some.
-        kept: batches of which what is stored stays.
+        counts: of the batches; `holes` is the number of rows with unavailable values.
+        kept: batches whose stored rows stay.
 
     Returns:
-        The rows; and per batch how many have a value that stays unknown.
+        The rows; and per batch the number of rows with a value that stays unknown.
     """
     declared, whole = read.spec.side(side), log.where(f"{s.HOLES} IS NULL")
     number = sum(c.get("holes", 0) for c in counts.values())
@@ -48,15 +48,15 @@ def filled_rows(
 
 
 def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effect]:
-    """Makes the stage due for the other batches whose holes are filled by something else now.
+    """Makes the stage due for other batches whose unavailable values are filled from another version now.
 
-    What the batches brought before is not known any more when they ran before, or may have: then all holes are looked
-    at, otherwise those of the keys at hand.
+    If the batches may have run before, their earlier rows are no longer known: then, and if there may be truncates, the
+    unavailable values of all other batches are checked, otherwise only those of the keys of these batches.
 
     Args:
         read: reads the changelog as it is after the batches were written.
-        side: whose it is.
-        kept: batches of which what is stored stayed.
+        side: the side of the changelog.
+        kept: batches whose stored rows stayed.
     """
     declared, history = read.spec.side(side), read.history
     if not format_of(declared).has_holes:
@@ -87,7 +87,7 @@ def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effec
 def _searched(
     read: StageReader, side: Side, holed: DataFrame, kept: Collection[int], incoming: DataFrame | None = None
 ) -> DataFrame:
-    """Rows with holes filled from what is stored, and from what the batches at hand bring in its place."""
+    """Fills unavailable values from stored rows, and from the rows that replace the stored ones of the batches."""
     declared, name = read.spec.side(side), read.spec.definition.input(side).log
     columns = {c.name: c.name for c in declared.key_columns}
     first = declared.key_columns[0]

@@ -1,4 +1,4 @@
-"""What the stored tables depend on, part by part; an edited pipeline file is refused before it mixes both."""
+"""The parts of the pipeline file that the stored tables depend on; an edit that does not fit the tables is refused."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fk_pipeline.store.damage import damage_of, is_there
 from fk_pipeline.store.ledger import Ledger
 
 HASHES = "hash version"
-"""The part that every changelog depends on: how a row is hashed."""
+"""The part that every changelog depends on: the version of the row hash."""
 
 STATE_VERSION = 4
-"""Raise it when tables of an older version cannot be read any more."""
+"""The version of the stored tables; it must grow when tables of an older version can no longer be read."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, str]:
-    """What the stored state depends on; the parts are named after the pipeline file."""
+    """Returns the values that the stored state depends on; the parts are named after the pipeline file."""
     parts = {
         "kind": spec.kind,
         **spec.definition.depends_on(spec),
@@ -42,7 +42,7 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 
 
 def _format(side: SideSpec) -> str:
-    """How the files of a side are read; what is as by default is left out."""
+    """Returns how the files of a side are read, as text; settings with their default are left out."""
     said = side.model_dump(include={"table", "contents", "csv", "delete_when"}, exclude_defaults=True)
     by_place = side.csv.header is False if side.format == "csv" else side.format == "dms" and not side.csv.header
     said |= {"columns": [c.name for c in side.columns]} if by_place else {}  # their fields have no names
@@ -52,13 +52,13 @@ def _format(side: SideSpec) -> str:
 
 
 def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
-    """The parts of the pipeline file that are stale because of columns that a run will add; empty if others are."""
+    """Returns the stale parts of the pipeline file if the next run adds columns for all of them; otherwise none."""
     stale = stale_parts(spec, ledger)
     return stale if only_adds(spec, stale) and ledger.rebuilds.unfinished is None else {}
 
 
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
-    """The parts of the pipeline file that are not what the stored tables were made with: (was, is)."""
+    """Returns the parts of the pipeline file that differ from those of the stored tables: (was, is)."""
     wanted, stored = fingerprints(spec), ledger.fingerprints
     stored = {"kind": FIRST, **stored} if stored else stored
     return {part: (stored[part], wanted[part]) for part in wanted if part in stored and stored[part] != wanted[part]}
@@ -66,28 +66,28 @@ def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]
 
 @dataclass(frozen=True)
 class NeededRebuild:
-    """The rebuild that makes the stored tables fit the pipeline file: where from, and from which stages on."""
+    """The rebuild that makes the stored tables fit the pipeline file: its source and its stages."""
 
     source: Source
     stages: tuple[str, ...]
 
     @classmethod
     def of_all(cls, kind: Kind) -> NeededRebuild:
-        """Everything is made anew from the landing files."""
+        """Returns the rebuild of everything from the landing files."""
         return cls(Source.LANDING, kind.stage_names)
 
     def command(self, spec: PipelineSpec) -> str:
-        """The command to type."""
+        """Returns the command of the rebuild."""
         is_default = set(self.stages) == set(spec.definition.rebuilds(self.source))
         some = "" if is_default else f" --stages {','.join(self.stages)}"
         return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
 
 
 def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
-    """What a rebuild must at least do when these parts are stale.
+    """Returns the smallest rebuild that is enough for some stale parts.
 
-    The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and a
-    schema that has other columns, or wider types. What the landing files are read as (key, order, format, another type)
+    The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and so can
+    a schema with other columns or wider types. Another reading of the landing files (key, order, format, another type)
     cannot, and tables of another state version are not read at all.
     """
     known = {**kind.rebuilt_by, HASHES: tuple(one.stage for one in kind.inputs)}
@@ -102,10 +102,11 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     """Refuses tables that were made with another pipeline file, and tables without a ledger. Needs no Spark.
 
-    Not those that only lack columns: a run gives them these (`evolution.py`).
+    Accepts tables that only lack columns: a run adds them (`evolution.py`).
 
     Raises:
-        StateError: naming the parts that differ, and the rebuild that mends it; or the tables are another pipeline's.
+        StateError: the pipeline file differs (names the parts and the rebuild that remedies it), the ledger is gone, or
+            the tables belong to another pipeline.
     """
     check_claim(spec, ledger)
     stale = stale_parts(spec, ledger)
@@ -128,7 +129,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
 
 
 def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
-    """The ledger was lost, or what it must have where there are tables: nobody knows what these hold."""
+    """Returns whether there are tables, but no ledger or not all that it needs: then their content is unknown."""
     whole = bool(ledger.fingerprints)
     if ledger.home == spec.home.rstrip("/"):  # the copy of a rebuild has no runs yet
         whole = whole and bool(ledger.files.known and ledger.files.lists and ledger.runs.stages)
@@ -136,12 +137,12 @@ def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
 
 
 def shadow_home(spec: PipelineSpec) -> str:
-    """Where a rebuild puts its tables until they are complete."""
+    """Returns the folder of a rebuild's tables until they are complete."""
     return f"{spec.home}/rebuilding"
 
 
 def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
-    """A rebuild died while it was swapped in, and the next run makes the missing commits."""
+    """Returns whether a rebuild died while it was swapped in, and the next run can make the missing commits."""
     ready = ledger.rebuilds.unfinished
     if ready is None or dict(ready["fingerprints"]) != fingerprints(spec):
         return False

@@ -1,7 +1,8 @@
-"""Folding: of the versions that old batches brought, the changelog keeps the winner per key (architecture, rule 2).
+"""Folding: the changelog keeps only the winner per key among the versions of old batches (architecture, rule 2).
 
-What is kept is the winner among the folded batches, a tombstone too, even where a newer batch supersedes it: it is what
-a key falls back to when the newer batch is rewritten or withdrawn. The folded batches themselves can no longer be.
+The winner among the folded batches is kept, also if it is a tombstone, and also if a newer batch supersedes it: the key
+falls back to it when the newer batch is rewritten or withdrawn. The folded batches themselves can no longer be
+rewritten or withdrawn.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from fk_pipeline.store.ledger import Ledger
 
 
 def foldable(ledger: Ledger, now: datetime, hours: float) -> list[BatchId]:
-    """The batches from the first on that are done, and were so many hours ago, up to one that is not.
+    """Returns the batches from the first on that were done at least `hours` ago, up to the first that was not.
 
-    A batch is done when no stage is due for it and no check that it failed counts.
+    A batch is done when no stage is due for it and no failed check of it is in force.
     """
     done = frozenset(settled(ledger, ledger.batches))
     return [*takewhile(lambda batch: batch in done and is_old(ledger, batch, now, hours), ledger.batches)]
 
 
 def is_old(ledger: Ledger, batch: int, now: datetime, hours: float) -> bool:
-    """Whether every stage has last run for a batch so many hours ago."""
+    """Returns whether the last run of every stage for a batch ended at least `hours` ago."""
     finished = [ledger.state(stage, batch).finished_at for stage in ledger.kind.stage_names]
     return all(at is not None and now - at >= timedelta(hours=hours) for at in finished)
 
 
 def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
-    """Those of some batches for which no stage is due, and that failed no check that counts."""
+    """Returns those of some batches for which no stage is due and no failed check is in force."""
     failed = {one.batch for one in ledger.checks.failed()}
     due = {batch for stage in ledger.kind.stage_names for batch in ledger.due.of(stage)}
     return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
 
 
 def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
-    """A folded batch is neither withdrawn nor brought back.
+    """Refuses to withdraw or restore a folded batch.
 
     Raises:
-        StateError: it is one.
+        StateError: the batch was folded.
     """
     if any(batch in ledger.folds.of(stage) for stage in ledger.inputs):
         raise StateError(
@@ -61,15 +62,15 @@ def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
 
 
 def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
-    """The rows of a changelog that folding removes: `_fk_batch` and the key columns, one row per row.
+    """Returns the rows of a changelog that folding removes: `_fk_batch` and the key columns, one row per removed row.
 
-    Truncates stay: they are few. So do all rows of a key of which any row lacks a value that its source did not send,
-    and of the key that such a row had before: its value is searched for among them (architecture, rule 9).
+    Truncates stay: they are few. All rows of a key stay if any of its rows lacks a value that its source did not send,
+    and so do those of the key that such a row had before: the value is searched for among them (architecture, rule 9).
 
     Args:
         log: the changelog of a side.
-        side: whose it is.
-        folded: SQL (BOOLEAN): a row is of a folded batch.
+        side: the side.
+        folded: SQL (BOOLEAN): the row is of a folded batch.
     """
     keys = [c.name for c in side.key_columns]
     is_row, order = F.col(quote(keys[0])).isNotNull(), order_of(F.col(s.SEQUENCE), F.col(s.BATCH))
@@ -85,17 +86,18 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
 
 
 def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: Callable[[str], str]) -> DataFrame:
-    """The deleted keys of a state table of which nothing else is known: they may be forgotten.
+    """Returns the deleted keys of a state table that may be removed, because nothing else is known of them.
 
     Args:
         log: the changelog of a side.
         state: its state table.
-        keys: by key column of the state, its name in the changelog.
-        old: of a column, SQL (BOOLEAN): it holds a batch that is folded, was done long enough ago, and owes no answer.
+        keys: per key column of the state, its name in the changelog.
+        old: function of a column that returns SQL (BOOLEAN): its batch is folded, was done long enough ago, and owes no
+            response.
 
     Returns:
-        The key columns of the state and `_fk_owner`; one row per key whose version is a tombstone (or was withdrawn) of
-        an old batch, was announced in one, and is the only one in the changelog.
+        The key columns of the state and `_fk_owner`; one row per key whose version is a tombstone of an old batch (or
+        was withdrawn), was propagated in an old batch, and is the only one in the changelog.
     """
     deleted = f"{s.HASH} IS NULL AND ({s.OWNER} IS NULL OR {old(s.OWNER)}) AND {old(s.APPLIED_IN)}"
     dead = state.where(deleted).select(*map(quote, keys), s.OWNER)
@@ -105,7 +107,7 @@ def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: 
 
 
 def _searched(log: DataFrame, side: SideSpec) -> DataFrame:
-    """The keys among whose rows values are searched for."""
+    """Returns the keys among whose rows unavailable values are searched for."""
     keys = [c.quoted for c in side.key_columns]
     holed = unpacked(log.where(F.col(s.HOLES).isNotNull()), side)
     before = holed.where(F.col(s.OLD_KEY).isNotNull()).select(

@@ -1,4 +1,4 @@
-"""What the ledger says of the batches of one run of a stage: what was brought, propagated and written for them."""
+"""The ledger entries about the batches of one run of a stage: rows read, propagated and written for them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fk_pipeline.store.sizes import UNKNOWN
 
 @dataclass
 class RunHistory:
-    """The past of some batches, as a run of a stage or a check of it asks for it.
+    """The past of some batches, as a run of a stage or a check of it needs it.
 
     Attributes:
         ledger: the ledger.
         stage: the stage.
         known: the batches.
-        first_time: the stage cannot have committed anything for any of them. Asked before the run is recorded.
-        never_any: no run of it for any of them can have stored a row, nor a bad record.
-        counted: what the run has counted so far.
+        first_time: whether the stage cannot have committed anything for any of them; read before the run is recorded.
+        never_any: whether no run of it for any of them can have stored a row or a bad record.
+        counted: the counts of the run so far.
     """
 
     ledger: Ledger
@@ -33,7 +33,7 @@ class RunHistory:
 
     @classmethod
     def before(cls, ledger: Ledger, stage: str, known: Sequence[BatchId]) -> RunHistory:
-        """The past of the batches before a run is started."""
+        """Returns the past of the batches before a run is started."""
         first_time, never_any = (
             ledger.runs.never_started(stage, known),
             ledger.runs.never_did(stage, known, "rows", "quarantined"),
@@ -41,40 +41,43 @@ class RunHistory:
         return cls(ledger, stage, known, first_time, never_any)
 
     def never_did(self, stage: str, *counts: str) -> bool:
-        """No run of a stage for any of the batches, finished or not, can have counted any of these."""
+        """Returns whether a stage had none of the counts for the batches; false after a run that did not succeed."""
         return self.ledger.runs.never_did(stage, self.known, *counts)
 
     def propagated(self, stage: str) -> int:
-        """The rows of the state of a stage that changed on behalf of the batches, at most."""
+        """Returns an upper bound of the state rows of a stage changed by the batches; `UNKNOWN` after a failed run."""
         states = [self.ledger.state(stage, batch) for batch in self.known]
         if any(state.attempts != state.successes for state in states):
             return UNKNOWN
         return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
 
     def rows_read(self, stage: str) -> int:
-        """The rows that the batches have in the log of a stage that reads landing files: this run has, or the last."""
+        """Returns the number of rows of the batches in the log of a stage that reads landing files.
+
+        The number is of this run if it is of that stage and has counted, otherwise of the last successful run.
+        """
         if stage == self.stage and self.counted:
             return sum(counts.get("rows", 0) for counts in self.counted.values())
         return sum(self.ledger.state(stage, batch).counts.get("rows", 0) for batch in self.known)
 
     def read_nothing(self, stage: str) -> bool:
-        """The batches have no row in the log of such a stage, and never had one that a rewrite took away."""
+        """Returns whether the batches have no row in the log of such a stage, and none was removed by a rewrite."""
         nothing = not self.rows_read(stage) if stage == self.stage else self.never_did(stage, "rows")
         return nothing and not self.was_rewritten(stage)
 
     def was_rewritten(self, stage: str) -> bool:
-        """The partition of one of the batches in such a log was rewritten."""
+        """Returns whether the partition of one of the batches in such a log was ever rewritten."""
         here = {*self.known}
         return any(batch in here for batch in self.ledger.runs.generations(stage))
 
     def is_finished(self, stage: str) -> bool:
-        """The counts of a stage are those of what is stored: its last run for every batch was finished."""
+        """Returns whether the counts of a stage match the stored rows: its last run for every batch succeeded."""
         return stage == self.stage or all(
             self.ledger.state(stage, batch).last_event == "succeeded" for batch in self.known
         )
 
     def may_be_truncated(self, stage: str) -> bool | None:
-        """A batch, whichever, brought a truncate to such a log; None where a run that nobody saw end may have."""
+        """Returns whether any batch has a truncate in this log; None if an unfinished run may have written one."""
         if any(counts.get("truncates") for counts in self.counted.values()):
             return True
         states = [self.ledger.state(stage, batch) for batch in self.ledger.batches]
@@ -83,7 +86,7 @@ class RunHistory:
         return False if all(state.attempts == state.successes for state in states) else None
 
     def messages(self, stage: str) -> Messages:
-        """The messages that a stage wrote for the batches, as the ledger knows them now."""
+        """Returns the messages that a stage wrote for the batches, by the current ledger."""
         if not self.is_finished(stage):
             return Messages(UNKNOWN)
         states = [self.ledger.state(stage, batch) for batch in self.known]
@@ -92,9 +95,9 @@ class RunHistory:
         return Messages(number, min((state.started for state in states), default=None), wrote)
 
     def limit(self, check: str) -> int | None:
-        """The largest value of a check that needs no approval; None where it never does."""
+        """Returns the largest value of a check that needs no approval; None if the check never needs one."""
         return self.ledger.checks.limits.get(check)
 
     def approved(self, check: str) -> set[int]:
-        """The batches that were approved, for what their landing files say now."""
+        """Returns the batches with an approval of a check that holds for their current landing files."""
         return self.ledger.checks.approved(self.stage, check)

@@ -1,11 +1,11 @@
 """Values that a source did not send (architecture, rule 9): taken from the latest older version of their key.
 
-PostgreSQL leaves out large values that an update did not change. First they are looked for among the events of their
-own batch (`filled_within`); what is found there, and under which key the row began the batch, is stored with it. Then
-among the rows of all batches as they are stored (`filled`), so that a run and a later look at what is stored find the
-same. A version provides a value if its source sent it, or if it was found within its own batch; other versions are
-passed over. A tombstone or a truncate ends the search. Where the primary key changed, it goes on among the versions of
-the old key.
+PostgreSQL leaves out large values that an update did not change. The search begins among the events of their own batch
+(`filled_within`); its result, and the key that the row had before the batch, are stored with the row. The
+search goes on among the stored rows of all batches (`filled`), so that a run and a later check of the stored rows have
+the same result. A version provides a value if its source sent it, or if the value was found within its own batch; other
+versions are skipped. A tombstone or a truncate ends the search. Where the primary key changed, the search goes on among
+the versions of the old key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JSON = "MAP('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
 
 
 def _at(sequence: str, batch: str, file_number: str = "0", block: str = "0", position: str = "0") -> str:
-    """SQL (STRUCT) of a place."""
+    """Returns the SQL (STRUCT) of a place."""
     return (
         f"STRUCT({sequence} AS sequence, CAST({batch} AS INT) AS batch, CAST({file_number} AS BIGINT) AS file_number, "
         f"CAST({block} AS BIGINT) AS block, CAST({position} AS BIGINT) AS position)"
@@ -39,16 +39,16 @@ def _at(sequence: str, batch: str, file_number: str = "0", block: str = "0", pos
 
 
 PLACE = _at("sequence", "batch", "file_number", "block", "position")
-"""SQL of `AT` for a record."""
+"""The SQL of `AT` for a record."""
 
 
 def stored_at(side: SideSpec) -> str:
-    """SQL of `AT` for a stored row: the last of its key and batch; a truncate comes before all that are there."""
+    """Returns the SQL of `AT` for a stored row: the last of its key and batch; a truncate is the first of its batch."""
     return _at(s.SEQUENCE, s.BATCH, f"IF({side.key_columns[0].quoted} IS NULL, 0, {_LAST})")
 
 
 def unpacked(log: DataFrame, side: SideSpec) -> DataFrame:
-    """Stored rows with `HOLES` (ARRAY) and `OLD_KEY` (STRUCT) instead of their texts, and `AT`."""
+    """Returns stored rows with `HOLES` (ARRAY) and `OLD_KEY` (STRUCT) in place of their texts, and with `AT`."""
     order = log.schema[s.SEQUENCE].dataType.simpleString()
     key = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
     types = {
@@ -60,7 +60,7 @@ def unpacked(log: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def packed(rows: DataFrame) -> DataFrame:
-    """The rows as they are stored: a text can be appended without Spark, an array cannot."""
+    """Returns the rows as they are stored: a text can be appended without Spark, an array cannot."""
     texts = {name: F.expr(f"TO_JSON({name}, {_JSON})") for name in (s.HOLES, s.OLD_KEY)}
     return rows.withColumns(texts).drop(AT)
 
@@ -68,17 +68,18 @@ def packed(rows: DataFrame) -> DataFrame:
 def filled_within(
     rows: DataFrame, records: DataFrame, side: SideSpec, compute: Callable[[DataFrame], RowSet]
 ) -> DataFrame:
-    """Rows of a changelog with the values that other events of their own batch sent.
+    """Fills changelog rows with the values that other events of their own batch sent.
 
     Args:
-        rows: changelog rows with holes, unpacked, `AT` being the place of their event; one per key and batch.
+        rows: unpacked changelog rows with unavailable values; `AT` is the place of their event; one per key and batch.
         records: all records of their batches.
-        side: whose they are.
+        side: the side of the rows.
         compute: computes a frame once.
 
     Returns:
-        The rows. Each of their `HOLES` says from which version its value is; without one the value is null. `OLD_KEY`
-        is the key under which the row began the batch, if that is another, and the sequence until which.
+        The rows. Each of their `HOLES` names the version that its value is from; without one the value is null.
+        `OLD_KEY` is the key that the row had at first in the batch, if it is another one, and the sequence at which it
+        ended.
     """
     keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side.key_columns]
     versions = records.where(f"kind IN ('{EVENT}', '{TRUNCATE}')").selectExpr(
@@ -98,16 +99,16 @@ def filled(
     side: SideSpec,
     compute: Callable[[DataFrame], RowSet],
 ) -> DataFrame:
-    """Rows of a changelog with the values that the rows of all batches have.
+    """Fills changelog rows with the values that the rows of all batches have.
 
     Args:
         rows: as `filled_within` returns them, or as they are stored; unpacked.
-        log: the unpacked rows of all batches with some keys, and the truncates among them.
-        side: whose they are.
+        log: returns the unpacked rows of all batches with some keys, and the truncates.
+        side: the side of the rows.
         compute: computes a frame once.
 
     Returns:
-        The rows, their `HOLES` as in `filled_within`.
+        The rows, with `HOLES` as in `filled_within`.
     """
     elsewhere = f"FILTER({s.HOLES}, _hole -> NOT _hole.batch <=> {s.BATCH})"
     lacks = f"COALESCE(TRANSFORM({elsewhere}, _hole -> _hole.column), CAST(ARRAY() AS ARRAY<STRING>))"
@@ -134,16 +135,16 @@ def _searched(
     counts: Column,
     compute: Callable[[DataFrame], RowSet],
 ) -> DataFrame:
-    """Rows with their holes filled from versions of their keys.
+    """Fills the unavailable values of rows from versions of their keys.
 
-    A version is `_fk_version`: `at` (its place), `stop` (what was before is gone), `lacks` (the columns that it does
-    not provide), `link` (the key that the row had before, and the sequence at which it got this one) and `row`.
+    A version is `_fk_version`: `at` (its place), `stop` (older versions do not count), `lacks` (the columns that it
+    does not provide), `link` (the key that the row had before, and the sequence at which it got this one) and `row`.
 
     Args:
         rows: the rows.
-        side: whose rows they are.
-        versions_of: the versions of some keys, and the truncates, whose key is null.
-        counts: the condition on a version.
+        side: the side of the rows.
+        versions_of: returns the versions of some keys, and the truncates, whose key is null.
+        counts: the condition that a version must meet.
         compute: computes a frame once.
     """
     names, keys = [c.name for c in side.key_columns], [c.quoted for c in side.key_columns]
@@ -151,7 +152,7 @@ def _searched(
     holes = rows.selectExpr("*", f"{row_id} AS {_ID}", f"EXPLODE({s.HOLES}) AS _fk_hole")
     known = _known_alone(holes, side)
     asked = holes.selectExpr(_ID, f"_fk_hole.column AS {_COLUMN}", *keys, AT, "FALSE AS _fk_before")
-    # An old key ended with the event that the new one began with: what counts is before both.
+    # The event that began the new key ended the old one: only versions before both count.
     older = F.expr(f"IF(_fk_before, {_VERSION}.at.sequence < {AT}.sequence, {_VERSION}.at < {AT})")
     lacks = F.expr(f"ARRAY_CONTAINS({_VERSION}.lacks, {_COLUMN})")
     says = F.expr(f"{_VERSION}.stop OR {_VERSION}.link IS NOT NULL") | ~lacks
@@ -179,7 +180,7 @@ def _searched(
 
 
 def _known_alone(holes: DataFrame, side: SideSpec) -> DataFrame:
-    """Versions that only the rows themselves tell of: what was found within their batch, and that their key changed."""
+    """Returns versions from the rows alone: a value that was found within their batch, or a change of their key."""
     kind = holes.schema[s.OLD_KEY].dataType
     row = F.expr(_values(side, ""))
 
@@ -200,13 +201,13 @@ def _known_alone(holes: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id: str) -> DataFrame:
-    """The rows with what was found for their columns.
+    """Writes the values that were found into the rows.
 
     Args:
         rows: the rows.
-        found: per round of the search the version that it came to for a row and column.
-        side: whose rows they are.
-        row_id: SQL of what identifies a row.
+        found: per round of the search, the version that it reached for a row and column.
+        side: the side of the rows.
+        row_id: SQL that identifies a row.
     """
     every = reduce(DataFrame.unionByName, found)
     own = every.where(f"_fk_goes_on AND {_VERSION}.at.batch = {_ID}.batch")
@@ -235,12 +236,12 @@ def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id
 
 
 def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:
-    """The batches (`_fk_batch`) of rows whose values are not those that `filled` gives them.
+    """Returns the batches (`_fk_batch`) of rows whose values differ from those that `filled` gives them.
 
     Args:
         before: the rows as they are stored.
-        after: what `filled` makes of them.
-        side: whose rows they are.
+        after: the rows as `filled` returns them.
+        side: the side of the rows.
     """
     keys = [c.name for c in side.key_columns]
     values = f"TO_JSON({_values(side, '')})"  # a map cannot be compared
@@ -250,6 +251,6 @@ def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def _values(side: SideSpec, prefix: str) -> str:
-    """SQL (STRUCT): the value columns of a row."""
+    """Returns the SQL (STRUCT) of the value columns of a row."""
     values = ", ".join(f"{prefix}{c.quoted} AS {c.quoted}" for c in side.value_columns)
     return f"STRUCT({values})"

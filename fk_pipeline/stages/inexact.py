@@ -1,4 +1,4 @@
-"""Batches that an older reader read, which altered numbers with a fraction in JSON lines. No Spark."""
+"""Finds batches read by an older reader, which altered numbers with a fraction in JSON lines. No Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fk_pipeline.store.ledger import Ledger
 
 _JSON = ("debezium", "maxwell", "rows")
 _EXACT = ("DECIMAL", "STRING", "ARRAY", "MAP", "STRUCT")
-"""Types that hold digits which a double does not."""
+"""Types that keep digits that a double does not."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Inexact:
     """Batches of a side that may hold altered numbers.
 
     Attributes:
-        side: which.
-        batches: those that an older reader read.
-        columns: those that may hold them.
-        text: what a person should know, and the command that mends it.
+        side: the side.
+        batches: the batches that an older reader read.
+        columns: the columns that may have altered numbers.
+        text: a text for people, with the command that is the remedy.
     """
 
     side: Side
@@ -32,7 +32,7 @@ class Inexact:
 
 
 def inexact(spec: PipelineSpec, ledger: Ledger) -> list[Inexact]:
-    """What may hold altered numbers: read by an older reader, from JSON lines, into types that keep digits."""
+    """Returns batches that may have altered numbers: an older reader read JSON lines into types that keep digits."""
     found = []
     for stage, side in ledger.inputs.items():
         columns = tuple(c.name for c in spec.side(side).columns if base(c.type) in _EXACT)

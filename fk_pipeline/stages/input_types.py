@@ -1,4 +1,4 @@
-"""Types of an input that only Spark can tell: those of the expressions in the pipeline file."""
+"""Types of an input that only Spark can determine: those of the expressions in the pipeline file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fk_pipeline.spec import PipelineSpec, SideSpec
 
 
 def empty_rows(session: SparkSession, spec: PipelineSpec, side: SideSpec) -> DataFrame:
-    """No rows of an input, with its declared columns; a type that Spark does not know is an error of the file."""
+    """Returns an empty frame with the declared columns of an input; refuses a type that Spark does not know."""
     try:
         return empty(session, [(c.name, c.type) for c in side.columns])
     except PySparkException as error:
@@ -23,7 +23,7 @@ def empty_rows(session: SparkSession, spec: PipelineSpec, side: SideSpec) -> Dat
 
 
 def type_of(spec: PipelineSpec, frame: DataFrame, text: str, where: str) -> T.DataType:
-    """The type of an expression over some columns; `where` is what it is in the pipeline file."""
+    """Returns the type of an expression over the columns of a frame; `where` is its place in the pipeline file."""
     try:
         return frame.select(F.expr(f"({text})").alias("x")).schema["x"].dataType
     except PySparkException as error:
@@ -31,7 +31,7 @@ def type_of(spec: PipelineSpec, frame: DataFrame, text: str, where: str) -> T.Da
 
 
 def sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str:
-    """The type of the order of the versions of an input, as its tables store it."""
+    """Returns the type of the sequence that orders the versions of an input, as its tables store it."""
     side_spec = spec.side(side)
     if side_spec.sequence_by is None:
         return format_of(side_spec).sequence_type
@@ -40,7 +40,11 @@ def sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str:
 
 
 def check_delete_when(session: SparkSession, spec: PipelineSpec, side: Side) -> None:
-    """Refuses a `delete_when` that is no condition."""
+    """Refuses a `delete_when` that is not a condition.
+
+    Raises:
+        PipelineFileError: its type is not BOOLEAN.
+    """
     side_spec = spec.side(side)
     if side_spec.delete_when is None:
         return
@@ -54,5 +58,5 @@ def check_delete_when(session: SparkSession, spec: PipelineSpec, side: Side) -> 
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without what Spark adds to it."""
+    """Returns the first line of an error, without the details that Spark adds."""
     return str(error).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""What a stage that reads landing files does in one run: from the files to the changelog of an input."""
+"""One run of a stage that reads landing files: from the files to the changelog of an input."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
 _COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
-"""What records of a batch are counted by."""
+"""The columns by which the records of a batch are counted."""
 
 _COMPRESSED = ("parquet", "delta")
-"""Formats of which a megabyte may be more rows than the driver takes."""
+"""Formats in which a megabyte may have more rows than the driver takes."""
 
 Files = Mapping[int, Sequence[LandedFile]]
-"""Per batch its files, in the order in which they are read."""
+"""Per batch, its files in the order in which they are read."""
 
 
 class Landing:
-    """One look at what landed in the batches of a run.
+    """Reads the landing files of the batches of one run.
 
     Attributes:
-        kept: batches of which what is stored stays: a file of theirs is gone, or they were folded.
+        kept: batches whose stored rows stay, because one of their files is gone or they were folded.
     """
 
     def __init__(self, read: StageReader, zone: LandingZone, side: Side) -> None:
-        """Looks at the landing files of a side.
+        """Prepares to read the landing files of a side.
 
         Args:
             read: reads the changelog.
@@ -64,10 +64,11 @@ class Landing:
         self._warnings: list[str] = []
 
     def keep_stored(self) -> list[int]:
-        """Leaves batches out of which what is stored stays, and returns them.
+        """Finds the batches whose stored rows stay, excludes them from reading, and returns them.
 
-        A vanished file changes nothing: the stored partition of its batch stays and serves backfills. So does that of a
-        folded batch when only the reader is new: what it would lose now may be what others lost to.
+        A vanished file changes nothing: the stored partition of its batch stays and serves backfills. So does the
+        partition of a folded batch if only the reader has changed: a row that it would lose now may have superseded
+        rows that are gone.
 
         Raises:
             LandingError: a file that was not read before is gone.
@@ -84,7 +85,7 @@ class Landing:
         for path, batch in sorted(wanted.items()):
             state = self.ledger.state(self.stage, batch)
             was_read = state.succeeded is not None and not state.uncertain and state.input == state.started_input
-            # Versions of a table that were never read are read: Spark says what is gone.
+            # Versions of a table that were never read are read now: Spark reports which are gone.
             if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
                 continue
             if not was_read:
@@ -100,7 +101,7 @@ class Landing:
         return self.kept
 
     def effects(self) -> list[Effect]:
-        """What the batches have in the changelog and in the quarantine, after `keep_stored`.
+        """Returns the effects of the batches on the changelog and the quarantine; called after `keep_stored`.
 
         Raises:
             UnreadableFileError: a snapshot cannot be read to its end.
@@ -125,11 +126,11 @@ class Landing:
 
     @property
     def _readable(self) -> str:
-        """Where links to files, and the whole lines of files that break off, lie while the stage reads them."""
+        """The folder for links to files, and for the complete lines of truncated files, while the stage reads them."""
         return f"{self.read.warehouse.home}/readable/{self.stage}"
 
     def _bring(self) -> list[Effect]:
-        """What is in the files, in place of what the batches brought before."""
+        """Returns the effects that replace the stored rows of the batches with the rows of the files."""
         lines, records = self._counted()
         counts, declared = self.counts, self.declared
         refusals.refuse_truncates(self.spec, self.side, records, counts)
@@ -158,7 +159,7 @@ class Landing:
         ]
 
     def _counted(self) -> tuple[DataFrame, DataFrame]:
-        """The lines of the files with their place, and the records, of which the last of each key is marked."""
+        """Returns the lines of the files with their place, and the records with a mark on the last one of each key."""
         read, side, files, counts = self.read, self.side, self._files, self.counts
         unreadable = {path: found.unreadable for path, found in self._looked.items() if found.unreadable is not None}
         paths = [file.path for group in files.values() for file in group]
@@ -192,7 +193,7 @@ class Landing:
         return found_lines.lines, records
 
     def _as_folded(self, log: DataFrame) -> DataFrame:
-        """The rows of a changelog without those that folding removed: a folded batch that runs again stays folded."""
+        """Returns the rows of a changelog without those that folding removed: a folded batch stays folded."""
         folded = [batch for batch in self.read.known if self.ledger.folds.stays_folded(self.stage, batch)]
         if not folded:
             return log
@@ -203,16 +204,16 @@ class Landing:
         return kept.select(*map(quote, log.columns)).unionByName(log.where(f"NOT {old} OR {truncates}"))
 
     def _strange(self) -> list[str]:
-        """The files that Spark reads through links; a Delta table has versions, no files."""
+        """Returns the files that Spark reads through links; none for a Delta table, which has versions instead."""
         if self.declared.format == "delta":
             return []
         return strange(real(self.spec.location(file.path)) for group in self._files.values() for file in group)
 
     def _look(self) -> None:
-        """Looks into files that may have a line which is too long; into all of them where Spark failed on one.
+        """Examines files that may have a line that is too long; all files after Spark failed on one.
 
         Raises:
-            UnreadableFileError: one is of a snapshot, of which what is not read would be deleted.
+            UnreadableFileError: an unreadable file is a snapshot; the rows that are not read would be deleted.
         """
         limit = self.spec.settings.max_line_bytes
         for file in (file for group in self._files.values() for file in group):
@@ -226,7 +227,7 @@ class Landing:
                 raise refusals.unreadable_snapshot(looked.unreadable, self.spec.location(file.path))
 
     def _records(self, parsed: DataFrame) -> DataFrame:
-        """Records with the expressions of the pipeline evaluated, and `why` they are ignored."""
+        """Returns records with the expressions of the pipeline evaluated, and with `why` they are ignored."""
         records = evaluate(parsed, self.spec, self.side, self.read.evaluator)
         holed = F.col("holes").isNotNull() if format_of(self.declared).has_holes else F.lit(False)
         return records.withColumns(
@@ -239,9 +240,9 @@ class Landing:
         )
 
     def _survey(self, parsed: DataFrame) -> dict[int, dict[tuple[Any, ...], int]] | None:
-        """Per batch what `Rows.counts` counts, from the key columns alone; None unless every key is there once.
+        """Returns the counts of `Materialised.counts` per batch by the key columns alone; None unless keys are unique.
 
-        So the rows of a large load are neither sorted nor kept to find the last event of every key.
+        So the rows of a large load are neither sorted nor cached to find the last event of every key.
         """
         reads = format_of(self.declared)
         records = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
@@ -252,7 +253,7 @@ class Landing:
             len(group) == 1 and reads.has_keys_once(real(self.spec.location(group[0].path)), self.declared)
             for group in self._files.values()
         ):
-            # Two keys with one hash are taken for one that is there twice, which costs time and nothing else.
+            # Two keys with the same hash count as one duplicate key, which only costs time.
             keys = [F.col("row")[c.name] for c in self.declared.key_columns]
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
@@ -271,7 +272,7 @@ class Landing:
 
 
 def as_stored(read: StageReader, side: Side) -> list[Effect]:
-    """What a stage that reads landing files does when only its state is made anew: the changelog stays as it is."""
+    """Returns the effects of a stage that reads landing files if only its state is rebuilt: its changelog stays."""
     ledger, stage = read.history.ledger, read.history.stage
     outcomes = (INSERTED, APPLIED, SILENT, LATE)
     looked = ledger.fields.looked_since(side)
@@ -279,7 +280,7 @@ def as_stored(read: StageReader, side: Side) -> list[Effect]:
     for batch in map(int, read.known):
         state = ledger.state(stage, batch)
         counts[batch] = {"rows": 0} | {k: n for k, n in state.counts.items() if k not in outcomes}
-        if looked is None or (state.succeeded or 0) < looked:  # nobody looks at the rows now either
+        if looked is None or (state.succeeded or 0) < looked:  # the rows are not examined now either
             counts[batch][NOT_COMPARED] = state.counts.get("events", 0)
     return [Report(counts)]
 
@@ -287,14 +288,14 @@ def as_stored(read: StageReader, side: Side) -> list[Effect]:
 def are_many(
     spec: PipelineSpec, side: Side, files: Iterable[LandedFile], sizes: Sizes, looked: Mapping[str, Looked]
 ) -> bool:
-    """Whether landing files have more rows than are brought to the driver, by their size, or that of their text.
+    """Returns whether landing files have more rows than are brought to the driver, by their size or their text size.
 
     Args:
         spec: the pipeline.
-        side: whose files they are.
+        side: the side of the files.
         files: the files.
-        sizes: what is many.
-        looked: by path, what a look into a file has found.
+        sizes: the limits.
+        looked: per path, the findings about an examined file.
     """
     most = sizes.compressed_bytes if spec.side(side).format in _COMPRESSED else sizes.small_bytes
     texts = {path: found.size for path, found in looked.items()}
@@ -302,9 +303,9 @@ def are_many(
 
 
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
-    """Adds up the records of a batch: what was read is events, ignored, quarantined and truncates.
+    """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
 
-    The truncate that stands before a snapshot was not read.
+    The truncate before a snapshot does not count as read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
     for (kind, why, last, deleted, holed, _, rounded), number in groups.items():

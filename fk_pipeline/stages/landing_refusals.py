@@ -1,4 +1,4 @@
-"""What of landing files is refused, and what a person should know of them: errors and notes, nothing that is stored."""
+"""Errors that refuse landing files, and notes about them for people; nothing here is stored."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fk_pipeline.store.ledger import Ledger
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 
 ROUNDED = "rounded"
-"""Count of rows with a value that is the nearest that its type has; with `: COLUMN`, of one column."""
+"""The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
 
 
 def refuse_gone_versions(
     spec: PipelineSpec, ledger: Ledger, side: Side, files: Mapping[int, Sequence[LandedFile]], error: Exception
 ) -> None:
-    """Says of an error that it comes from versions of a table that are not there any more, if it does.
+    """Refuses versions of a Delta table that are no longer kept, if these caused a Spark error.
 
     Raises:
-        LandingError: it does.
+        LandingError: such versions are gone.
     """
     if spec.side(side).format != "delta" or not is_from_spark(error):
         return
@@ -49,7 +49,7 @@ def refuse_gone_versions(
 
 
 def unreadable_snapshot(found: Unreadable, where: str) -> UnreadableFileError:
-    """The error for a snapshot that cannot be read to its end."""
+    """Returns the error for a snapshot that cannot be read to its end."""
     return UnreadableFileError(
         f"the snapshot is {found.reason}" if found.problem else f"the snapshot has a line {found.reason}",
         where=where,
@@ -59,10 +59,10 @@ def unreadable_snapshot(found: Unreadable, where: str) -> UnreadableFileError:
 
 
 def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
-    """A snapshot whose last record is bad is taken to be cut off: what is not read of it would be deleted.
+    """Refuses a snapshot whose last record is bad: it may be cut off, and the rows not read would be deleted.
 
     Raises:
-        UnreadableFileError: it is.
+        UnreadableFileError: the last record of a snapshot is bad.
     """
     if not spec.side(side).is_snapshot or not any(c.get("quarantined") for c in counts.values()):
         return
@@ -79,10 +79,10 @@ def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: C
 
 
 def refuse_truncates(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
-    """A truncate has no row: with `sequence_by` nobody can say which rows it comes after.
+    """Refuses a truncate without a sequence if the side has `sequence_by`: its order among the rows is unknown.
 
     Raises:
-        UnsupportedEventError: there is one without a sequence.
+        UnsupportedEventError: a truncate has no sequence.
     """
     if spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
         return
@@ -98,7 +98,7 @@ def refuse_truncates(spec: PipelineSpec, side: Side, records: DataFrame, counts:
 
 
 def about_other_tables(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
-    """A name of a table that no line has is more likely a slip than meant."""
+    """Returns a note per batch in which no line has the table name of the side: the name is probably a mistake."""
     return [
         f"batch {batch}: no line is about table {spec.side(side).table}"
         for batch, found in counts.items()
@@ -107,7 +107,7 @@ def about_other_tables(spec: PipelineSpec, side: Side, counts: Counts) -> list[s
 
 
 def about_rounded(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
-    """Values that are the nearest that the type of their column has: told with what keeps the digits."""
+    """Returns a note per batch and column with values that were rounded to the type, and types that keep the digits."""
     types = {c.name: c.type for c in spec.side(side).columns}
     return [
         f"batch {batch}: {number} {side} value(s) of {column} are not exact as {types[column]}; "

@@ -1,4 +1,4 @@
-"""Runs one stage for a range of batches: lease, ledger, work, and the work again where that helps.
+"""Runs one stage for a range of batches: lease, ledger, work, and a repetition of the work where that helps.
 
 The command and the Dagster assets call this and nothing else. Every run: take the lease, read the ledger, record the
 start, recompute the stage's whole effect from upstream tables at fixed versions, commit table by table, record the end.
@@ -50,15 +50,15 @@ from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 SUSPECTS = 3
-"""So many files, the largest ones, are named when Spark ends over a batch."""
+"""The number of largest files that are named when Spark ends during a batch."""
 
 ATTEMPTS_ON_CONFLICT = 3
-"""A stage that meets a concurrent commit is recomputed from fresh reads this often."""
+"""The most attempts of a stage that meets concurrent commits; each one reads the tables again."""
 
 
 @dataclass(frozen=True)
 class StageRun:
-    """What one run of a stage did: counts per batch, seconds, and the Delta versions that it read and wrote."""
+    """The result of one run of a stage: counts per batch, seconds, and the Delta versions that it read and wrote."""
 
     stage: str
     batches: BatchRange
@@ -68,13 +68,13 @@ class StageRun:
     versions: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     choice: Choice | None = None
-    """How it went about it; None where there was nothing to do, or no choice."""
+    """The strategy and its reason; None if there was nothing to do, or no choice."""
     warnings: tuple[str, ...] = ()
-    """What is probably wrong in the pipeline file."""
+    """Probable mistakes in the pipeline file."""
 
 
 def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledger) -> CheckFailedError:
-    """The error for batches that failed checks, with what mends the first."""
+    """Returns the error for batches that failed checks, with the remedy for the first."""
     first = failed[0]
     mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
     waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON" if first.may_be_waived else ""
@@ -84,7 +84,7 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
     elif first.remedy == SOURCE:
         mend = "correct what landed and run the batch again"
-    elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # running it brings it back
+    elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # a run would restore a withdrawn one
         mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
     others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
     return CheckFailedError(
@@ -118,18 +118,18 @@ class Runner:
         self.ledger, self.source = ledger, source
 
     def reader(self) -> TableReader:
-        """Reads the tables, each at the version that it has when it is first asked for."""
+        """Returns a reader of the tables, which reads each at the version that it has at its first read."""
         return TableReader(self.warehouse, self.layout.tables)
 
     def finish_rebuild(self) -> None:
-        """Swaps in the rest of a rebuild that died while it was swapped in, if there is one."""
+        """Completes the swap of a rebuild that died during it, if there is one."""
         with telling_damage(self.spec, self.zone), concealing(self.spec):
             finish_rebuild(self.session, self.spec, self.ledger, self.layout)
 
     def add_columns(self) -> None:
-        """Gives the stored tables the columns that the schema has and they lack, if that is all that was edited.
+        """Adds the columns that the stored tables lack to them, if the edit of the schema only added columns.
 
-        What the rows of batches say of them is read when their changelog stages run, which are due by that.
+        The values are read when the changelog stages run for the batches that may have them; these become due.
         """
         home = self.ledger.home
         with (
@@ -156,7 +156,7 @@ class Runner:
         Raises:
             StageError: the stage failed; its batches stay due.
             CheckFailedError: a batch failed a check upstream of the stage.
-            LeaseTakenError: another run of the stage goes on.
+            LeaseTakenError: another run of the stage is still running.
             StateError: the stored tables do not fit the pipeline file.
         """
         while True:
@@ -200,7 +200,7 @@ class Runner:
             if not isinstance(ours, FkPipelineError):
                 ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
             what = message_of(ours, self.spec)
-            with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry that it started has to do
+            with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry of its start must suffice
                 self.ledger.runs.fail(time.monotonic() - started, what)
             if ours is not error:
                 raise ours from cause_of(error, self.spec)
@@ -216,7 +216,7 @@ class Runner:
         return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
 
     def _ended(self, stage: str, batches: BatchRange, error: Exception) -> SparkEndedError | None:
-        """The error for a stage whose Spark has ended, which is forgotten then; None where it is still there."""
+        """Returns the error for a stage whose Spark has ended, and forgets that Spark; None if Spark still runs."""
         if not has_ended(self.session, error):
             return None
         known = [batch for batch in self.ledger.batches if batch in batches]
@@ -235,13 +235,13 @@ class Runner:
         )
 
     def _with_second_tries(self, work: Execution) -> Done:
-        """The work; all of it again after a conflict, and with isolation after a row or a file that it fails on.
+        """Runs the work; repeats it after a conflict, and with row-error isolation after an error in a row or a file.
 
-        A run that lost its lease may commit meanwhile, where Delta sees no conflict: that is one.
+        A commit that a run without its lease makes meanwhile also counts as a conflict, though Delta sees none.
         """
         conflicts, evaluator, stage = 0, STOPPING, work.stage.name
         home, kind = self.ledger.home, self.ledger.kind
-        alone = home != self.warehouse.home  # nobody else knows of a rebuild's tables
+        alone = home != self.warehouse.home  # no other run knows the tables of a rebuild
         while True:
             before = {} if alone else versions_of(kind, home, stage)
             try:

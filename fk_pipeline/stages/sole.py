@@ -1,7 +1,7 @@
-"""On Spark Connect a run's operations outlive its process: whoever takes a stage over ends them first.
+"""On Spark Connect the operations of a run outlive its process: a run that takes over a stage ends them first.
 
-A lease (`tables.lease`) of a dead process is free at once. On a classic session Spark died with that process; a Connect
-server works on, and could commit what it was asked for after the next run has committed.
+The lease (`store.lease`) of a dead process is free at once. In a classic session Spark died with that process; a
+Connect server continues, and could commit the dead run's work after the next run has committed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 
 _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
-"""What a server says of a session that it ended, or had before it was started anew."""
+"""What the errors of a server contain for a session that it ended, or that it had before it was restarted."""
 
 _ENDING = "SPARK_CONNECT_ILLEGAL_STATE"
-"""What it says while an operation of the session is being interrupted."""
+"""What its errors contain while it interrupts an operation of the session."""
 
 INTERRUPT_SECONDS = 60.0
-"""How long an operation may take to be interrupted."""
+"""Seconds that the interruption of an operation may take."""
 
 
 @contextmanager
 def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iterator[None]:
-    """Ends the sessions of runs that died at some work; while the block runs, this session is noted as being at it.
+    """Ends the sessions of runs that died at some work; records this session as the one at work while the block runs.
 
     Args:
-        session: the session that works now; nothing is done for a classic one.
+        session: the current session; nothing is done for a classic one.
         home: the folder of the pipeline's tables.
-        names: of the leases on the work, which the caller holds.
+        names: the leases of the work, which the caller holds.
     """
     mine: str | None = getattr(session, "session_id", None)
     if mine is None:
@@ -49,13 +49,13 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
 
     def forget() -> None:
         for note in notes:
-            if note.read() == mine:  # whoever took over has left a note of his own
+            if note.read() == mine:  # a run that took over has left its own note
                 note.remove()
 
     try:
         yield
-    except BaseException:  # what was asked for may go on: at an interrupt, or when the server was not heard of
-        with suppress(Exception):  # the server is gone: the notes tell the next run
+    except BaseException:  # the operations may still run: after an interrupt, or when the server did not respond
+        with suppress(Exception):  # the server is gone: the next run reads the notes
             session.interruptAll()
             forget()
         raise
@@ -63,20 +63,20 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
 
 
 class _Note:
-    """A file or object with the name of a session."""
+    """A file or object with the id of a session."""
 
     def __init__(self, path: str) -> None:
         self._fs, self._path = storage.filesystem(path)
 
     def read(self) -> str:
-        """What it says; empty where there is none."""
+        """Returns the id; empty if there is no note."""
         try:
             return str(self._fs.cat_file(self._path).decode())
         except FileNotFoundError:
             return ""
 
     def write(self, text: str) -> None:
-        """Is there with all of its text, or not at all: an object by itself, a file by its name."""
+        """Writes the note as a whole: an object by itself, a file by renaming it."""
         if not isinstance(self._fs, LocalFileSystem):
             self._fs.pipe_file(self._path, text.encode())
             return
@@ -87,16 +87,20 @@ class _Note:
         part.rename(file)
 
     def remove(self) -> None:
-        """There is none afterwards."""
+        """Removes the note, if there is one."""
         with suppress(FileNotFoundError):
             self._fs.rm_file(self._path)
 
 
 def end_session(session: SparkSession, session_id: str) -> None:
-    """Ends another session of the same user on the same Connect server, and what it computes."""
+    """Ends another session of the same user on the same Connect server, and its operations.
+
+    Raises:
+        StateError: the operations still run after `INTERRUPT_SECONDS`.
+    """
     from pyspark.sql.connect.client import SparkConnectClient
 
-    builder = copy.deepcopy(session.client._builder)  # noqa: SLF001 - what it was connected with, tokens included
+    builder = copy.deepcopy(session.client._builder)  # noqa: SLF001 - its connection settings, tokens included
     builder.set("session_id", session_id)
     client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
     deadline = time.monotonic() + INTERRUPT_SECONDS

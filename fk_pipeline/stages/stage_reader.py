@@ -1,4 +1,4 @@
-"""The reader of one run of a stage: tables at fixed versions, the past of the batches, the choice of ways."""
+"""The reader of one run of a stage: tables at fixed versions, the past of the batches, the choice of a strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fk_pipeline.store.tables import StoredTables
 
 
 class StageReader(TableReader):
-    """What a stage reads: see `fk_pipeline.effects.Reader`."""
+    """The input of a stage; see `fk_pipeline.effects.Reader`."""
 
     batches: BatchRange
 
@@ -31,15 +31,15 @@ class StageReader(TableReader):
         generations: Mapping[int, int],
         evaluator: Evaluator,
     ) -> None:
-        """Reads for a run.
+        """Creates the reader of a run.
 
         Args:
-            warehouse: where the tables lie.
+            warehouse: the stored tables.
             tables: the tables.
             spec: the pipeline.
-            history: what the ledger says of the batches.
+            history: what the ledger knows about the batches.
             batches: the range that the stage runs for.
-            generations: per batch the generation of its partition.
+            generations: per batch, the generation of its partition.
             evaluator: evaluates the expressions of the pipeline file.
         """
         super().__init__(warehouse, tables, batches)
@@ -49,26 +49,26 @@ class StageReader(TableReader):
 
     @property
     def known(self) -> Sequence[BatchId]:
-        """The batches of the range."""
+        """The known batches of the range."""
         return self.history.known
 
     def lookup_limit(self, changes: int, name: str) -> int:
-        """Chooses how the stage goes about so many changed rows of a table; the rows up to which to look them up."""
+        """Chooses the strategy for changed rows of a table; returns the number of rows up to which it looks them up."""
         return self.planner.lookup_limit(changes, name)
 
     def fits_memory(self, name: str) -> bool:
-        """Spark may hold a table in memory to join it."""
+        """Returns whether a table is small enough for Spark to keep in memory for a join."""
         return self.warehouse.bytes(self.table_of(name)) <= self.sizes.broadcast_bytes
 
     def names_keys(self, name: str, number: int) -> bool:
-        """A commit to a table may name the keys of so many rows, more than are brought to the driver."""
+        """Returns whether a commit to a table can name the keys of `number` rows, more than the driver collects."""
         return max(self.few, 0) < number <= self.warehouse.nameable(self.table_of(name))
 
     def unchanged_since(self, messages: Messages, stages: Sequence[str], tables: Sequence[str]) -> bool:
-        """Some tables are as they were when messages were computed from them: none of these is stale.
+        """Returns whether some tables are unchanged since messages were computed from them: then no message is stale.
 
-        The ledger says so, asked after the versions of the tables are fixed: no run of their stages has started since,
-        and none was under way. The versions must be the same as well; that alone would not do (rule 8).
+        The ledger is read after the versions of the tables are fixed: no run of their stages may have started since,
+        and none may have been under way. The versions must be the same as well; that alone is not enough (rule 8).
         """
         for name in tables:
             self.pin(name)
@@ -80,18 +80,19 @@ class StageReader(TableReader):
         )
 
     def never_rewritten(self, stage: str) -> bool:
-        """No partition of the log of a stage that reads landing files was ever rewritten.
+        """Returns whether no partition of the log of a stage that reads landing files was ever rewritten.
 
-        The ledger is asked after the version of the log is fixed, and says so before a partition is rewritten.
+        The ledger is read after the version of the log is fixed; it records a rewrite before the partition is
+        rewritten.
         """
         self.pin(self._log(stage))
         self.history.ledger.refresh()
         return not self.history.ledger.runs.generations(stage)
 
     def has_one_version_per_key(self, stage: str, state: str) -> bool:
-        """The batches are all there is in the log of a stage, and every row of it is the current one of its key.
+        """Returns whether the log of a stage has only these batches, and every row of it is the current one of its key.
 
-        One row per key in the state and as many in the log, of which nothing was truncated.
+        That is so if the log and the state have the same number of rows, and nothing in the log was truncated.
         """
         log, ledger = self._log(stage), self.history.ledger
         states = [ledger.state(stage, batch) for batch in ledger.batches]
@@ -101,6 +102,6 @@ class StageReader(TableReader):
         return pinned and self.history.rows_read(stage) == self.rows(log) == self.rows(state)
 
     def _log(self, stage: str) -> str:
-        """The log of a stage that reads landing files."""
+        """Returns the name of the log of a stage that reads landing files."""
         kind = self.spec.definition
         return next(one.log for one in kind.inputs if one.stage == stage)

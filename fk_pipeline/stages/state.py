@@ -1,4 +1,4 @@
-"""What batches make of a state table, as effects: its changelog, looked up or joined whole, and the owner rule."""
+"""The new rows of a state table as effects: from its changelog, by look-up or full join, with the owner rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fk_pipeline.store.sizes import UNKNOWN
 
 
 class MakeState(Protocol):
-    """What batches make of a state table: one row per key that they concern, as `versions.apply_versions` returns."""
+    """Computes the new rows of a state: one row per key that the batches concern, as `versions.apply_versions` does."""
 
     def __call__(
         self,
@@ -44,17 +44,17 @@ def state_effects(
     index: Index | None = None,
     check: Callable[[RowSet], RowSet] = lambda rows: rows,
 ) -> list[Effect]:
-    """The effects of a stage with a state.
+    """Returns the effects of a stage with a state.
 
     Args:
         read: reads its tables.
         log_stage: the stage that writes its changelog.
         log_name: the changelog.
         name: the state.
-        keys: by key column of the state, its name in the changelog.
-        make: says what the batches make of the state.
-        index: of the state.
-        check: looks at what the batches make of it before anything is committed; may raise.
+        keys: per key column of the state, its name in the changelog.
+        make: computes the new rows of the state.
+        index: the index of the state.
+        check: checks the new rows before anything is committed; may raise.
     """
     history = read.history
     if history.read_nothing(log_stage):
@@ -78,7 +78,7 @@ def state_effects(
 
 
 def is_truncated(read: StageReader, stage: str, log: str, key: str) -> bool:
-    """There may be truncates in a changelog. Only a run that nobody saw end makes it worth a look.
+    """Returns whether a changelog may have truncates. It is read only if an unfinished run may have written one.
 
     Args:
         read: reads the changelog.

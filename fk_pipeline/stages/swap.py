@@ -1,7 +1,7 @@
-"""Swaps the tables of a complete rebuild in: one commit per table, the history of each stays.
+"""Swaps the tables of a complete rebuild in: one commit per table, and each table keeps its history.
 
-The commits are atomic together because nothing else runs before all are made: the ledger says that a rebuild is ready,
-and whoever runs a stage next makes the missing ones first. Making one twice changes nothing.
+The commits are atomic together because nothing else runs before all are made: the ledger records that a rebuild is
+ready, and the next run of any stage first makes the missing commits. Making one twice changes nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 
 def discard_shadow(spec: PipelineSpec) -> None:
-    """Removes the tables of a rebuild that was given up, or is done."""
+    """Removes the tables of a rebuild that was given up, or is finished."""
     fs, root = storage.filesystem(shadow_home(spec))
     if fs.exists(root):
         fs.rm(root, recursive=True)
 
 
 def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
-    """Makes the commits that a rebuild died before, if there is one."""
+    """Makes the missing commits of a rebuild that died while it was swapped in, if there is one."""
     with leases(spec.home, ledger.kind.stage_names) as check, sole_session(session, spec.home, ledger.kind.stage_names):
         ledger.refresh()
         if ledger.rebuilds.unfinished is not None:
@@ -44,7 +44,7 @@ def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, la
 
 
 def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout, check: LeaseCheck) -> None:
-    """Swaps in the rebuild that the ledger says is ready. The caller holds the leases of all stages; `check` is theirs.
+    """Swaps in the rebuild that is ready. The caller holds the leases of all stages; `check` checks them.
 
     Raises:
         StateError: its tables are gone, or the pipeline file was edited since.
@@ -96,27 +96,27 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
 
 
 def origins(kind: Kind, stages: Sequence[str], source: Source) -> list[str]:
-    """Whose rows of the quarantine a rebuild makes anew: those of lines only where it reads the landing files."""
+    """Returns the origins whose quarantine rows a rebuild replaces; an input only if it reads landing files."""
     anew = [origin for origin, stage in kind.rejecting.items() if stage in stages]
     return [origin for origin in anew if source is Source.LANDING or kind.side_of(kind.rejecting[origin]) is None]
 
 
 def takes_no_commit(home: str, name: str) -> bool:
-    """Whether the folder of a table is one in which nothing can be made anew: its log cannot be read, or is gone."""
+    """Returns whether no commit can be made in the folder of a table: its log cannot be read, or is gone."""
     found = damage_of(home, name)
     return (found is not None and found.of_log) or has_files_only(home, name)
 
 
 def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
-    """Replaces a table; of the result only the rows that differ, so that its change feed has nothing else.
+    """Replaces a table; in the result only the rows that differ, so that its change feed has no others.
 
-    Of a damaged one all rows: it is not read.
+    A damaged table is replaced as a whole, without being read.
     """
     try:
         _swap_rows(rows, table, real, spec, info)
     except FkPipelineError:
         raise
-    except Exception as error:  # of Spark, delta-rs or Arrow
+    except Exception as error:  # an error of Spark, delta-rs or Arrow
         if translated(error, spec) is error:
             raise
         real.replace_all(rows, table, info)
@@ -135,7 +135,7 @@ def _swap_rows(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpe
     keys = [*table.keys]
     old = real.read(table, version)
     if not old.groupBy(*map(quote, keys)).count().where("count > 1").isEmpty():
-        real.replace_all(rows, table, info)  # damage that a MERGE cannot mend
+        real.replace_all(rows, table, info)  # damage that a MERGE cannot repair
         return
     content = [quote(name) for name in table.names if name not in (*keys, s.BATCH, s.CHANGED_AT)]
     both = rows.select(

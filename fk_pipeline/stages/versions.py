@@ -1,6 +1,6 @@
-"""The owner rule: brings a state table of current versions up to date from its changelog, for some batches.
+"""The owner rule: updates a state table of current versions from its changelog, for some batches.
 
-A state table has one row per key ever seen: which version won, who owns it (the batch that brought it) and
+A state table has one row per key ever seen: the version that won, its owner (the batch that it was read in) and
 `applied_in`, the batch whose processing last changed its content. `docs/architecture.md`, rules 1, 2, 5 and 6.
 """
 
@@ -19,7 +19,7 @@ OUTCOME = "_fk_outcome"
 COUNTED_IN = "_fk_counted_in"
 """The batch that an outcome counts for."""
 BEFORE = "_fk_before"
-"""Struct: the row of the state as it was; null for a key never seen."""
+"""Struct: the row of the state before the run; null for a key never seen."""
 
 _VERSION = (s.SEQUENCE, s.BATCH, s.GENERATION, s.HASH)
 
@@ -33,21 +33,21 @@ def apply_versions(
     generations: Mapping[int, int],
     truncated: bool = False,
 ) -> DataFrame:
-    """What the batches make of the keys that they concern.
+    """Computes the new state rows of the keys that the batches concern.
 
     Args:
         log: the changelog, every batch: `keys`, `payload`, sequence, batch, generation, hash. A row without keys is a
             truncate.
-        state: the state table: `keys` and every other column of it, `payload` among them. Its rows with keys that the
-            batches bring are enough where no batch of them was rewritten and nothing was truncated.
+        state: the state table: `keys` and every other column of it, `payload` among them. Its rows with keys of the
+            batches are enough if none of these batches was rewritten and nothing was truncated.
         keys: the key columns.
         payload: the columns that follow the winning version.
         batches: the batches on whose behalf the stage acts.
-        generations: generation of every batch whose partition was ever rewritten.
-        truncated: there may be truncates in the log.
+        generations: per batch whose partition was ever rewritten, its generation.
+        truncated: whether there may be truncates in the log.
 
     Returns:
-        One row per key that the batches bring or own (with a truncate: every key): keys, payload and version columns as
+        One row per key that the batches read or own (with a truncate: every key): keys, payload and version columns as
         the state should have them, `_fk_outcome` (inserted, applied, silent; late: the state stays as it is),
         `_fk_counted_in` and `_fk_before`.
     """
@@ -62,7 +62,7 @@ def apply_versions(
     )
     if truncated or any(batch in batches for batch in generations):
         rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
-    else:  # a partition that was never rewritten still holds all it ever brought
+    else:  # a partition that was never rewritten still has all rows that were read in its batch
         rows = best.join(before, list(keys), "left").withColumns(
             {"_fk_lost": F.lit(False), "_fk_winner": F.col("_fk_best")}
         )
@@ -72,11 +72,11 @@ def apply_versions(
 def _with_truncates(
     log: DataFrame, state: DataFrame, keys: Sequence[str], payload: Sequence[str], batches: BatchRange
 ) -> tuple[DataFrame, DataFrame]:
-    """Truncates as what they are: tombstones of every key that the batches concern (rule 1).
+    """Turns truncates into tombstones of every key that the batches concern (rule 1).
 
     Returns:
-        The log of these keys, one row per key and batch; and for keys that no batch has applied before the newest
-        truncate of all batches, `_fk_best`: a row that was truncated before it arrived is not inserted.
+        The log of these keys, one row per key and batch; and for keys of the batches that the state does not have, as
+        `_fk_best` the newest truncate of any other batch: a row that was truncated before it arrived is not inserted.
     """
     first, names = quote(keys[0]), [quote(key) for key in keys]
     truncates = log.where(f"{first} IS NULL").drop(*keys)
@@ -99,17 +99,17 @@ def _with_truncates(
 
 
 def _version(payload: Sequence[str]) -> Column:
-    """One version of a key as a struct, in the order of last writer wins: by sequence, ties by batch."""
+    """Returns one version of a key as a struct, in the order of last writer wins: by sequence, ties by batch."""
     return F.struct(*map(quote, (*_VERSION, *payload)))
 
 
 def order_of(sequence: Column, batch: Column) -> Column:
-    """What decides between two versions of a key: the last writer wins, by sequence, ties by batch."""
+    """Returns the value by which versions of a key are compared: the last writer wins, by sequence, ties by batch."""
     return F.struct(sequence.alias("sequence"), batch.alias("batch"))
 
 
 def _latest(versions: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
-    """One row per key: its newest version."""
+    """Returns one row per key: its newest version."""
     version = F.col(name)
     newest = F.max_by(version, order_of(version[s.SEQUENCE], version[s.BATCH]))
     return versions.groupBy(*map(quote, keys)).agg(newest.alias(name))
@@ -124,7 +124,7 @@ def _with_lost_rows(
     payload: Sequence[str],
     batches: BatchRange,
 ) -> DataFrame:
-    """Adds the rows whose owner no longer brings them, with the winner over the whole changelog (rule 2)."""
+    """Adds the rows that their owner no longer has, each with the winner over the whole changelog (rule 2)."""
     on = list(keys)
     old = F.col(BEFORE)
     incoming_keys = best.select(*map(quote, keys), F.lit(True).alias("_fk_incoming"))
@@ -157,7 +157,7 @@ def _decide(
     batches: BatchRange,
     generations: Mapping[int, int],
 ) -> DataFrame:
-    """The rules, row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be."""
+    """Applies the rules row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be."""
     old, best, lost = F.col(BEFORE), F.col("_fk_best"), F.col("_fk_lost")
     newer = best.isNotNull() & (
         old.isNull()
@@ -186,7 +186,7 @@ def _decide(
             F.when(propagated, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
             new[s.HASH].alias(s.HASH),
             OUTCOME,
-            # What is propagated counts where it is due, and nowhere else: so a later stage may leave a batch out.
+            # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
             F.when(propagated, F.col("_fk_acting"))
             .when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
             .otherwise(F.col("_fk_acting"))
@@ -197,7 +197,7 @@ def _decide(
 
 
 def _unread(old: Column, generations: Mapping[int, int]) -> Column:
-    """The version that the state points to was rewritten since: its payload cannot be read any more (rule 6)."""
+    """Returns whether the version of a state row was rewritten since: its payload can no longer be read (rule 6)."""
     if not generations:
         return F.lit(False)
     known = F.create_map(*[F.lit(int(x)) for item in generations.items() for x in item])

@@ -1,7 +1,7 @@
-"""What is damaged of a stored table: its log, or a file of its current version. Found without Spark, by a listing.
+"""Finds damage of a stored table, in its log or in a file of its current version, by a listing and without Spark.
 
-Delta and Parquet notice a part of it only, each in words of its own, and not all of it: Spark reads a file by its name,
-whatever lies there now. So the size that the log has of a file is compared with the file.
+Delta and Parquet detect only some damage, each with its own messages: Spark reads a file by its name, whatever its
+content is now. So the size in the log is compared with the size of the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fk_pipeline.environment import storage
 LOG = "_delta_log"
 
 ASIDE = "damaged"
-"""The folder beside the tables into which a rebuild moves a table that cannot be written to any more."""
+"""The folder beside the tables into which a rebuild moves a table that can no longer be written to."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
@@ -32,7 +32,7 @@ _VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]+\.bin")
 
 
 class DamagedTableError(Exception):
-    """A table holds other rows than its log says; whoever knows the pipeline says what mends it."""
+    """A table has other rows than its log says; the caller that knows the pipeline adds the remedy."""
 
     def __init__(self, damage: Damage) -> None:
         self.damage = damage
@@ -41,13 +41,13 @@ class DamagedTableError(Exception):
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with a table.
+    """The damage of a table.
 
     Attributes:
         table: its name.
         file: the path or URI of the file, or of the folder where it is no single file.
         what: what is wrong with the file, as the end of a sentence about it.
-        of_log: the table cannot even be opened: nothing can be committed to it any more.
+        of_log: whether the log is damaged: the table cannot be opened, so nothing can be committed to it.
     """
 
     table: str
@@ -60,16 +60,16 @@ class Damage:
 
 
 def damage_of(home: str, table: str) -> Damage | None:
-    """The first damage of a table that a look at its log and a listing of its files find; None where there is none.
+    """Returns the first damage of a table that its log and a listing of its files show; None if there is none.
 
-    A table that is not there is whole. What a file has in it is not looked at (`damage_in`).
+    A table that does not exist has no damage. The content of files is not read (`damage_in` does that).
 
     Args:
         home: the folder or URI of the pipeline's tables.
         table: the name of the table.
 
     Raises:
-        OSError: the storage does not answer, or refuses the look.
+        OSError: the storage does not respond, or refuses access.
     """
     path = f"{home}/{table}"
     fs, root = storage.filesystem(path)
@@ -94,19 +94,19 @@ def damage_of(home: str, table: str) -> Damage | None:
 
 
 def other_size(found: int, logged: int) -> str:
-    """What is wrong with a file that has not the size of which the log says that it was written."""
+    """Returns the text about a file whose size is not the size in the log."""
     return f"has {found:,} bytes and was written with {logged:,}: it was cut or replaced"
 
 
 def _files(table: DeltaTable) -> list[tuple[str, int]]:
-    """Name below the folder of the table, and size, of each file of the current version."""
+    """Returns the name below the folder of the table and the size in bytes of each file of the current version."""
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = [unquote(name) for name in actions["path"].to_pylist()]
     return list(zip(names, actions["size_bytes"].to_pylist(), strict=True))
 
 
 def _damage_of_log(home: str, table: str, names: set[str]) -> Damage | None:
-    """What is wrong with the commits that no checkpoint stands for."""
+    """Returns the first damage of the commits after the last checkpoint; None if there is none."""
     folder = f"{home}/{table}/{LOG}"
     commits = sorted(int(m[1]) for name in names if (m := _COMMIT.fullmatch(name)))
     begin = max((int(m[1]) for name in names if (m := _CHECKPOINT.fullmatch(name))), default=-1)
@@ -122,7 +122,7 @@ def _damage_of_log(home: str, table: str, names: set[str]) -> Damage | None:
 
 
 def _is_commit(content: bytes) -> bool:
-    """Whether it is what Delta writes: one JSON object per line, at least one."""
+    """Returns whether the content has the form of a Delta commit: one JSON object per line, at least one."""
     try:
         lines = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
     except ValueError:
@@ -131,7 +131,7 @@ def _is_commit(content: bytes) -> bool:
 
 
 def _damaged_vector(table: DeltaTable, path: str, name: str, sizes: dict[str, int]) -> Damage | None:
-    """A deletion vector that cannot be read: the rows that it marks would be back."""
+    """Returns the damage of a deletion vector that cannot be read: its deleted rows would reappear."""
     protocol = table.protocol()
     if "deletionVectors" not in (protocol.reader_features or ()):
         return None
@@ -146,12 +146,12 @@ def _damaged_vector(table: DeltaTable, path: str, name: str, sizes: dict[str, in
 
 
 def damage_in(home: str, tables: Iterable[str], text: str) -> Damage | None:
-    """The damage of a file that an error names: its content is read, and is not what Parquet wrote.
+    """Returns the damage of a file that an error names, found by reading its content; None if it is intact.
 
     Args:
         home: the folder or URI of the pipeline's tables.
         tables: their names.
-        text: what the error says.
+        text: the text of the error.
     """
     place = re.escape(home.split("://", 1)[-1])
     names = "|".join(map(re.escape, tables))
@@ -175,9 +175,10 @@ def _is_parquet(file: str) -> bool:
 
 
 def _fits_checksum(file: str) -> bool:
-    """Whether a file of a local disk has the bytes of which Hadoop noted the checksums beside it, where it did.
+    """Returns whether a local file matches the checksums that Hadoop wrote beside it; true if it wrote none.
 
-    The note: `crc`, a zero, the bytes per checksum, and for each so many bytes their CRC-32, in big-endian order.
+    The checksum file has `crc`, a zero byte, the number of bytes per checksum, and the CRC-32 of each such block; all
+    numbers are in big-endian order.
     """
     folder, _, name = file.rpartition("/")
     fs, note = storage.filesystem(f"{folder}/.{name}.crc")
@@ -192,7 +193,7 @@ def _fits_checksum(file: str) -> bool:
 
 
 def put_aside(home: str, table: str) -> str:
-    """Moves a table into the folder of damaged ones; nothing of it is removed. Returns where it lies now."""
+    """Moves a table into the folder of damaged tables without removing files; returns its new path or URI."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     place = f"{home}/{ASIDE}/{table}-{now}"
     fs, old = storage.filesystem(f"{home}/{table}")
@@ -203,13 +204,13 @@ def put_aside(home: str, table: str) -> str:
 
 
 def is_there(home: str, table: str) -> bool:
-    """Whether a table has a log, readable or not."""
+    """Returns whether a table has a log, readable or not."""
     path = f"{home}/{table}"
     return DeltaTable.is_deltatable(path, storage.delta_options(path))
 
 
 def has_files_only(home: str, table: str) -> bool:
-    """Whether there is something in the folder of a table, and no log: no table can be made there."""
+    """Returns whether the folder of a table has files but no log, so that no table can be created there."""
     fs, root = storage.filesystem(f"{home}/{table}")
     return not is_there(home, table) and fs.exists(root) and bool(fs.find(root))
 

@@ -1,4 +1,4 @@
-"""The rows of Parquet files that deletion vectors mark, left out by a condition: a join would take a job of its own."""
+"""A condition that leaves out the rows of Parquet files in deletion vectors: a join would take a job of its own."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store.sizes import Sizes
 
 BITS = 63
-"""Rows per word of marks: no word is negative."""
+"""Rows per word of the literal: with 63 bits no word is negative."""
 
 IN, AT = "_fk_in", "_fk_at"
-"""Columns of `places`: the file, and the row in it."""
+"""Columns of `places`: the name of the file, and the index of the row in it."""
 
 
 def places(deleted: Mapping[str, pa.Array]) -> pa.Table:
-    """File and index of every marked row."""
+    """Returns one row per row in a deletion vector: its file (`IN`) and its index in the file (`AT`)."""
     files = [pa.repeat(file, len(rows)) for file, rows in deleted.items()]
     return pa.table({IN: pa.chunked_array(files, pa.string()), AT: pa.chunked_array([*deleted.values()], pa.int64())})
 
 
 def unmarked(deleted: Mapping[str, pa.Array], sizes: Sizes) -> str | None:
-    """SQL (BOOLEAN) over a row of Parquet files: no deletion vector marks it.
+    """SQL (BOOLEAN) over a row of Parquet files: true if no deletion vector has it.
 
     Args:
-        deleted: by file the indices of its marked rows, ascending; of files that have some.
-        sizes: how long the literal may be.
+        deleted: per file that has some, the ascending indices of its rows in the deletion vector.
+        sizes: the limit for the length of the literal.
 
     Returns:
-        A condition in which a literal has one bit per row up to the last marked one of its file; None where there is no
-        marked row, or where it would be long.
+        A condition with a literal of one bit per row, up to the last row of each file in its deletion vector; None if
+        no row is in one, or if the literal would be too long.
     """
     last = [rows[-1].as_py() for rows in deleted.values()]
     if not last or sum(row // BITS + 1 for row in last) > sizes.mark_words:

@@ -1,6 +1,6 @@
-"""Named points around every commit, where tests let a run die. In production nothing listens, and nothing happens.
+"""Named points around every commit, at which tests can end a run. In production there is no listener: nothing happens.
 
-A point is named `before <what>` or `after <what>`; what is `commit of <table>`, or `entry in <ledger table>`.
+A point is named `before <what>` or `after <what>`; `<what>` is `commit of <table>` or `entry in <ledger table>`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 CommitListener = Callable[[str], None]
-"""Is told the name of the point; whatever it raises, the run dies of."""
+"""Called with the name of the point; an exception that it raises ends the run."""
 
 _listeners: list[CommitListener] = []
 
 
 def point(name: str) -> None:
-    """Work has come to a point at which it may die."""
+    """Calls the listeners with the name of a point that the run has reached."""
     for listener in _listeners:
         listener(name)
 
 
 @contextmanager
 def around(what: str) -> Iterator[None]:
-    """The points before and after a commit."""
+    """Reaches the points before and after a commit."""
     point(f"before {what}")
     yield
     point(f"after {what}")
@@ -30,7 +30,7 @@ def around(what: str) -> Iterator[None]:
 
 @contextmanager
 def listening(listener: CommitListener) -> Iterator[None]:
-    """Tells the listener of every point while the block runs."""
+    """Calls the listener at every point while the block runs."""
     _listeners.append(listener)
     try:
         yield

@@ -18,10 +18,10 @@ class Layout:
     tables: tuple[Table, ...]
 
     def __getitem__(self, name: str) -> Table:
-        """A table by name.
+        """Returns a table by name.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no table of that name.
         """
         found = self.table(name)
         if found is None:
@@ -29,9 +29,9 @@ class Layout:
         return found
 
     def table(self, name: str) -> Table | None:
-        """A table by name; None where there is none of that name."""
+        """Returns a table by name; None if there is none of that name."""
         return next((table for table in self.tables if table.name == name), None)
 
     def of(self, *names: str) -> list[Table]:
-        """Some tables by name, in the order of the names."""
+        """Returns tables by name, in the order of the names."""
         return [self[name] for name in names]

@@ -1,7 +1,7 @@
-"""One run of a stage of a pipeline at a time (architecture, rule 8), for the command and Dagster alike.
+"""Leases allow one run of a stage of a pipeline at a time (architecture, rule 8), for the command and Dagster alike.
 
-The lease is a file below the pipeline's tables. It names its holder, who refreshes it at work. A waiting run takes it
-over at once when the holder is a dead process of its own host, and otherwise when it has not been refreshed for
+The lease is a file below the pipeline's tables. It names its holder, which refreshes it while it works. A waiting run
+takes it over at once if the holder is a dead process of the same host, and otherwise once it has not been refreshed for
 `EXPIRES_AFTER_SECONDS`. A holder that lost it (a machine that slept) finds that out before its next commit. In S3 the
 lease is an object (`object_lease.py`). In other object stores there is none yet: let one scheduler do all runs.
 """
@@ -24,10 +24,13 @@ from fk_pipeline.errors import LeaseLostError, LeaseTakenError
 from fk_pipeline.store.waiting import Holder, telling_waits
 
 EXPIRES_AFTER_SECONDS = 60.0
-"""Without a refresh; it is refreshed three times as often. All hosts that share a warehouse must agree on it."""
+"""Seconds without a refresh after which a lease expires; it is refreshed three times as often.
+
+All hosts that share a warehouse must use the same value.
+"""
 
 LeaseCheck = Callable[[], None]
-"""Raises LeaseLostError when the lease that it belongs to is not held any more."""
+"""A function that raises LeaseLostError if the lease that it belongs to is no longer held."""
 
 
 @contextmanager
@@ -41,14 +44,14 @@ def lease(
 ) -> Iterator[LeaseCheck]:
     """Holds the lease on `what` under a pipeline's folder while the block runs; yields a check that it is still held.
 
-    Whoever waits for it says for whom (`waiting.py`).
+    A run that waits for the lease reports its holder (`waiting.py`).
 
     Args:
         home: the folder.
-        what: a stage, for example.
-        wait_seconds: how long another holder is waited for.
-        expires_after: seconds without a sign of the holder after which others take it over.
-        run_id: of the run that it is for, which others may then name.
+        what: the name of the lease, for example a stage.
+        wait_seconds: the longest time to wait for another holder.
+        expires_after: seconds without a refresh by the holder after which others take it over.
+        run_id: the id of the run that needs it, which waiting runs report.
 
     Raises:
         LeaseTakenError: another process holds it for longer than `wait_seconds`.
@@ -110,7 +113,7 @@ def leases(home: str, names: Iterable[str]) -> Iterator[LeaseCheck]:
 
 
 def _holder(file: Path) -> Holder | None:
-    """Who holds a lease: what its file says, and what the holder wrote beside it."""
+    """Returns the holder of a lease from its file and the file that the holder wrote beside it; None if unknown."""
     said = dict(line.split("=", 1) for line in _content(file).splitlines() if "=" in line)
     if not said.get("pid", "").isdigit():
         return None

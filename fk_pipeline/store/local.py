@@ -1,4 +1,4 @@
-"""Rows of a table that the driver reads with Arrow: a Spark job takes several times as long to be planned and run."""
+"""Reads rows of a table in the driver with Arrow: planning and running a Spark job takes several times as long."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from fk_pipeline.store.skipping import Within
 ALIKE = (
     T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
 )  # fmt: skip
-"""Types that Arrow reads from Parquet as Spark does, whoever wrote them (of dates, some calendar may be meant)."""
+"""Types that Arrow reads from Parquet as Spark does, whoever wrote the file; not dates: their calendar is unknown."""
 
 ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType)
-"""The same of files that do not say that they are of an old calendar."""
+"""The same types for files without the note `OLD_CALENDAR`, with dates and floating-point numbers."""
 
 OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
-"""What Spark notes in a file with dates of the calendar before 1582."""
+"""The metadata key that Spark writes into a file with dates in the calendar from before 1582."""
 
 READERS = 2
-"""Files that are looked through at once. Each reader holds the wanted columns of a row group as they are stored (a
+"""The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (a
 whole row group has up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
 
 UNMARKED = pa.array([], pa.int64())
-"""The marked rows of a file without a deletion vector."""
+"""The indices of the deleted rows of a file without a deletion vector: none."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Wanted values of a column, ascending, without nulls."""
+    """The wanted values of a column: ascending, without nulls."""
 
     values: list[Any]
     array: pa.Array
 
     @classmethod
     def of(cls, values: pa.ChunkedArray, kind: pa.DataType) -> _Asked:
-        """The values as a column of this type has them."""
+        """Returns the values, converted to the type of the column."""
         array = values.cast(kind).unique().drop_null()
         array = array.take(pc.sort_indices(array))
         return cls(array.to_pylist(), array)
 
     def among(self, column: pa.Array) -> pa.Array:
-        """Which rows have one of them: compared with those between the least and the greatest value of the rows."""
+        """Returns a mask of the rows with a wanted value; compares only values between their minimum and maximum."""
         ends = pc.min_max(column).as_py()
         if ends["min"] is None:
             return pa.repeat(False, len(column))
@@ -62,13 +62,13 @@ class _Asked:
 
 
 def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
-    """Rows of some batches, typed as Spark has them; None where Spark has to read them.
+    """Returns the rows of some batches with Spark's types; None if Spark has to read them.
 
     Args:
         files: files with at least these rows.
         columns: the columns that are wanted.
         within: the batches.
-        sizes: how much is read here.
+        sizes: the limits for reading in the driver.
     """
     return None if files.rows > sizes.batch_rows else _chosen(files, columns, [within], {}, ALIKE, sizes)
 
@@ -80,20 +80,20 @@ def look_up(
     within: Sequence[Within],
     sizes: Sizes,
 ) -> pa.Table | None:
-    """Rows with some values in their key columns, typed as Spark has them; None where Spark has to read them.
+    """Returns rows with some values in their key columns, with Spark's types; None if Spark has to read them.
 
-    Of a key with several columns, every column has one of its values: more rows than those with the keys.
+    If a key has several columns, each column is compared on its own: more rows than those with the keys may return.
 
     Args:
         files: files with at least these rows, written by a pipeline.
         columns: the columns that are wanted.
-        keys: by key column, its values.
-        within: batches that the rows are of besides.
-        sizes: how much is read here.
+        keys: per key column, its wanted values.
+        within: conditions on the batches of the rows.
+        sizes: the limits for reading in the driver.
     """
     try:
         return _chosen(files, columns, within, keys, ALIKE_IN_OURS, sizes)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):  # damaged, gone, or no text for Python: Spark says so
+    except (pa.ArrowException, OSError, UnicodeDecodeError):  # damaged, gone or invalid text: Spark reports it
         return None
 
 
@@ -106,7 +106,7 @@ def _chosen(
     sizes: Sizes,
 ) -> pa.Table | None:
     stored = T.StructType.fromJson(files.schema)
-    if not {*columns} <= {*stored.names}:  # of a version from before a column was added
+    if not {*columns} <= {*stored.names}:  # the version is from before a column was added
         return None
     schema = T.StructType([stored[name] for name in columns]).toNullable()
     compared = T.StructType([stored[name] for name in (*keys, *[one.column for one in within])]).toNullable()
@@ -133,15 +133,15 @@ def _chosen(
 
 @dataclass
 class _Search:
-    """A look through files.
+    """A search through files.
 
     Attributes:
         wanted: the columns that are wanted.
         compared: the columns that are compared.
-        asked: the values that are wanted, by column.
-        within: the batches that are wanted.
-        dates: there may be dates among the columns.
-        sizes: how much is decoded at once and found at most.
+        asked: per column, the wanted values.
+        within: conditions on the wanted batches.
+        dates: whether there may be dates among the columns.
+        sizes: the limits for decoded and for found rows.
         found: bytes that were found so far.
     """
 
@@ -154,7 +154,7 @@ class _Search:
     found: int = 0
 
     def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
-        """The wanted rows of a file without the marked ones; None where Spark has to read it, or it is too much."""
+        """Returns the wanted rows of a file without deleted ones; None if Spark must read it or there are too many."""
         with pq.ParquetFile(path) as file:
             if self.dates and OLD_CALENDAR in (file.metadata.metadata or {}):
                 return None
@@ -167,7 +167,7 @@ class _Search:
             return parts
 
     def _taken(self, file: pq.ParquetFile, marked: pa.Array) -> Iterator[pa.Table]:
-        """The wanted rows of a file; a column that it does not have is null."""
+        """Yields the wanted rows of a file in parts; a column that the file does not have is null."""
         there = set(file.schema_arrow.names)
         needed = [name for name in dict.fromkeys([*self.wanted.names, *self.compared.names]) if name in there]
         start, groups = 0, [file.metadata.row_group(i) for i in range(file.num_row_groups)]
@@ -179,7 +179,7 @@ class _Search:
                 places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
             start += len(batch)
             if len(places):
-                # Typed first: some writers note texts in a form that Arrow does not filter.
+                # Cast first: some writers store strings in a form that Arrow cannot filter.
                 typed = [
                     batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
                     for field in self.wanted
@@ -187,7 +187,7 @@ class _Search:
                 yield pa.Table.from_arrays(typed, schema=self.wanted).take(places)
 
     def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
-        """Which rows are wanted."""
+        """Returns a mask of the wanted rows."""
         masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
         for one in self.within:
             masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
@@ -199,10 +199,13 @@ def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
     if isinstance(kind, T.StructType) and T.DateType in alike:
         return all(_is_alike(field.dataType, alike) for field in kind.fields)
     if isinstance(kind, T.StringType):
-        return kind == T.StringType()  # without a collation, which Arrow would lose
+        return kind == T.StringType()  # not with a collation, which Arrow would lose
     return isinstance(kind, alike)
 
 
 def _is_comparable(kind: T.DataType) -> bool:
-    """Whether Arrow finds the same values equal as Spark: not so of fractions. Python has only 9,999 years of dates."""
+    """Returns whether Arrow and Spark compare values of a type alike: not floating-point numbers; nor dates.
+
+    Python has dates of only 9,999 years.
+    """
     return not isinstance(kind, (T.FloatType, T.DoubleType, T.DateType, T.StructType))

@@ -1,6 +1,6 @@
-"""The logs of Delta tables, followed without Spark: which version a table is at, and which files that version is.
+"""Reads the logs of Delta tables without Spark: the current version of a table, and the files of that version.
 
-Reading a log costs Spark several jobs and this a few milliseconds. A log is read once and followed from there.
+Reading a log takes Spark several jobs, and a few milliseconds here. A log is read once, then only its new commits.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
 from fk_pipeline.store.skipping import Condition
 
 Mark = tuple[int, int] | str
-"""Inode and time of a commit; in S3 its ETag."""
+"""Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
 
 UNKNOWN_SIZE = 1 << 40
 
 READABLE = {"deletionVectors"}
-"""Features of a table's reader that we can do without Delta."""
+"""The reader features of a table that the engine supports without Delta."""
 
 
 @dataclass(frozen=True)
 class PlainFiles:
-    """A version of a table as Parquet files, or those that conditions leave.
+    """The Parquet files of a version of a table, or those that conditions do not skip.
 
     Attributes:
-        paths: of the files.
-        schema: as Spark's own JSON.
-        rows: how many they have together.
-        bytes: their size.
-        deleted: by name of a file, without folder, the indices (from 0) of the rows that its deletion vector marks,
-            ascending; of files that have some.
+        paths: the paths of the files.
+        schema: the schema as Spark's JSON.
+        rows: the number of rows of all files together, with deleted rows.
+        bytes: the size of all files together.
+        deleted: per file name without folder, the ascending indices (from 0) of the rows in its deletion vector; only
+            files that have such rows.
     """
 
     paths: tuple[str, ...]
@@ -49,13 +49,13 @@ class PlainFiles:
 
     @property
     def marked(self) -> int:
-        """How many rows deletion vectors mark."""
+        """The number of rows in deletion vectors."""
         return sum(map(len, self.deleted.values()))
 
 
 @dataclass(frozen=True)
 class _Version:
-    """What the log says about one version of a table: its files with their statistics, and the deleted rows."""
+    """One version of a table in its log: its files with their statistics, and the deleted rows."""
 
     number: int
     files: dict[str, list[Any]]
@@ -63,14 +63,14 @@ class _Version:
 
 
 class DeltaLogs:
-    """Keeps what was read of every log. A table that was removed and made anew is noticed."""
+    """Caches what was read of every log, and detects a table that was removed and created again."""
 
     def __init__(self) -> None:
         self._tables: dict[str, tuple[DeltaTable, Mark | None]] = {}
         self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
     def table(self, path: str) -> DeltaTable | None:
-        """A table at its current version; None when there is none."""
+        """Returns a table at its current version; None if it does not exist."""
         known, mark = self._tables.get(path, (None, None))
         now, goes_on = _look(path, known.version()) if known is not None and mark is not None else (None, True)
         if known is not None and mark is not None and mark == now:
@@ -86,16 +86,19 @@ class DeltaLogs:
         return known
 
     def keep(self, path: str, table: DeltaTable) -> None:
-        """Remembers a table that was just read or written."""
+        """Caches a table that was just read or written."""
         self._tables[path] = table, _look(path, table.version())[0]
 
     def version(self, path: str) -> int | None:
-        """The current version of a table; None when there is none."""
+        """Returns the current version of a table; None if it does not exist."""
         table = self.table(path)
         return table.version() if table is not None else None
 
     def rows(self, path: str) -> int:
-        """How many rows a table has, by the statistics of its files; a file without any counts as very many."""
+        """Returns the number of rows of a table by the statistics of its files.
+
+        A file without statistics counts as `UNKNOWN_SIZE` rows.
+        """
         table = self.table(path)
         if table is None:
             return 0
@@ -103,12 +106,12 @@ class DeltaLogs:
         return sum(_counts(stored.files)) - sum(map(len, stored.deleted.values()))
 
     def bytes(self, path: str) -> int:
-        """How many bytes the files of a table have."""
+        """Returns the size of the files of a table in bytes."""
         table = self.table(path)
         return 0 if table is None else sum(self._version(path, table).files["size_bytes"])
 
     def span(self, path: str, column: str) -> tuple[int, int] | None:
-        """The least and greatest value of an integer column in all files; None where a file does not tell."""
+        """Returns the least and greatest value of an integer column in all files; None if a file does not have them."""
         table = self.table(path)
         files = {} if table is None else self._version(path, table).files
         low, high = (files.get(f"{which}.{column}") for which in ("min", "max"))
@@ -117,20 +120,20 @@ class DeltaLogs:
         return min(low), max(high)
 
     def plain_files(self, path: str, version: int, at_most: int, where: Sequence[Condition] = ()) -> PlainFiles | None:
-        """The files of a version that may have wanted rows, if they are few and Spark can read them without Delta.
+        """Returns the files of a version that may have wanted rows, if few and if Spark can read them without Delta.
 
-        None for a table with partitions, column mapping or other features of the reader, for a version that is not the
-        current one, and in an object store: reading these is Delta's business.
+        Returns None for a table with partitions, column mapping or other features of the reader, for a version that is
+        not the current one, and in an object store: Delta must read these.
 
         Args:
             path: the table.
             version: its version.
-            at_most: how many files are few.
-            where: what all wanted rows meet.
+            at_most: the most files that are returned; with more, the result is None.
+            where: conditions that all wanted rows meet.
 
         Raises:
-            DamagedTableError: one of these files is gone, or has another size than the log says: Spark would read what
-                lies there, by the names of its columns, and find nulls where another table's rows lie.
+            DamagedTableError: one of these files is gone, or its size is not the size in the log: Spark would read the
+                file by the names of its columns, and return nulls for the rows of another table.
         """
         table = self.table(path)
         if table is None or "://" in path or table.version() != version or not _is_readable(table):
@@ -176,8 +179,8 @@ def _expect(path: str, file: str, logged: int) -> None:
 
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
-    """What is looked at of the files: path, rows, size; bounds of columns whose type `skipping` has conditions for."""
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table: with pandas
+    """Returns the used columns about files: path, rows, size, and the bounds of columns that conditions can name."""
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     return [
         (name, actions[name])
@@ -201,11 +204,11 @@ def _is_readable(table: DeltaTable) -> bool:
 
 
 def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
-    """Per file that has a deletion vector, the indices of the deleted rows."""
+    """Returns, per file with a deletion vector, the indices of the deleted rows."""
     protocol = table.protocol()
     if protocol.min_reader_version < 3 or "deletionVectors" not in (protocol.reader_features or ()):
         return {}
-    import pyarrow.compute as pc  # half as long to load as the rest of pyarrow, and most tables do without
+    import pyarrow.compute as pc  # takes half as long to load as the rest of pyarrow, and most tables do not need it
 
     found = {}
     for batch in table.deletion_vectors():
@@ -217,11 +220,11 @@ def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
 
 
 def _look(path: str, version: int) -> tuple[Mark | None, bool]:
-    """Whether a log is still the one that was read.
+    """Looks up a commit in a log, to find out whether the log is still the one that was read.
 
     Returns:
-        What tells a commit from one of the same number in a table made anew, None where that cannot be seen; and
-        whether there is a commit after it.
+        The mark of the commit, which differs for a commit of the same number in a table that was created again; None if
+        it cannot be found out. And whether there is a commit after it, or may be one.
     """
     commit, following = (f"{path}/_delta_log/{number:020d}.json" for number in (version, version + 1))
     if is_s3(path):
@@ -238,7 +241,7 @@ def _look(path: str, version: int) -> tuple[Mark | None, bool]:
 def _look_into_s3(commit: str, following: str) -> tuple[str | None, bool]:
     folder, name = commit.rsplit("/", 1)
     just_before = f"{folder.split('/', 3)[3]}/{name.removesuffix('.json')}"
-    # Newer than the two are few, and between them at most a checksum and the parts of a checkpoint.
+    # Few objects come after the two commits, and between them are at most a checksum and the parts of a checkpoint.
     answer = ask_s3("list_objects_v2", f"{folder}/", StartAfter=just_before, MaxKeys=1000)
     if isinstance(answer, Refusal) or answer["IsTruncated"]:
         return None, True

@@ -1,4 +1,4 @@
-"""A frame that is used several times, computed once: in the driver when it is small, cached on Spark when not."""
+"""A frame that is computed once and used several times: kept in the driver if it is small, else cached by Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fk_pipeline.store.sizes import UNKNOWN
 
 
 class Materialised:
-    """A frame, what is known of its rows, and the rows themselves where they are in the driver.
+    """A frame with a bound of its rows, and with the rows themselves if they are in the driver.
 
     Attributes:
         frame: the rows, for Spark.
-        at_most: an upper bound of their number; `UNKNOWN` where there is none.
-        local: the rows, where they are in the driver.
-        cached: looking at the rows twice does not compute them twice.
+        at_most: an upper bound of their number; `UNKNOWN` if there is none.
+        local: the rows, if they are in the driver; otherwise None.
+        cached: whether reading the rows twice computes them only once.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Materialised:
 
         Args:
             frame: the frame.
-            at_most: an upper bound of its rows; None: let the frame itself tell.
-            few: rows that are brought to the driver, at most.
+            at_most: an upper bound of its rows; None: find out by computing the frame.
+            few: the most rows that are brought to the driver.
         """
         if at_most is None or at_most <= few:
             # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
@@ -56,7 +56,7 @@ class Materialised:
         return kept
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
-        """Per batch the number of rows for every combination of values of some columns."""
+        """Returns, per batch, the number of rows for every combination of values of some columns."""
         if self.local is None:
             return counted(self.frame, batch, *names)
         out: dict[int, dict[tuple[Any, ...], int]] = {}
@@ -66,7 +66,7 @@ class Materialised:
         return out
 
     def values(self, columns: Sequence[str]) -> pa.Table | None:
-        """Some columns of the rows, in the driver; None where the rows are not computed yet."""
+        """Returns some columns of the rows, in the driver; None if the rows are not computed yet."""
         if self.local is not None:
             return self.local.select(columns)
         if self._persisted is not None and tuple(columns) not in self._values:
@@ -74,39 +74,39 @@ class Materialised:
         return self._values.get(tuple(columns))
 
     def but(self, column: str, *values: Any) -> Materialised:
-        """All rows but those with certain values in a column."""
+        """Returns all rows except those with certain values in a column."""
         chosen = F.col(column).isin(*values)
         return self._some(~chosen | F.col(column).isNull(), lambda rows: pc.invert(_is_in(rows[column], values)))
 
     def only(self, column: str, values: Sequence[Any]) -> Materialised:
-        """The rows with certain values in a column."""
+        """Returns the rows with certain values in a column."""
         return self._some(F.col(column).isin(*values), lambda rows: _is_in(rows[column], values))
 
     def _some(self, condition: Column, mask: Callable[[pa.Table], pa.ChunkedArray]) -> Materialised:
-        """The rows that meet a condition, said for Spark and for Arrow."""
+        """Returns the rows that meet a condition, given as a column for Spark and as a mask for Arrow."""
         if self.local is None:
             return Materialised(self.frame.where(condition), self.at_most, cached=self.cached)
         rows = self.local.filter(mask(self.local))
         if len(rows) == len(self.local):
             return self
-        # Of no rows PySpark makes no structs.
+        # PySpark cannot create structs from an empty table.
         frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema) if len(rows) else self.frame.limit(0)
         return Materialised(frame, local=rows)
 
     def compute(self) -> None:
-        """Computes what is only planned so far."""
+        """Computes the frame if it is cached by Spark and may not be computed yet."""
         if self._persisted is not None:
             self._persisted.count()
 
     def release(self) -> None:
-        """Frees what is cached."""
+        """Frees the cached rows."""
         self._values = {}
         if self._persisted is not None:
             self._persisted.unpersist()
 
 
 def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
-    """What `Materialised.counts` returns, of any frame, by a job of its own."""
+    """Returns the counts of `Materialised.counts` for any frame, by a Spark job of its own."""
     out: dict[int, dict[tuple[Any, ...], int]] = {}
     for row in frame.groupBy(batch, *names).count().collect():
         out.setdefault(row[0], {})[tuple(row[1:-1])] = row[-1]

@@ -1,4 +1,4 @@
-"""Whether a pipeline was ever run, and which others lie in its warehouse: what was renamed lies there still."""
+"""Whether a pipeline was ever run, and which others are in its warehouse: a renamed pipeline still has tables there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fk_pipeline.store.ledger import Ledger
 
 
 def neighbours(spec: PipelineSpec) -> list[str]:
-    """The names of other pipelines in the warehouse: its folders that have a ledger of runs."""
+    """Returns the names of the other pipelines in the warehouse: its folders that have a ledger of runs."""
     fs, root = filesystem(spec.location(spec.warehouse))
     if not fs.exists(root):
         return []
@@ -18,14 +18,14 @@ def neighbours(spec: PipelineSpec) -> list[str]:
 
 
 def never_run(spec: PipelineSpec) -> str:
-    """The sentence for a pipeline of which no stage was ever started."""
+    """Returns the sentence for a pipeline that never started a stage; it names the other pipelines in the warehouse."""
     others = neighbours(spec)
     here = f"; other pipelines here: {', '.join(others)}" if others else ""
     return f"nothing was ever run in {spec.location(spec.warehouse)} as pipeline {spec.name}{here}"
 
 
 def refuse_never_run(spec: PipelineSpec, ledger: Ledger) -> None:
-    """Raises where there is nothing to look at: an empty answer would look like a right one.
+    """Raises if the pipeline has no state to report: an empty response would look like a correct one.
 
     Raises:
         StateError: no stage of the pipeline was ever started in its warehouse.

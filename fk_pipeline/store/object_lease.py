@@ -1,9 +1,9 @@
-"""The lease of `lease.py` where the warehouse is in S3: an object that is written only by conditional puts (ADR 0018).
+"""The lease of `lease.py` for a warehouse in S3: an object that is written only by conditional puts (ADR 0018).
 
-It names its holder, who writes it anew at work. Whoever waits takes it over soon when the holder is a dead process of
-its own host, and otherwise when it has not changed for as long as it lasts, by the clock of the one who waits. Each
-write names the ETag of what it replaces (`If-Match`, or `If-None-Match: *` for the first), so of two that take it one
-is refused. It is never deleted: a lease that is given back has no holder.
+The object names its holder, which rewrites it while it works. A waiting run takes the lease over soon if the holder is
+a dead process of its own host, and otherwise if the object has not changed for as long as the lease lasts, by the clock
+of the waiting run. Each write names the ETag of the object that it replaces (`If-Match`, or `If-None-Match: *` for the
+first write), so one of two concurrent writes is refused. The object is never deleted: a released lease has no holder.
 """
 
 from __future__ import annotations
@@ -23,24 +23,29 @@ from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
 from fk_pipeline.store.waiting import Holder, telling_waits
 
 POLL_SECONDS = 1.0
-"""How often a waiting run looks."""
+"""Seconds between two reads of the lease by a waiting run."""
 
 AFTERLIFE_SECONDS = 3.0
-"""A JVM outlives its dead process for a moment, and nothing in S3 refuses a commit that it makes then."""
+"""Seconds without a change after which a waiting run takes over the lease of a dead process. The JVM of that process
+lives on for a moment, and S3 does not refuse a commit that it makes then.
+"""
 
 _REFUSED = (404, 409, 412)
-"""What S3 answers to a conditional put on another object than the one named, on none, or during another put."""
+"""The HTTP statuses of a refused conditional put: there is another object than the one named, or none, or another put
+is running.
+"""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a lease says.
+    """The content of a lease object.
 
     Attributes:
-        holder: fields of a `ProcessIdentity`, and since when it holds it for which run; None when nobody holds it.
-        token: of one holding; each has its own.
-        beat: how often it was written anew since.
-        lasts: seconds without a change after which it may be taken over.
+        holder: the fields of a `ProcessIdentity`, with `since` (when it took the lease) and `run_id` (for which run);
+            None if no process holds the lease.
+        token: identifies one holding of the lease.
+        beat: the number of times that the holder has rewritten the object.
+        lasts: seconds without a change after which the lease may be taken over.
     """
 
     holder: dict[str, Any] | None
@@ -50,7 +55,7 @@ class Content:
 
 
 class LeaseObject:
-    """One object in S3, read and conditionally written.
+    """One object in S3 that is read, and written conditionally.
 
     Args:
         url: `s3a://bucket/key`.
@@ -60,10 +65,10 @@ class LeaseObject:
         self.url = url
 
     def read(self) -> tuple[Content, str] | None:
-        """What it says, and its ETag; None where there is none.
+        """Returns the content of the object and its ETag; None if there is no object.
 
         Raises:
-            StorageError: the store did not answer, or not with a lease.
+            StorageError: the store did not respond, or the object is no lease.
         """
         answer = ask_s3("get_object", self.url)
         if isinstance(answer, Refusal):
@@ -81,17 +86,17 @@ class LeaseObject:
             ) from None
 
     def write(self, content: Content, replaces: str | None) -> str | None:
-        """Writes it if it is still what it was.
+        """Writes the object if it has not been written since it was read.
 
         Args:
-            content: what it is to say.
-            replaces: the ETag of what it says now; None where there is none.
+            content: the new content.
+            replaces: the ETag of the current object; None if there is none.
 
         Returns:
-            Its ETag; None when somebody else has written it.
+            The new ETag; None if another process has written the object.
 
         Raises:
-            StorageError: the store did not answer; it may have been written.
+            StorageError: the store did not respond; the object may have been written.
         """
         condition = {"IfNoneMatch": "*"} if replaces is None else {"IfMatch": replaces}
         answer = ask_s3("put_object", self.url, Body=json.dumps(asdict(content), indent=1).encode(), **condition)
@@ -99,7 +104,7 @@ class LeaseObject:
             return str(answer["ETag"])
         if answer.status not in _REFUSED or answer.code == "NoSuchBucket":
             raise self._refused("written", answer)
-        stored = self.read()  # a put that was repeated because its answer got lost is refused by its own first try
+        stored = self.read()  # a put that is repeated because its response got lost fails on its own first try
         return stored[1] if stored is not None and stored[0] == content else None
 
     def _refused(self, what: str, answer: Refusal) -> StorageError:
@@ -112,7 +117,7 @@ class LeaseObject:
 
 
 class _Held:
-    """A lease that this process holds, and the thread that writes it anew."""
+    """A lease that this process holds, and the thread that rewrites its object."""
 
     def __init__(self, file: LeaseObject, content: Content, tag: str) -> None:
         self.file, self.content, self.tag = file, content, tag
@@ -122,7 +127,7 @@ class _Held:
 
     def _beat(self) -> None:
         while not self._over.wait(self.content.lasts / 3):
-            with suppress(StorageError):  # tried again; `is_held` asks the store itself
+            with suppress(StorageError):  # tried again; `is_held` reads the store itself
                 following = Content(**{**asdict(self.content), "beat": self.content.beat + 1})
                 tag = self.file.write(following, self.tag)
                 if tag is None:
@@ -130,12 +135,12 @@ class _Held:
                 self.content, self.tag = following, tag
 
     def is_held(self) -> bool:
-        """Whether the object still names this holding."""
+        """Returns whether the object still names this holding."""
         stored = self.file.read()
         return stored is not None and stored[0].token == self.content.token and stored[0].holder is not None
 
     def give_back(self) -> None:
-        """Ends the thread, and leaves the object without a holder; where that fails it expires."""
+        """Ends the thread and writes the object without a holder; if the write fails, the lease expires."""
         self._over.set()
         self._thread.join()
         with suppress(StorageError):
@@ -146,11 +151,11 @@ class _Held:
 def object_lease(
     home: str, what: str, wait_seconds: float, expires_after: float, run_id: str
 ) -> Iterator[Callable[[], None]]:
-    """What `fk_pipeline.store.lease.lease` does, for a home in S3.
+    """Holds a lease as `fk_pipeline.store.lease.lease` does, for a home in S3.
 
     Raises:
-        LeaseTakenError: another process holds it for longer than `wait_seconds`.
-        StorageError: the store did not answer.
+        LeaseTakenError: another process holds the lease for longer than `wait_seconds`.
+        StorageError: the store did not respond.
     """
     file = LeaseObject(f"{home}/leases/{what}.lease")
     with telling_waits(what, wait_seconds, lambda: _holder(file)):
@@ -215,5 +220,5 @@ def _is_dead(holder: dict[str, Any] | None) -> bool:
         known = {field.name for field in fields(ProcessIdentity)}
         who = {name: value for name, value in (holder or {}).items() if name in known}
         return holder is not None and ProcessIdentity.from_json(who).life() is Life.DEAD
-    except TypeError:  # of another version of ours
+    except TypeError:  # written by another version of this project
         return False

@@ -1,6 +1,6 @@
-"""The planner: how a stage gets at the rows that a run concerns, and writes them, chosen by size (docs/benchmark.md).
+"""Chooses by size how a stage reads and writes the rows that a run concerns (docs/benchmark.md).
 
-*Incremental*: it looks those rows up and puts them in place. *Full*: it reads its tables whole and writes its own anew.
+*Incremental*: it reads those rows by point look-ups and replaces them. *Full*: it reads and rewrites whole tables.
 Both leave the same rows.
 """
 
@@ -26,14 +26,14 @@ FULL: Strategy = "full"
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and why, for a person to read."""
+    """The chosen strategy, and the reason as text for a person."""
 
     strategy: Strategy
     reason: str
 
     @property
     def full(self) -> bool:
-        """Tables are read and written whole."""
+        """Whether tables are read and written whole."""
         return self.strategy == FULL
 
 
@@ -48,17 +48,17 @@ def choose(
     nameable: int = 0,
     sizes: Sizes = MEASURED,
 ) -> Choice:
-    """The strategy of a stage.
+    """Returns the strategy of a stage, with the reason.
 
     Args:
         stage: the stage.
-        wanted: what the pipeline file says.
-        changes: rows that the run changes or asks about, at most; None when that is not known before.
-        rows: of the table that they are looked up in; 0 when nothing is stored yet.
-        indexed: the index that the stage needs is there.
-        isolating: rows on which an expression of the pipeline file fails are told apart.
-        nameable: rows that a commit to the table can name by their keys, at most; 0 for a log, to which rows are added.
-        sizes: at which another way is quicker.
+        wanted: the strategy in the pipeline file.
+        changes: an upper bound of the rows that the run changes or looks up; None if that is not known before.
+        rows: the number of rows of the table in which they are looked up; 0 if nothing is stored yet.
+        indexed: whether the index that the stage needs exists.
+        isolating: whether row-error isolation is on: rows on which an expression of the pipeline file fails are found.
+        nameable: the most rows that a commit to the table can name by their keys; 0 for a log, to which rows are added.
+        sizes: the sizes at which the other strategy is quicker.
     """
     if stage.full_share is None:
         return Choice(INCREMENTAL, "batches are added to a log")
@@ -75,24 +75,24 @@ def choose(
     if changes is None:
         return Choice(INCREMENTAL, "how much changes is not known before")
     share = f"{changes:,} of {rows:,} rows"
-    named = not stage.looks_up_in and changes <= nameable  # it writes the table in which it looks rows up
+    named = not stage.looks_up_in and changes <= nameable  # the stage writes the table in which it looks rows up
     if changes > sizes.small_change and changes > rows * (sizes.named_share if named else stage.full_share):
         return Choice(FULL, f"{share}: reading and writing all is quicker")
     return Choice(INCREMENTAL, f"{share}: looking them up is quicker")
 
 
 def sendable(table: Table, columns: Iterable[str], sizes: Sizes) -> int:
-    """How many keys of a table are at most sent to it: a number takes 16 bytes in memory, other values about 200."""
+    """Returns the most keys of a table that are sent to it: an integer takes 16 bytes in memory, others about 200."""
     kinds = dict(table.columns)
     width = sum(16 if kinds[column].upper() in INTEGERS else 200 for column in columns)
     return sizes.sent_bytes // width
 
 
 class Planner:
-    """Chooses for one run of a stage, each time that it knows better how many rows are concerned.
+    """Chooses the strategy for one run of a stage, again each time the number of rows is known more exactly.
 
     Attributes:
-        choice: what was chosen last; None where there was nothing to choose.
+        choice: the last choice; None if there was nothing to choose.
     """
 
     def __init__(self, stage: StageDef, wanted: Strategy, read: TableReader, *, isolating: bool) -> None:
@@ -100,18 +100,18 @@ class Planner:
 
         Args:
             stage: the stage.
-            wanted: what the pipeline file says.
+            wanted: the strategy in the pipeline file.
             read: reads its tables.
-            isolating: rows on which an expression of the pipeline file fails are told apart.
+            isolating: whether row-error isolation is on.
         """
         self._stage, self._wanted, self._read, self._isolating = stage, wanted, read, isolating
         self.choice = choose(stage, AUTO, None, 0) if stage.full_share is None else None
 
     def lookup_limit(self, changes: int, name: str) -> int:
-        """Chooses how the stage goes about so many changed rows of a table.
+        """Chooses the strategy for a number of changed rows of a table.
 
         Returns:
-            The number of rows up to which they are looked up by their keys; below 0 when none are.
+            The number of rows up to which point look-ups are used; below 0 if there must be none.
         """
         read, stage = self._read, self._stage
         table, rows = read.table_of(name), read.rows(name)

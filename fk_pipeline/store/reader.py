@@ -1,4 +1,4 @@
-"""The reader: tables at fixed versions, whole, by batches or by keys. Every physical way to find rows is behind it."""
+"""Reads tables at fixed versions: whole, by batches or by keys; it hides the physical ways to find rows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from fk_pipeline.store.skipping import Condition, Within, among
 from fk_pipeline.store.tables import StoredTables
 
 ABSENT = -1
-"""The version of a table that is not there."""
+"""The version that stands for a table that does not exist."""
 
 
 class TableReader:
     """Reads the tables of a pipeline, and writes nothing.
 
-    A table is read at one version, the same however often it is asked for: a commit that is made in the meantime is
-    not seen.
+    Every read of a table returns the same version, so a commit in the meantime is not seen.
 
     Attributes:
-        warehouse: where the tables lie.
-        batches: the batches that the reading is about; None: all.
-        versions: by table, the Delta version that is read; `ABSENT` where there must be none.
+        warehouse: the tables.
+        batches: the batches that the reader is for; None: all.
+        versions: per table, the Delta version that is read; `ABSENT` where the table is read as not existing.
     """
 
     def __init__(self, warehouse: StoredTables, tables: Iterable[Table], batches: BatchRange | None = None) -> None:
@@ -46,17 +45,17 @@ class TableReader:
 
     @property
     def sizes(self) -> Sizes:
-        """The sizes at which another way is taken."""
+        """The sizes at which the reader changes its physical way."""
         return self.warehouse.sizes
 
     @property
     def few(self) -> int:
-        """Rows that are brought to the driver, at most: fewer where a table that was opened has wide rows."""
+        """The largest number of rows that are brought to the driver; smaller if a table that was read has wide rows."""
         widest = max((self._width(name) for name in self.versions), default=0)
         return min(self.sizes.driver_rows, self.sizes.driver_bytes // max(1, widest))
 
     def _width(self, name: str) -> int:
-        """Bytes of a row of a table as it is stored, on average."""
+        """Returns the average stored bytes per row of a table."""
         version, table = self.versions[name], self._tables[name]
         if name not in self._widths:
             within = self.within(s.BATCH) if s.BATCH in table.names else []
@@ -64,20 +63,20 @@ class TableReader:
         return self._widths[name]
 
     def table_of(self, name: str) -> Table:
-        """The declaration of a table: its columns and keys."""
+        """Returns the declaration of a table: its columns and keys."""
         return self._tables[name]
 
     def rows(self, *names: str) -> int:
-        """How many rows some tables have now, together."""
+        """Returns the current number of rows of some tables together."""
         return self.warehouse.rows(self._tables[name] for name in names)
 
     def pin(self, name: str) -> None:
-        """Fixes the version of a table, where it exists."""
+        """Fixes the version of a table, if the table exists."""
         if name not in self.versions and (version := self.warehouse.version(name)) is not None:
             self.versions[name] = version
 
     def read(self, name: str, where: Sequence[Condition] = ()) -> DataFrame:
-        """The rows of a table that meet some conditions; none where it does not exist."""
+        """Returns the rows of a table that meet some conditions; none if the table does not exist."""
         self.pin(name)
         version, table = self.versions.get(name), self._tables[name]
         if version == ABSENT:
@@ -85,11 +84,11 @@ class TableReader:
         return self.warehouse.read(table, version, where)
 
     def of_batches(self, name: str, column: str) -> DataFrame:
-        """The rows of a table that a batch column lays at the batches; all rows where the reading is about all."""
+        """Returns the rows of a table with a batch column in the batches; all rows if the reader is for all batches."""
         return self.read(name, self.within(column))
 
     def within(self, column: str) -> list[Within]:
-        """The condition that a column lies among the batches; none where the reading is about all."""
+        """Returns the condition that a column is in the batches, as a list; empty if the reader is for all batches."""
         return [] if self.batches is None else [Within(column, self.batches)]
 
     def with_keys(
@@ -100,14 +99,14 @@ class TableReader:
         within: str = "",
         needed: Sequence[str] = (),
     ) -> DataFrame:
-        """The rows of a table with some keys; all rows where the keys are too many to be sent to it.
+        """Returns the rows of a table with some keys; all rows if there are too many keys to send to it.
 
         Args:
             name: the table.
             keys: rows with the keys.
-            columns: by key column of the table, its name in `keys`.
-            within: a batch column that lays the rows at the batches besides.
-            needed: the columns that are looked at besides its keys; all columns if there are none.
+            columns: per key column of the table, its name in `keys`.
+            within: a batch column; if given, only rows with a value in the batches are returned.
+            needed: the columns to return besides the key columns; all columns if empty.
         """
         table, where = self._tables[name], self.within(within) if within else []
         names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
@@ -117,14 +116,14 @@ class TableReader:
     def through_index(
         self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
     ) -> tuple[DataFrame, int]:
-        """The rows of an indexed state that refer to some keys of another table, or more; and a bound of their number.
+        """Returns rows of an indexed state that refer to keys of another table, or more, and a bound of their number.
 
         Args:
-            index: its rows say which keys of the state refer to which of the other table.
+            index: the index table; its rows map keys of the other table to the keys of the state that refer to them.
             name: the state; the index has its key columns.
             keys: rows with the keys that are referred to.
-            columns: by column of the index, its name in `keys`.
-            needed: the columns that are looked at besides the keys of the state.
+            columns: per column of the index, its name in `keys`.
+            needed: the columns to return besides the keys of the state.
         """
         pairs = self.cached(self.with_keys(index, keys, columns), None)
         if pairs.local is None:
@@ -133,26 +132,26 @@ class TableReader:
         return self.with_keys(name, pairs, own, needed=needed), len(pairs.local)
 
     def cached(self, frame: DataFrame, at_most: int | None) -> Materialised:
-        """A frame that is used several times, computed once, until `release`.
+        """Returns a frame that is computed once and cached until `release`, for several uses.
 
         Args:
             frame: the frame.
-            at_most: an upper bound of its rows; None: let the frame itself tell.
+            at_most: an upper bound of its rows; None: find out by computing the frame.
         """
         kept = Materialised.of(frame, at_most, self.few)
         self._kept.append(kept)
         return kept
 
     def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> Materialised:
-        """A frame that is computed where it is written; `cached`: what it is computed from is."""
+        """Returns a frame that is computed only when it is written; `cached` says that its input is cached."""
         return Materialised(frame, at_most, cached=cached)
 
     def on_release(self, free: Callable[[], None]) -> None:
-        """Calls something when what was read is not needed any more."""
+        """Registers a function that `release` calls."""
         self._on_release.append(free)
 
     def release(self) -> None:
-        """Frees what is cached."""
+        """Frees the cached frames, and calls the registered functions."""
         for kept in self._kept:
             kept.release()
         for free in self._on_release:
@@ -160,12 +159,12 @@ class TableReader:
         self._kept, self._on_release = [], []
 
     def key_filter(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
-        """Conditions for the rows of a table with some keys; none that would name values of a sensitive column."""
+        """Returns conditions that rows of a table with some keys meet; none names values of a sensitive column."""
         named = {column: name for column, name in columns.items() if column not in table.sensitive}
         return among(keys, named, self.warehouse.widths(table, named), self.sizes)
 
     def _scan(self, table: Table, keys: RowSet, columns: Mapping[str, str], where: Sequence[Within]) -> DataFrame:
-        """What `with_keys` returns, found by Spark."""
+        """Returns the rows of `with_keys`, found by Spark."""
         if keys.at_most > sendable(table, columns, self.sizes):
             return self.read(table.name, where)
         wanted = F.broadcast(keys_as(keys.frame, columns))
@@ -182,7 +181,7 @@ class TableReader:
         where: Sequence[Within],
         names: Sequence[str],
     ) -> DataFrame | None:
-        """What `with_keys` returns, found in the driver; None where Spark is to find it."""
+        """Returns the rows of `with_keys`, found in the driver; None if Spark must find them."""
         self.pin(table.name)
         version = self.versions.get(table.name)
         here = self.warehouse.reads_in_the_driver
@@ -201,7 +200,7 @@ class TableReader:
         return F.broadcast(frame) if len(rows) <= self.few else frame
 
     def frame_of(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
-        """Rows in the driver as a frame; `columns` are those of the table that they come from."""
+        """Returns rows in the driver as a frame; `columns` are the columns of the table that they come from."""
         session, kinds = self.warehouse.session, dict(table.columns)
         if len(rows):
             return session.createDataFrame(rows)
@@ -210,5 +209,5 @@ class TableReader:
 
 
 def keys_as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """Keys under the names that they have in a table; `columns` says, per column of it, the name in `keys`."""
+    """Returns keys under the column names of a table; `columns` maps each of these to the name in `keys`."""
     return keys.select(*[F.col(quote(name)).alias(column) for column, name in columns.items()])

@@ -1,4 +1,4 @@
-"""What the tables of any kind are made of: a table, columns that the engine writes, a changelog, the quarantine."""
+"""The building blocks of the tables of every kind: `Table`, the columns that the engine adds, changelog, quarantine."""
 
 from __future__ import annotations
 
@@ -33,19 +33,22 @@ QUARANTINE = "quarantine"
 
 
 MERGED = {"delta.enableDeletionVectors": "true"}
-"""A MERGE marks the rows that it replaces, where it would write their whole files anew (ADR 0008)."""
+"""Delta properties of a table with MERGEs: a MERGE writes the rows that it replaces into deletion vectors, and
+does not rewrite their files (ADR 0008).
+"""
 
 
 @dataclass(frozen=True)
 class Table:
     """A Delta table of a pipeline: its name, columns (name, DDL type) in order, and Delta properties.
 
-    `keys` are the columns that a MERGE identifies a row by.
+    `keys` are the columns by which a MERGE identifies a row.
 
-    `skip_by` are the columns that files are skipped by; they stand before any struct, because delta-rs gives no
-    statistics of what comes after one. Statistics of all others would cost every commit and every read and help nobody.
+    `skip_by` are the columns with statistics, by which files are skipped. They come before any struct, because delta-rs
+    returns no statistics of columns after one. Statistics of other columns would cost every commit and every read, and
+    would not be used.
 
-    `sensitive` are the columns whose values stand in the files of the table and in no predicate.
+    `sensitive` are the columns whose values may be in the files of the table, but in no predicate.
     """
 
     name: str
@@ -58,7 +61,7 @@ class Table:
 
     @property
     def delta_properties(self) -> dict[str, str]:
-        """What the table is created with."""
+        """The Delta properties with which the table is created."""
         skipping = {"delta.dataSkippingStatsColumns": ",".join(map(quote, self.skip_by))} if self.skip_by else {}
         return {**skipping, "delta.checkpointInterval": "50", **self.properties}
 
@@ -74,14 +77,14 @@ class Table:
 
 
 def typed_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
-    """Columns of the pipeline file as those of a table: (name, type)."""
+    """Returns columns of the pipeline file as columns of a table: (name, type)."""
     return tuple((c.name, c.type) for c in columns)
 
 
 def changelog_table(
     name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool
 ) -> Table:
-    """The changelog of an input: one row per key and batch, the last event, with the whole row and its hash."""
+    """Returns the changelog of an input: one row per key and batch, the last event, with the whole row and its hash."""
     if has_holes:
         extra = (*extra, (HOLES, "STRING"), (OLD_KEY, "STRING"))
     return Table(
@@ -104,17 +107,17 @@ def changelog_table(
 
 
 def has_statistics(kind: str) -> bool:
-    """Delta keeps no minimum and maximum of binary and boolean columns."""
+    """Returns whether Delta keeps minimum and maximum of a type: not of BINARY and BOOLEAN."""
     return kind.upper() not in ("BINARY", "BOOLEAN")
 
 
 def skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Those of some columns that files can be skipped by."""
+    """Returns the names of the columns by which files can be skipped."""
     return tuple(name for name, kind in columns if has_statistics(kind))
 
 
 def version_columns(sequence: str) -> tuple[tuple[str, str], ...]:
-    """The columns that say of a row of a state which version it is."""
+    """Returns the columns that identify the version of a row of a state."""
     return (
         (OWNER, "INT"),
         (GENERATION, "INT"),
@@ -126,9 +129,9 @@ def version_columns(sequence: str) -> tuple[tuple[str, str], ...]:
 
 
 def quarantine_table() -> Table:
-    """One row per record that could not be used: where it stands, why, and its raw text.
+    """Returns the quarantine: one row per record that could not be used, with its place, the reason and its raw text.
 
-    Side is `left` or `right` for a line of a landing file, and `join` for a pair of rows that `select` fails on.
+    Side is `left` or `right` for a line of a landing file, and `join` for a pair of rows on which `select` fails.
     """
     return Table(
         QUARANTINE,

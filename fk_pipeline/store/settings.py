@@ -1,4 +1,4 @@
-"""Spark settings for the length of one piece of work. They change how Spark computes, never what."""
+"""Spark settings for the duration of one piece of work. They change how Spark computes, never what."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-"""For few changes of large tables: their plans are clear from the start."""
+"""For few changes of large tables: their plans need no adaptation at run time."""
 
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -29,33 +29,33 @@ SMALL = {
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
     "spark.databricks.delta.delete.deletionVectors.persistent": "false",
 }
-"""Interpret the plan as it is, and write files anew: marking rows takes longer than that."""
+"""Interprets the plan without adapting it, and rewrites files: deletion vectors would take longer."""
 
 ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
-"""For so few rows that one task shuffles them as fast as two."""
+"""For so few rows that one task shuffles them as quickly as two."""
 
 ONE_TASK = {
     **ONE_PARTITION,
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.files.openCostInBytes": "1",
 }
-"""For many small frames in one job: starting a task takes longer than what it does."""
+"""For many small frames in one job: starting a task takes longer than its work."""
 
 SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
-"""For many rows: tasks small enough for all cores to be busy until the end. Spark's own are of 128 megabytes."""
+"""For many rows: tasks small enough to keep all cores busy until the end. Spark's own tasks read 128 megabytes."""
 
 WHOLE = {"spark.sql.files.maxPartitionBytes": "1g"}
-"""For a scan whose condition names many keys: few tasks for every core, as each unpacks all of them (ADR 0020)."""
+"""For a scan whose condition names many keys: few tasks per core, because each task unpacks all keys (ADR 0020)."""
 
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
-"""Evaluate an expression where it stands and nowhere else, as `spec.failing.fails` needs it."""
+"""Makes Spark evaluate an expression only where it is written, as `spec.failing.fails` requires."""
 
 
 def always(sizes: Sizes) -> dict[str, str]:
-    """Let Parquet skip the pages that have none of the listed keys: Spark's own limit is ten.
+    """Returns the settings that all work needs.
 
-    And take `${...}` in the name of a column as it is written: Spark would put a variable there, of the environment for
-    example.
+    Parquet skips the pages that have none of up to `listed_keys` keys: Spark's own limit is ten. And `${...}` in the
+    name of a column is read as it is written: Spark would replace it by a variable, for example of the environment.
     """
     return {
         "spark.sql.parquet.pushdown.inFilterThreshold": str(sizes.listed_keys),
@@ -64,33 +64,34 @@ def always(sizes: Sizes) -> dict[str, str]:
 
 
 def page_settings(sizes: Sizes) -> dict[str, str]:
-    """Write small pages."""
+    """Returns the setting that makes Spark write small pages."""
     return {"parquet.page.row.count.limit": str(sizes.rows_per_page)}
 
 
 def holding(sizes: Sizes) -> dict[str, str]:
-    """For many rows of the result: hold the right table in memory, and let Spark choose the rest."""
+    """Returns the setting for many rows of the result: Spark keeps the right table in memory, and chooses the rest."""
     return {"spark.sql.autoBroadcastJoinThreshold": str(sizes.broadcast_bytes)}
 
 
 def suiting(rows: int, sizes: Sizes = MEASURED, few_of_them: bool = False) -> dict[str, str]:
-    """What suits a look at tables of so many rows, or at few of their rows."""
+    """Returns the settings for a query of tables with so many rows, or of few of their rows."""
     return always(sizes) | (SMALL if rows <= sizes.small_rows else FEW if few_of_them else {})
 
 
 _lock = Lock()
 _held: dict[tuple[int, str], tuple[str | None, dict[object, str]]] = {}
-"""Per session and setting: what it was before the first piece of work that holds it, and the values of all that do,
-in their order."""
+"""Per session and setting: the value before the first piece of work that set it, and the values of all work that has
+set it, in order.
+"""
 
 
 @contextmanager
 def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool = False) -> Iterator[None]:
-    """Sets them, and puts them back when the last piece of work of this session that holds them is done.
+    """Sets the wanted settings, and restores the old values when the last work of this session that set them ends.
 
-    Of several values of one setting the one that was set last holds.
+    If several pieces of work set one setting, the value that was set last applies.
 
-    One that the session refuses is an error, or left out if they are optional.
+    A setting that the session refuses is an error; if the settings are `optional`, it is left out.
     """
     with ExitStack() as stack:
         for name, value in wanted.items():

@@ -1,4 +1,4 @@
-"""The sizes at which the engine takes another physical way to read or to write. Every way leaves the same rows."""
+"""The sizes at which the engine chooses another physical way to read or write. Every way leaves the same rows."""
 
 from __future__ import annotations
 
@@ -6,64 +6,65 @@ import sys
 from dataclasses import dataclass
 
 UNKNOWN = sys.maxsize
-"""An upper bound of rows where none is known."""
+"""The upper bound of a number of rows that is not known."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Measured on two cores (`docs/benchmark.md`, and the record that an attribute names). Tests hand in others.
+    """Sizes, measured on two cores (`docs/benchmark.md`, and the record that an attribute names). Tests pass others.
 
     Rows and keys in the driver, the Python process beside Spark's own:
 
     Attributes:
-        driver_rows: a frame of at most so many rows is brought there: a MERGE from a local relation saves several jobs.
-        driver_bytes: so many bytes of it at most, as its rows are stored in files.
-        driver_keys: keys of which the driver finds the rows itself, where Spark runs in this machine (ADR 0020).
-        batch_rows: rows of the files from which it reads those of some batches.
-        scanned_bytes: of the wanted columns, in files that it looks through for any keys.
-        scanned_rows_per_key: rows that it looks through for every key in more than these; Spark would read a page for
-            each key, which takes as long as ten by Arrow.
-        found_bytes: of the rows that it finds: a key may have any number of versions.
-        decoded_rows: rows that are decoded before the wanted ones are taken.
-        decoded_bytes: the same in bytes, as far as a file tells how wide its rows are.
+        driver_rows: the most rows of a frame that is brought there: a MERGE from a local relation saves several jobs.
+        driver_bytes: the most bytes of such a frame, as its rows are stored in files.
+        driver_keys: the most keys whose rows the driver finds itself, where Spark runs on this machine (ADR 0020).
+        batch_rows: the most rows of the files from which the driver reads those of some batches.
+        scanned_bytes: bytes of the wanted columns in files that the driver scans, however few the keys are.
+        scanned_rows_per_key: rows per key that the driver scans in larger files; Spark would read a page for each key,
+            which takes as long as ten pages by Arrow.
+        found_bytes: the most bytes of the rows that the driver finds: a key may have any number of versions.
+        decoded_rows: rows that are decoded at once, before the wanted ones are selected.
+        decoded_bytes: the same limit in bytes, by the width of a row in the metadata of a file.
 
     Conditions that leave files and pages unread (ADR 0008, 0020):
 
     Attributes:
-        sent_bytes: memory for keys that are sent to where a table is read.
-        listed_keys: single keys in a condition. The session lets Parquet skip pages by so many (`settings.always`); for
-            more it takes longer to find the pages than to read them all, and several thousands nest too deep for the
-            stack of a thread.
+        sent_bytes: bytes of memory for keys that are sent to the readers of a table.
+        listed_keys: single keys in a condition. The session lets Parquet skip pages by that many (`settings.always`);
+            with more keys, finding the pages takes longer than reading them all, and several thousand nest too deep for
+            the stack of a thread.
         intervals: intervals of keys in a condition. Every row of the pages that are read is compared with all of them.
-        named_numbers: integer keys that a commit names.
-        named_texts: string keys that a commit names.
-        named_bytes: of the keys that a commit names, as the log of the table keeps them. JSON readers refuse texts of
-            20 megabytes.
-        keys_per_bucket: of keys that are named in buckets: a row is compared with those of one bucket.
+        named_numbers: the most integer keys that a commit names.
+        named_texts: the most string keys that a commit names.
+        named_bytes: the most bytes of the keys that a commit names, as the log of the table stores them. JSON readers
+            refuse texts of 20 megabytes.
+        keys_per_bucket: keys per bucket, where a commit names keys in buckets: a row is compared with one bucket.
 
-    How a stage goes about its work (ADR 0005, 0008):
+    How a stage does its work (ADR 0005, 0008):
 
     Attributes:
         small_rows: rows of all tables that a stage reads and writes, up to which `settings.SMALL` is quicker.
         many_rows: rows of the result that a batch concerns, above which `settings.FEW` partitions are too few.
-        small_bytes: landing files up to which `settings.SMALL` is quicker, and their rows are brought to the driver.
-        compressed_bytes: the same of compressed files: `driver_rows` of 40 bytes each.
-        broadcast_bytes: of a right table of about a million rows. Up to it Spark may hold that table in memory rather
-            than sort the other one. Its own limit is ten megabytes.
-        small_change: changed rows up to which looking them up is the quicker way in a table of any size.
-        named_share: in place of a stage's `full_share`, where a commit names the keys of all rows and needs no MERGE.
-        indexed_rows: rows of a state from which on an index finds its rows by another key.
+        small_bytes: bytes of landing files up to which `settings.SMALL` is quicker, and their rows are brought to the
+            driver.
+        compressed_bytes: the same limit for compressed files: `driver_rows` of 40 bytes each.
+        broadcast_bytes: bytes of a right table of about a million rows. Up to this size Spark may keep that table in
+            memory instead of sorting the other one. Spark's own limit is ten megabytes.
+        small_change: changed rows up to which a look-up of them is quicker in a table of any size.
+        named_share: used in place of a stage's `full_share` if a commit names the keys of all rows and needs no MERGE.
+        indexed_rows: rows of a state from which on it has an index, which finds its rows by another key.
 
     Files (ADR 0008):
 
     Attributes:
-        deletion_vector_rows: rows that deletion vectors mark: up to so many are left out by a literal or a join;
-            Delta does it for more.
-        mark_words: words of that literal.
-        rows_per_file: of a table that is written in the order of its keys.
-        sorted_rows: more changed rows are sorted by their keys before they are written.
-        rows_per_page: of the Parquet files that we write; pages are what a look-up of single keys reads. Parquet's own
-            size is 20,000.
+        deletion_vector_rows: rows in deletion vectors up to which a literal or a join leaves them out; with more rows,
+            Delta does.
+        mark_words: the most words of that literal.
+        rows_per_file: rows per file of a table that is written in the order of its keys.
+        sorted_rows: changed rows above which they are sorted by their keys before they are written.
+        rows_per_page: rows per page of the Parquet files that the engine writes; a look-up of single keys reads pages.
+            Parquet's own size is 20,000.
     """
 
     driver_rows: int = 20_000
@@ -101,4 +102,4 @@ class Sizes:
 
 
 MEASURED = Sizes()
-"""The sizes that users get."""
+"""The default sizes, which users get."""

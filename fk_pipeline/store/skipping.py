@@ -1,6 +1,6 @@
-"""Conditions that leave files and pages of a table unread: a range of batches, or a handful of keys.
+"""Conditions by which files and pages of a table are skipped: a batch filter or a key filter.
 
-A condition is a superset: every row that is wanted meets it, others may. Joins decide about single rows.
+Every wanted row meets a condition, but other rows may meet it too. Joins select the single rows.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Bounds(Protocol):
-    """What the log of a table knows about a file: the least and greatest value of a column; None where it does not."""
+    """Returns the least and greatest value of a column in a file, from the log of the table; None if unknown."""
 
     def __call__(self, column: str) -> tuple[Any, Any] | None: ...
 
 
 class Condition(Protocol):
-    """Something that all wanted rows meet."""
+    """A condition that all wanted rows meet."""
 
     def sql(self, table: str = "") -> str:
-        """As SQL on a table; `table` is its alias with a dot."""
+        """SQL (BOOLEAN): the condition on a table; `table` is its alias with a dot."""
         ...
 
     def may_meet(self, bounds: Bounds) -> bool:
-        """Whether a file with these bounds may hold a wanted row."""
+        """Returns whether a file with these bounds may have a wanted row."""
         ...
 
 
 @dataclass(frozen=True)
 class Within:
-    """A column that holds batch numbers lies in a range."""
+    """A batch filter: the condition that a column with batch numbers is in a range."""
 
     column: str
     batches: BatchRange
 
     def sql(self, table: str = "") -> str:
-        """As SQL."""
+        """SQL (BOOLEAN): the condition."""
         return self.batches.predicate(f"{table}{self.column}")
 
     def may_meet(self, bounds: Bounds) -> bool:
-        """The bounds overlap the range."""
+        """Returns whether the bounds overlap the range, or are unknown."""
         known = bounds(self.column)
         return known is None or (known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
 
 
 @dataclass(frozen=True)
 class Among:
-    """A key column has one of some values: single ones, and intervals where they lie close together.
+    """A key filter: the condition that a key column has one of some values, given singly or, if close, as intervals.
 
     Attributes:
         column: the column.
         values: every value, ascending.
-        singles: the values that stand alone.
-        intervals: least and greatest value of every cluster.
+        singles: the values outside all intervals.
+        intervals: the least and greatest value of every cluster of values.
     """
 
     column: str
@@ -78,13 +78,13 @@ class Among:
 
     @classmethod
     def of(cls, column: str, values: Sequence[Any], sizes: Sizes, width: int = 0) -> Among:
-        """The condition that a column has one of some values, none of them null.
+        """Returns the condition that a column has one of some values, none of them null.
 
         Args:
             column: the column.
             values: the values.
-            sizes: how many of them a condition names.
-            width: values no further apart are in one page: naming each of them leaves nothing more unread.
+            sizes: the limit for values in a condition.
+            width: the largest distance of values in one page: naming each of them would not skip more pages.
         """
         ordered = sorted(set(values))
         gaps = _widest_gaps(ordered, width)
@@ -101,20 +101,20 @@ class Among:
         singles = tuple(low for low, high in found if low == high)
         covered = _span(intervals) if intervals else 0
         if len(ordered) <= sizes.listed_keys and covered > 2 * width * len(ordered):
-            singles, intervals = tuple(ordered), ()  # at most a page for each of them, and here there are many more
+            singles, intervals = tuple(ordered), ()  # they need at most one page each; the intervals cover many more
         elif len(intervals) > 1 and covered > _span([(ordered[0], ordered[-1])]) / 2:
-            singles, intervals = (), ((ordered[0], ordered[-1]),)  # to compare with many costs more than it leaves out
+            singles, intervals = (), ((ordered[0], ordered[-1]),)  # comparing with many costs more than it saves
         return cls(column, tuple(ordered), singles, intervals)
 
     def sql(self, table: str = "") -> str:
-        """As SQL; no row meets an empty list."""
+        """SQL (BOOLEAN): the condition; FALSE if there are no values."""
         name = f"{table}{quote(self.column)}"
         parts = [f"{name} IN ({', '.join(map(_literal, self.singles))})"] if self.singles else []
         parts += [f"{name} BETWEEN {_literal(low)} AND {_literal(high)}" for low, high in self.intervals]
         return f"({' OR '.join(parts)})" if parts else "FALSE"
 
     def may_meet(self, bounds: Bounds) -> bool:
-        """One of the values lies between the bounds."""
+        """Returns whether one of the values is between the bounds, or these are unknown."""
         known = bounds(self.column)
         if known is None:
             return True
@@ -123,14 +123,14 @@ class Among:
 
 
 def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int], sizes: Sizes) -> list[Condition]:
-    """Conditions for the rows with some keys.
+    """Returns conditions that all rows with some keys meet.
 
     Args:
-        keys: the keys; those with a null are wanted nowhere.
-        columns: by column of the table that is read, the column of `keys`. Integers and strings become
+        keys: the keys; keys with a null match no row.
+        columns: per column of the table that is read, the column of `keys`. Integers and strings become
             conditions; a key of another type does not restrict anything.
-        widths: by column of the table, how far apart the values of neighbouring pages are, where that is known.
-        sizes: how many keys a condition names.
+        widths: per column of the table, the distance of values in neighbouring pages, where that is known.
+        sizes: the limit for keys in a condition.
     """
     found: list[Condition] = []
     for column, name in columns.items():
@@ -141,12 +141,12 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int],
 
 
 def exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
-    """SQL that holds for the rows with some keys and for no others; None where that cannot be said in short.
+    """SQL (BOOLEAN): true for the rows with some keys and for no others; None if it would be too long or is impossible.
 
     Args:
         keys: rows with the keys.
         column: the key column.
-        sizes: how many keys a list has, and how long the text may be.
+        sizes: the limits for the keys in a list and for the length of the text.
     """
     kind, values = keys.schema.field(column).type, keys[column]
     if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
@@ -155,24 +155,26 @@ def exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
         listed = values.to_pylist()
     except UnicodeDecodeError:
         return None
-    # Typed as the column: Delta leaves no file unread for values that are cast to its type.
+    # With the type of the column: Delta skips no file for values that are cast to this type.
     suffix = "L" if pt.is_int64(kind) else ""
     few = len(listed) <= sizes.listed_keys
     said = _in_list(column, listed, suffix) if few else _in_buckets(column, listed, sizes.keys_per_bucket, suffix)
-    kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta has it in its log
+    kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta writes it into its log
     return said if len(kept.encode()) <= sizes.named_bytes else None
 
 
 def nameable(
     keys: Sequence[tuple[str, str]], sensitive: Collection[str], sizes: Sizes, span: tuple[int, int] | None = None
 ) -> int:
-    """How many keys of a table a commit may name by `exactly`: of one column, integers or strings, not sensitive.
+    """Returns the most keys of a table that a commit may name by `exactly`; 0 unless the key is one plain column.
+
+    That column must have integers or strings, and must not be sensitive.
 
     Args:
         keys: its key columns with their types.
         sensitive: names of sensitive columns.
-        sizes: how many keys a commit names.
-        span: its least and greatest key, where these are known integers.
+        sizes: the limits for keys in a commit.
+        span: the least and greatest key, if these are known integers.
     """
     if len(keys) != 1 or keys[0][0] in sensitive:
         return 0
@@ -187,11 +189,12 @@ def _in_list(column: str, values: Sequence[Any], suffix: str) -> str:
 
 
 def _in_buckets(column: str, values: Sequence[Any], per_bucket: int, suffix: str = "") -> str:
-    """The values as one literal, an array of buckets, of which a row is compared with its own.
+    """SQL (BOOLEAN): the column has one of the values, given as one literal: an array of buckets.
 
-    Spark plans with every literal of a list, again and again: for 100,000 it takes three times as long as to read ten
-    million keys and mark those. JSON is the only text that it makes an array of while it plans. The least and the
-    greatest value are for Delta, which compares them with the bounds of files.
+    A row is compared only with the values of its own bucket. Spark processes every literal of a list repeatedly while
+    it plans: for 100,000 values that takes three times as long as reading ten million keys and writing deletion vectors
+    for the values. JSON is the only text that Spark turns into an array while it plans. The least and the greatest
+    value are for Delta, which compares them with the bounds of files.
     """
     name, numbers = quote(column), isinstance(values[0], int)
     buckets: list[list[Any]] = [[] for _ in range(_prime(len(values) // per_bucket))]
@@ -199,7 +202,7 @@ def _in_buckets(column: str, values: Sequence[Any], per_bucket: int, suffix: str
         buckets[(value if numbers else crc32(value.encode())) % len(buckets)].append(value)
     key, kind = (f"CAST({name} AS BIGINT)", "BIGINT") if numbers else (name, "STRING")
     place = f"CAST(PMOD({key if numbers else f'CRC32(CAST({name} AS BINARY))'}, {len(buckets)}L) AS INT) + 1"
-    # An array that cannot be read would be no array, and the condition hold for no row.
+    # Without FAILFAST an unreadable array would become null, and the condition would match no row.
     array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
     whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<{kind}>>', MAP('mode', 'FAILFAST'))"
     ends = f"{name} BETWEEN {_literal(min(values))}{suffix} AND {_literal(max(values))}{suffix}"
@@ -207,7 +210,7 @@ def _in_buckets(column: str, values: Sequence[Any], per_bucket: int, suffix: str
 
 
 def _prime(at_least: int) -> int:
-    """A prime: keys that are some number apart fall into all buckets."""
+    """Returns the next prime from a number on: so keys with equal distances fall into all buckets."""
     number = max(2, at_least)
     while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
         number += 1
@@ -219,7 +222,7 @@ def _has_conditions(kind: pa.DataType) -> bool:
 
 
 def _widest_gaps(ordered: Sequence[Any], width: int) -> list[int]:
-    """Where the gaps between ascending values are, the widest first: the index of the value after each."""
+    """Returns the gaps wider than `width` between ascending values, widest first: the index of the value after each."""
     numbers = _numbers(ordered) if ordered else []
     wide = [i for i in range(1, len(ordered)) if numbers[i] - numbers[i - 1] > width]
     return sorted(wide, key=lambda i: numbers[i - 1] - numbers[i])
@@ -231,7 +234,7 @@ def _span(intervals: Sequence[tuple[Any, Any]]) -> int:
 
 
 def _numbers(ordered: Sequence[Any]) -> list[int]:
-    """Integers in the same order, to measure gaps with; of a string its first bytes after what all have in common."""
+    """Returns integers in the same order, to measure gaps; for strings from the first bytes after the common prefix."""
     if isinstance(ordered[0], int):
         return list(ordered)
     first, last = ordered[0].encode(), ordered[-1].encode()

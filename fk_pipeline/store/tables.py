@@ -1,4 +1,7 @@
-"""The Delta tables of one pipeline, read: pinned versions, files and pages without wanted rows left out. No commits."""
+"""Reads the Delta tables of one pipeline at pinned versions, and skips files and pages without wanted rows.
+
+Makes no commits.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, Within, among, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-"""Up to so many files of a table are read as Parquet: Delta would run several jobs to find the files (ADR 0005)."""
+"""The setting with the most files of a table that are read as Parquet: Delta needs several jobs to find files.
+
+See ADR 0005.
+"""
 
 UNLIMITED = sys.maxsize
 
@@ -34,8 +40,8 @@ class StoredTables:
     Args:
         session: the Spark session.
         home: the folder or URI.
-        elsewhere: by table, the folder or URI of one that lies in another.
-        sizes: at which it takes another way.
+        elsewhere: per table that is in another place, its folder or URI.
+        sizes: the sizes at which it reads in another way.
     """
 
     def __init__(
@@ -51,26 +57,26 @@ class StoredTables:
         self.logs = DeltaLogs()
         self._elsewhere = elsewhere or {}
         self._whole: dict[str, tuple[int, tuple[str, ...], DataFrame]] = {}
-        """By path, the version that was last read whole: its number, its files, its rows."""
+        """Per path, the version that was last read whole: its number, its files, its rows."""
 
     def path(self, name: str) -> str:
-        """Where a table lies."""
+        """Returns the path or URI of a table."""
         return f"{self._elsewhere.get(name, self.home)}/{name}"
 
     def version(self, name: str) -> int | None:
-        """The current Delta version of a table; None when it does not exist."""
+        """Returns the current Delta version of a table; None if it does not exist."""
         return self.logs.version(self.path(name))
 
     def read(self, table: Table, version: int | None = None, where: Sequence[Condition] = ()) -> DataFrame:
-        """The rows of a table at one fixed version (default: the current one); empty when it does not exist.
+        """Returns the rows of a table at one fixed version (default: the current one); empty if it does not exist.
 
-        A stage reads each table at one version: a commit by another stage in the meantime is not seen. A version from
-        before a column was added has it as null.
+        A stage reads each table at one version, so it does not see commits of other stages in the meantime. A column
+        that was added after the version is null.
 
         Args:
             table: the table.
             version: its version.
-            where: what all wanted rows meet; files and pages without such rows are left unread.
+            where: conditions that all wanted rows meet; files and pages without such rows are not read.
         """
         if version is None:
             version = self.version(table.name)
@@ -91,12 +97,12 @@ class StoredTables:
         if where:
             return self._plain(files, table, where)
         known = self._whole.get(path)
-        if known is None or known[:2] != (version, files.paths):  # a table made anew has files of other names
+        if known is None or known[:2] != (version, files.paths):  # a table that was replaced has files with other names
             known = self._whole[path] = version, files.paths, self._plain(files, table)
         return known[2]
 
     def _plain(self, files: PlainFiles, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
-        """The rows of Parquet files, without those that a deletion vector marks."""
+        """Returns the rows of Parquet files, without those in deletion vectors."""
         schema = T.StructType.fromJson(files.schema)
         frame = _meeting(where, self.session.read.schema(schema).options(**PATHS_AS_THEY_ARE).parquet(*files.paths))
         condition = unmarked(files.deleted, self.sizes)
@@ -109,7 +115,7 @@ class StoredTables:
         return frame if schema.names == table.names else _with_all(frame, schema.names, table)
 
     def read_here(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
-        """The rows of some batches, read in the driver; None where they lie in large files, or only Spark can tell.
+        """Returns the rows of some batches, read in the driver; None if files are large or only Spark can read them.
 
         Args:
             table: the table.
@@ -128,16 +134,16 @@ class StoredTables:
         columns: Sequence[str],
         within: Sequence[Within] = (),
     ) -> pa.Table | None:
-        """Rows with some values in their key columns, or more, read in the driver; None where Spark is to find them.
+        """Returns rows with some values in their key columns, and maybe more, read in the driver; None if Spark must.
 
-        The driver looks for them where it is the machine that Spark works on.
+        The driver reads them only if Spark runs on the same machine.
 
         Args:
             table: the table.
             version: its version.
-            keys: by key column, its values.
+            keys: per key column, its wanted values.
             columns: the columns that are wanted.
-            within: batches that the rows are of besides.
+            within: conditions on the batches of the rows.
         """
         if not self.reads_in_the_driver:
             return None
@@ -153,35 +159,35 @@ class StoredTables:
 
     @cached_property
     def reads_in_the_driver(self) -> bool:
-        """Spark runs in this machine alone."""
+        """Whether Spark runs on this machine only."""
         return str(self.session.conf.get("spark.master", "")).startswith("local")
 
     def rows_at(self, table: Table, version: int, within: Within) -> int | None:
-        """How many rows the files have that hold those of some batches; None where only Spark can tell."""
+        """Returns the number of rows in the files that may have rows of some batches; None if only Spark can tell."""
         files = self._files(table, version, [within])
         return None if files is None else files.rows
 
     def _files(self, table: Table, version: int, where: Sequence[Condition]) -> PlainFiles | None:
-        """The files of a table at a version, or those that may have wanted rows; None where Delta has to find them."""
+        """Returns the files of a table at a version that may have wanted rows; None if Delta has to find them."""
         few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
         return self.logs.plain_files(self.path(table.name), version, few, where)
 
     def fits(self, table: Table) -> bool:
-        """Whether the stored table has these columns."""
+        """Returns whether the stored table has exactly the declared columns and types, in this order."""
         stored = self.session.read.format("delta").load(self.path(table.name)).schema
         wanted = empty(self.session, table.columns).schema
         return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in wanted.fields]
 
     def rows(self, tables: Iterable[Table]) -> int:
-        """How many rows some tables have together."""
+        """Returns the number of rows of some tables together."""
         return sum(self.logs.rows(self.path(table.name)) for table in tables)
 
     def bytes(self, table: Table) -> int:
-        """How many bytes the files of a table have."""
+        """Returns the size of the files of a table in bytes."""
         return self.logs.bytes(self.path(table.name))
 
     def width(self, table: Table, version: int, within: Sequence[Within]) -> int:
-        """Bytes of a row as it is stored, on average: of all rows, or of those of some batches if these are wider."""
+        """Returns the average stored bytes per row: of all rows, or of the rows of some batches if these are wider."""
         path = self.path(table.name)
         found = [(self.logs.bytes(path), self.logs.rows(path))]
         files = self.logs.plain_files(path, version, UNLIMITED, within) if within else None
@@ -189,7 +195,7 @@ class StoredTables:
         return max(size // max(1, rows) for size, rows in found)
 
     def nameable(self, table: Table) -> int:
-        """How many keys of a table a commit may name."""
+        """Returns the largest number of keys of a table that a commit may name."""
         if not table.keys:
             return 0
         kinds = dict(table.columns)
@@ -197,29 +203,29 @@ class StoredTables:
         return nameable(keys, table.sensitive, self.sizes, self.logs.span(self.path(table.name), table.keys[0]))
 
     def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
-        """How far apart the values of integer columns are that lie a page apart, in a table written in their order."""
+        """Returns, per integer column, the distance of values one page apart, in a table written in their order."""
         bounds = {column: self.logs.span(self.path(table.name), column) for column in columns}
         pages = max(1, self.rows([table]) // self.sizes.rows_per_page)
         return {column: (span[1] - span[0]) // pages for column, span in bounds.items() if span is not None}
 
     def history(self, name: str) -> list[tuple[int, str]]:
-        """The commits that the log of a table still has: version and user metadata, where there is some."""
+        """Returns the commits with user metadata that the log of a table still has: version and user metadata."""
         found = self.session.sql(f"DESCRIBE HISTORY delta.`{self.path(name)}`").where("userMetadata IS NOT NULL")
         return [(int(row[0]), row[1]) for row in found.select("version", "userMetadata").collect()]
 
     def feed(self, table: Table, version: int) -> DataFrame:
-        """What a commit changed, as the table's change feed has it."""
+        """Returns the rows that a commit changed, as in the table's change feed."""
         options: dict[str, Any] = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
         return self.session.read.format("delta").options(**options).load(self.path(table.name))
 
 
 def _meeting(where: Sequence[Condition], frame: DataFrame) -> DataFrame:
-    """The rows that meet all conditions."""
+    """Returns the rows that meet all conditions."""
     return reduce(lambda rows, condition: rows.where(condition.sql()), where, frame)
 
 
 def _with_all(frame: DataFrame, stored: Sequence[str], table: Table) -> DataFrame:
-    """The columns of a table; those that a version from before they were added does not have are null."""
+    """Returns the columns of a table; columns that were added after the stored version are null."""
     there = {name.lower() for name in stored}
     return frame.selectExpr(
         *[

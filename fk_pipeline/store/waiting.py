@@ -1,4 +1,4 @@
-"""Says for whom a run waits, while it wants a lease that another holds: soon, and then now and again."""
+"""Reports which process a run waits for while another holds the lease: after a second, then every minute."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from threading import Event, Thread
 from typing import Any
 
 FIRST_SECONDS = 1.0
-"""A wait is told that is longer: leases change hands quicker where nobody is at work."""
+"""Seconds after which a wait is reported first; a lease that is not in use changes its holder sooner."""
 
 EVERY_SECONDS = 60.0
+"""Seconds between later reports."""
 
 WaitListener = Callable[[str], None]
 
@@ -22,13 +23,13 @@ _listeners: list[WaitListener] = []
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease, as far as it is known.
+    """The holder of a lease, as far as it is known.
 
     Attributes:
-        pid: of the process.
-        host: of the process.
-        since: when it took the lease, in seconds since 1970.
-        run_id: of the run of the stage; empty where it is for something else.
+        pid: the id of the process.
+        host: the host of the process.
+        since: the time at which it took the lease, in seconds since 1970; None if unknown.
+        run_id: the id of the run of the stage; empty if the lease is for something else.
     """
 
     pid: int
@@ -38,7 +39,7 @@ class Holder:
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Holder:
-        """What a lease says of its holder, with whatever else it says."""
+        """Returns the holder from the fields of a lease; other fields are ignored."""
         return cls(told["pid"], told["host"], told.get("since"), told.get("run_id", ""))
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Holder:
 
 @contextmanager
 def hearing(listener: WaitListener) -> Iterator[None]:
-    """Tells the listener of every wait while the block runs; otherwise stderr says it."""
+    """Reports every wait to the listener while the block runs; without any listener it goes to stderr."""
     _listeners.append(listener)
     try:
         yield
@@ -59,12 +60,12 @@ def hearing(listener: WaitListener) -> Iterator[None]:
 
 @contextmanager
 def telling_waits(what: str, wait_seconds: float, holder: Callable[[], Holder | None]) -> Iterator[None]:
-    """Tells, while the block waits for a lease, who holds it.
+    """Reports the holder of a lease while the block waits for it.
 
     Args:
         what: the lease.
-        wait_seconds: how long the block waits at most.
-        holder: looks who holds it now; None when nobody does, or when that cannot be seen.
+        wait_seconds: the longest time that the block waits.
+        holder: returns the current holder; None if there is none, or if it cannot be found out.
     """
     over, listeners = Event(), [*_listeners] or [_to_stderr]
 

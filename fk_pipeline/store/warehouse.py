@@ -1,4 +1,4 @@
-"""The Delta tables of one pipeline, written: the only place that commits.
+"""Commits to the Delta tables of one pipeline. No other module commits to them.
 
 Every commit covers one table and carries `{pipeline, stage, batches, run_id}` as Delta user metadata.
 """
@@ -31,38 +31,44 @@ from fk_pipeline.store.tables import StoredTables
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 WRITABLE = {"appendOnly", "invariants", "timestampNtz"}
-"""Features of a table's writer that delta-rs and Spark have alike."""
+"""Writer features of a table that delta-rs and Spark support alike."""
 
 OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID)\b", re.IGNORECASE)
-"""Types of which delta-rs may write Parquet that differs from Spark's."""
+"""Types that delta-rs may write to Parquet in another form than Spark."""
 
 UNCHECKED = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
-"""Delta would compare every row that a commit writes with the keys that it names, outside of any compiled plan."""
+"""Turns off Delta's check of replaced rows: it would compare every written row with all keys in the predicate of the
+commit, outside of any compiled plan.
+"""
 
 
 @dataclass(frozen=True)
 class CommitInfo:
-    """What a commit is for, stored in the Delta history; and whether it may be made."""
+    """The purpose of a commit, stored in the Delta history, and the check whether it may be made."""
 
     pipeline: str
     stage: str
     batches: BatchRange
     run_id: str
     check: Callable[[], None] = lambda: None
-    """Called before and after the commit; raises when it must not be made, or came too late: the stage stays due."""
+    """Called before and after the commit; raises if it must not be made or was made too late: the stage stays due."""
 
     def as_json(self) -> str:
-        """The user metadata of the commit."""
+        """Returns the user metadata of the commit."""
         return json.dumps(
             {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
         )
 
 
 class Warehouse(StoredTables):
-    """Reads and commits the tables under one folder or URI."""
+    """Reads the tables under one folder or URI, and commits to them."""
 
     def add_columns(self, table: Table, info: CommitInfo) -> None:
-        """Gives a stored table the columns that it lacks, in their places, null in all rows; nothing is rewritten."""
+        """Adds to a stored table the columns that it lacks, each in its place and null in all rows; rewrites no file.
+
+        Raises:
+            StateError: the table has one of the columns with another type.
+        """
         if self.version(table.name) is None:
             return
         stored = dict(self.session.read.format("delta").load(self.path(table.name)).dtypes)
@@ -82,29 +88,29 @@ class Warehouse(StoredTables):
                 self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
-        """Adds rows; creates the table if need be."""
+        """Appends rows; creates the table if it does not exist."""
         with self._commit(table, info):
             self._writer(frame, table, info).mode("append").save(self.path(table.name))
 
     def appends_locally(self, table: Table) -> bool:
-        """Whether rows can be added to a table without Spark.
+        """Returns whether rows can be appended to a table without Spark.
 
-        It is there, on a local disk, without partitions and features of its own, and Arrow, Spark and delta-rs agree on
-        how its columns are stored.
+        This requires that the table exists on a local disk, without partitions and without writer features that
+        delta-rs and Spark do not share, and that Arrow, Spark and delta-rs store its columns alike.
         """
         path = self.path(table.name)
         stored = None if "://" in path or table.partition_by else self.logs.table(path)
         if stored is None or any(OTHERWISE_STORED.search(kind) for _, kind in table.columns):
             return False
-        if [f.name for f in stored.schema().fields] != table.names:  # columns were begun to be added
+        if [f.name for f in stored.schema().fields] != table.names:  # adding columns has begun
             return False
         protocol = stored.protocol()
         return protocol.min_writer_version <= 2 or set(protocol.writer_features or ()) <= WRITABLE
 
     def append_local(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
-        """Adds rows that are in the driver without Spark, which takes a tenth of the time (ADR 0009).
+        """Appends rows from the driver without Spark, which takes a tenth of the time (ADR 0009).
 
-        For tables of which `appends_locally` is true.
+        Only for tables for which `appends_locally` returns true.
         """
         path = self.path(table.name)
         stored = self.logs.table(path)
@@ -115,7 +121,7 @@ class Warehouse(StoredTables):
             self.logs.keep(path, stored)
 
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
-        """Replaces the rows that match a predicate by others that match it, in one commit."""
+        """Replaces the rows that match a predicate by rows that match it too, in one commit."""
         if self.version(table.name) is None:
             self.append(frame, table, info)
             return
@@ -124,23 +130,23 @@ class Warehouse(StoredTables):
             writer.save(self.path(table.name))
 
     def delete(self, predicate: str, table: Table, info: CommitInfo) -> None:
-        """Removes the rows that match a predicate, in one commit, or none where there are none."""
+        """Removes the rows that match a predicate, in one commit; makes no commit if there are none."""
         target = self.path(table.name).replace("`", "``")
         with self._commit_by_sql(table, info):
             self.session.sql(f"DELETE FROM delta.`{target}` WHERE {predicate}").collect()
 
     def remove(self, rows: DataFrame, table: Table, info: CommitInfo) -> None:
-        """Removes the rows that have the values of others in all columns of these, in one commit."""
+        """Removes the rows that equal a row of `rows` in all columns of `rows`, in one commit."""
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in rows.columns)
         self._merge_by_sql(rows, table, info, f"ON {on} WHEN MATCHED THEN DELETE")
 
     def pack(self, name: str, retention_hours: float) -> None:
-        """Packs the small files of a table, and removes those that versions of the last hours do not need."""
+        """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
         self.session.sql(f"OPTIMIZE delta.`{self.path(name)}`").collect()
         self.session.sql(f"VACUUM delta.`{self.path(name)}` RETAIN {retention_hours:f} HOURS").collect()
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:
-        """A MERGE of `source`, as `s`, into a table, as `t`: `how` is its ON and what follows."""
+        """Runs a MERGE of `source`, alias `s`, into a table, alias `t`; `how` is the text from ON onwards."""
         view, target = f"fk_source_{uuid.uuid4().hex}", self.path(table.name).replace("`", "``")
         source.createOrReplaceTempView(view)
         try:
@@ -163,14 +169,16 @@ class Warehouse(StoredTables):
     def rewrite(
         self, source: DataFrame, stays: DataFrame | None, table: Table, info: CommitInfo, *, delete_when: str | None
     ) -> None:
-        """What `merge` does, by writing the whole table anew. In the change feed every row is a delete and an insert.
+        """Merges rows as `merge` does, but rewrites the whole table.
+
+        In the change feed every row is then a delete and an insert.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads; one row per key.
-            stays: the rows of the table with other keys; None if it has no rows.
+            stays: the rows of the table with other keys; None if there are none.
             table: the table.
             info: of the commit.
-            delete_when: SQL condition on source columns: the row is removed instead.
+            delete_when: SQL condition on source columns: a row that meets it is removed instead.
         """
         rows = typed(source if delete_when is None else source.where(f"NOT ({delete_when})"), table)
         if self.version(table.name) is None:
@@ -182,7 +190,7 @@ class Warehouse(StoredTables):
 
     @contextmanager
     def _commit_by_sql(self, table: Table, info: CommitInfo) -> Iterator[None]:
-        """A commit whose user metadata can only be set in the session."""
+        """Wraps a commit by SQL, whose user metadata can only be set in the session."""
         self.session.conf.set(USER_METADATA, info.as_json())
         try:
             with self._commit(table, info):
@@ -192,7 +200,7 @@ class Warehouse(StoredTables):
 
     @contextmanager
     def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
-        """A commit by Spark."""
+        """Wraps a commit by Spark."""
         with settings(self.session, page_settings(self.sizes), optional=True), committing(table, info):
             yield
 
@@ -213,19 +221,19 @@ class Warehouse(StoredTables):
         delete_when: str | None = None,
         once: bool = True,
     ) -> None:
-        """One MERGE of rows: update what is there, insert what is not.
+        """Merges rows into a table: updates the rows whose keys it has, and inserts the others.
 
-        Rows whose keys a commit may name are put in place of those with their keys instead: half the jobs, and the
-        change feed needs none of its own. Not where the key is sensitive: the log of the table would name the keys.
+        If a commit may name the keys, the rows replace those with the same keys without a MERGE: this takes half the
+        jobs, and no job for the change feed. Not if the key is sensitive: the log of the table would contain the keys.
 
         Args:
             source: the columns of the table, and the columns that `delete_when` reads.
             table: the table; its keys identify a row.
             info: of the commit.
-            where: what all rows of the table with keys of `source` meet; what does not is left unread.
-            keys: of `source`, if they are in the driver; each once.
-            delete_when: SQL condition on source columns: the row is removed instead.
-            once: the keys of `source` are unique; else any of the rows of a key is taken.
+            where: conditions that all rows of the table with keys of `source` meet; no other rows need to be read.
+            keys: the keys of `source`, each once, if they are in the driver.
+            delete_when: SQL condition on source columns: a row that meets it is removed instead.
+            once: whether the keys of `source` are unique; if not, any row of a key is written.
         """
         exact = None
         if keys is not None and len(keys) <= self.nameable(table) and self.version(table.name) is not None:
@@ -238,7 +246,7 @@ class Warehouse(StoredTables):
             return
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
-            # What is in the order of its keys needs no further sort to be told apart by them.
+            # Rows in the order of their keys need no further sort to remove duplicates.
             ordered = _in_files(rows, table.keys, len(keys), self.sizes)
             with settings(self.session, UNCHECKED):
                 self.replace(ordered if once else ordered.dropDuplicates([*table.keys]), table, predicate, info)
@@ -259,7 +267,7 @@ class Warehouse(StoredTables):
 
 
 def _in_files(frame: DataFrame, keys: Sequence[str], rows: int, sizes: Sizes) -> DataFrame:
-    """Changed rows in one file, or in files of about `rows_per_file` that are sorted by their keys."""
+    """Returns changed rows for one file, or sorted by their keys for files of about `rows_per_file` rows."""
     if rows <= sizes.sorted_rows:
         return frame.coalesce(1)
     names = [quote(name) for name in keys]
@@ -267,20 +275,23 @@ def _in_files(frame: DataFrame, keys: Sequence[str], rows: int, sizes: Sizes) ->
 
 
 def clustered(frame: DataFrame, columns: Sequence[str], rows: int, sizes: Sizes) -> DataFrame:
-    """Rows in the order of some columns, in files of about `rows_per_file`, so that few files and pages have a key."""
+    """Returns rows sorted by some columns, for files of about `rows_per_file` rows.
+
+    Few files and pages then contain a given value of the columns.
+    """
     names = [quote(name) for name in columns]
     files = max(1, round(rows / sizes.rows_per_file))
     return (frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *names)).sortWithinPartitions(*names)
 
 
 def typed(frame: DataFrame, table: Table) -> DataFrame:
-    """The columns of a table, in its order and with its types."""
+    """Returns the columns of a table, in its order and with its types."""
     return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
 
 
 @contextmanager
 def committing(table: Table, info: CommitInfo) -> Iterator[None]:
-    """A commit, where it may be made, and where tests let a run die."""
+    """Wraps a commit: checks before and after it that it may be made, and has the points at which tests end a run."""
     info.check()
     with faults.around(f"commit of {table.name}"):
         yield

@@ -1,4 +1,4 @@
-"""The writer: puts what stages want to hold into the tables. Every physical way to write is behind it."""
+"""Commits the effects of stages to the tables; it hides the physical ways to write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableWriter:
     """Commits the effects of one run of a stage.
 
     Attributes:
-        versions: by table, the Delta version that the run committed last.
+        versions: per table, the Delta version that the run committed last.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class TableWriter:
         """Writes for a run.
 
         Args:
-            warehouse: where the tables lie.
-            read: reads the tables as the run does.
+            warehouse: the tables.
+            read: the reader of the run.
             planner: chooses between MERGE, replacement and rewrite.
-            info: of every commit.
-            first_time: nothing can have been committed for any of the batches: their rows are added.
-            spark: settings of Spark that the pipeline file has, which hold.
+            info: the purpose of every commit.
+            first_time: whether nothing can have been committed for any of the batches, so that rows are appended.
+            spark: Spark settings of the pipeline file, which take precedence.
         """
         self.read, self.planner, self.info, self.first_time, self.spark = read, planner, info, first_time, spark
         self.warehouse, self.sizes = warehouse, read.sizes
@@ -62,9 +62,9 @@ class TableWriter:
         return self.info.batches
 
     def replace_batches(self, effect: ReplaceBatches) -> Counts:
-        """Writes the rows of the batches in place of those of an earlier run; returns how many, as they are counted.
+        """Replaces the rows of the batches from an earlier run; returns the counts of the written rows.
 
-        Few rows are counted before they are written, others where they were written.
+        Few rows are counted before they are written, many rows are counted in the table afterwards.
         """
         rows, number = effect.rows, effect.rows.at_most if effect.number is None else effect.number
         if effect.counted is None:
@@ -82,7 +82,7 @@ class TableWriter:
         return _named(groups, by)
 
     def reject(self, effect: Reject) -> None:
-        """Stores the bad records of the batches in place of those of an earlier run."""
+        """Replaces the bad records of the batches from an earlier run in the quarantine."""
         number, name = effect.number, s.QUARANTINE
         if effect.rows is not None and number:
             rows = self.read.planned(effect.rows.withColumn(s.SIDE, F.lit(effect.origin)), number)
@@ -98,7 +98,7 @@ class TableWriter:
             self.replace_batches(ReplaceBatches(name, rows, number, origin=effect.origin))
 
     def upsert(self, effect: Upsert) -> Counts:
-        """Puts rows in place of those with their keys; returns how many, as they are counted."""
+        """Inserts rows or replaces the rows with their keys; returns the counts of the changed rows."""
         number = effect.rows.at_most if effect.number is None else effect.number
         if effect.counted is None:
             if number:
@@ -120,7 +120,7 @@ class TableWriter:
         return _named(groups, by)
 
     def _first_rows(self, effect: Upsert, number: int) -> Counts:
-        """Writes the first rows of a table, all of them new, and counts them in what was written."""
+        """Writes the first rows of a table, which are all new, and counts them in the written table."""
         table, rows, by = self.read.table_of(effect.table), effect.rows.frame, effect.counted
         assert by is not None
         if effect.index is not None:
@@ -133,9 +133,9 @@ class TableWriter:
         return {batch: {by.first: found[()]} for batch, found in written.items()}
 
     def _add_to_index(self, index: Index, state: str, rows: DataFrame, changed: int) -> None:
-        """Adds to the index of a large state what the state is about to hold, before it holds it.
+        """Adds the entries of new rows of a large state to its index, before the state is written.
 
-        So the index says too much after a crash, and never too little.
+        So after a crash the index may have too many entries, but never too few.
         """
         entries = index.entries(rows)
         if not self.read.rows(index.table):
@@ -148,7 +148,7 @@ class TableWriter:
         self._append(ordered, self.read.table_of(index.table), changed)
 
     def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
-        """Adds rows to a table: so many at most, or those that are in the driver already."""
+        """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""
         here = self.warehouse.appends_locally(table)
         if here and local is None and number <= self.read.few:
             local = self.read.cached(frame, number).local
@@ -159,7 +159,7 @@ class TableWriter:
         self._committed(table)
 
     def _replace(self, frame: DataFrame, effect: ReplaceBatches, number: int, local: pa.Table | None) -> None:
-        """Replaces the batches in a log; a plain append where nothing of them can be there yet."""
+        """Replaces the batches in a log; appends if the log cannot have rows of them yet."""
         table = self.read.table_of(effect.table)
         if number <= self.read.few:
             frame = frame.coalesce(1)
@@ -176,7 +176,7 @@ class TableWriter:
         self._committed(table)
 
     def _merge(self, effect: Upsert, rows: RowSet, number: int) -> None:
-        """Puts rows in place of those with their keys. Now that their number is known, the way is chosen by it."""
+        """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
         table, once = self.read.table_of(effect.table), effect.once
         limit = self.planner.lookup_limit(number, effect.table)
         if self.planner.choice is not None and self.planner.choice.full:
@@ -203,9 +203,9 @@ class TableWriter:
         self._committed(table)
 
     def _rows_that_stay(self, table: Table, rows: RowSet, number: int, with_keys: DataFrame | None) -> DataFrame | None:
-        """The rows of a table that stay when others are put in place, in their order if these can be sent to them.
+        """Returns the rows of a table whose keys are not replaced; None if there are none.
 
-        None where no row stays.
+        The rows keep their order if the keys can be sent to them; otherwise they are sorted by their keys.
         """
         stored, names = self.warehouse.rows([table]), list(table.keys)
         keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, names))
@@ -220,7 +220,7 @@ class TableWriter:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """Several stages write this table. In S3, Spark commits without a condition: never two at once."""
+        """Prevents two commits at once to a table that several stages write: Spark commits to S3 unconditionally."""
         if not is_s3(self.warehouse.home):
             yield
             return
@@ -238,5 +238,5 @@ def _sum(groups: Mapping[tuple[str, ...], int]) -> int:
 
 
 def _named(groups: Mapping[int, Mapping[tuple[str, ...], int]], by: CountBy) -> Counts:
-    """Counts under the names that they have."""
+    """Returns the counts per batch under the names that `by` gives them."""
     return {batch: {by.name(value): number for (value,), number in found.items()} for batch, found in groups.items()}

@@ -1,1 +1,1 @@
-"""Recorded cases, event by event: through the reference of the protocol, or through the Spark stages."""
+"""Runs recorded cases, event by event, through the reference of the protocol or through the Spark stages."""

@@ -23,7 +23,7 @@ class _Record(_Strict):
     key: str | None
     value: dict[str, Any] | None
     ts: int = Field(ge=0)
-    """Milliseconds."""
+    """The timestamp in milliseconds."""
 
 
 def _left_rows_have_a_foreign_key(record: Any) -> Any:
@@ -34,7 +34,7 @@ def _left_rows_have_a_foreign_key(record: Any) -> Any:
 
 
 class Event(_Record):
-    """A row that arrives at a side, with everything that follows from it before the next."""
+    """A row that arrives at a side; all its consequences are processed before the next event."""
 
     side: Literal["left", "right"]
     _checked = model_validator(mode="after")(_left_rows_have_a_foreign_key)
@@ -48,12 +48,12 @@ class Arrival(_Record):
 
     @property
     def side(self) -> Literal["left", "right"]:
-        """The side that it arrives at."""
+        """The side at which the row arrives."""
         return self.op
 
 
 class Delivery(_Strict):
-    """The oldest waiting message of a topic is handed over."""
+    """The delivery of the oldest waiting message of a topic."""
 
     op: Literal["deliver"]
     from_: Literal["subscription", "response"] = Field(alias="from")
@@ -67,9 +67,9 @@ class _Join(_Strict):
     right_versioned: bool = False
     history_retention_ms: int = Field(default=HISTORY_RETENTION_MS, ge=0)
     wire: bool = False
-    """Also show the bytes of every message."""
+    """Whether the trace also shows the bytes of every message."""
     expected: Any = None
-    """What was recorded; not looked at here."""
+    """The recorded output; this module does not read it."""
 
 
 class Case(_Join):
@@ -91,10 +91,10 @@ _ADAPTER: TypeAdapter[AnyCase] = TypeAdapter(Annotated[AnyCase, Field(discrimina
 
 
 def load_cases(paths: Iterable[Path]) -> list[AnyCase]:
-    """The cases of files, and of all `.json` files in folders, in order of their paths.
+    """Returns the cases of files, and of all `.json` files in folders, in the order of their paths.
 
     Raises:
-        UsageError: no such file, no case in a folder, a file that is no case, or two cases of one name.
+        UsageError: a file does not exist, a folder has no case, a file is no case, or two cases have the same name.
     """
     cases: dict[str, AnyCase] = {}
     for path in paths:
@@ -112,10 +112,10 @@ def load_cases(paths: Iterable[Path]) -> list[AnyCase]:
 
 
 def parse_case(value: Any) -> AnyCase:
-    """The case of a JSON object.
+    """Returns the case of a JSON object.
 
     Raises:
-        pydantic.ValidationError: it is none.
+        pydantic.ValidationError: the object is no case.
     """
     return _ADAPTER.validate_python(value)
 
@@ -132,5 +132,5 @@ def _load(file: Path) -> AnyCase:
 
 
 def serialise(value: dict[str, Any] | None) -> str | None:
-    """A value as compact JSON in the order of its fields: the text whose UTF-8 bytes are hashed and sent."""
+    """Returns a value as compact JSON in the order of its fields: the text whose UTF-8 bytes are hashed and sent."""
     return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A case through the reference: every message, response, result, timestamp and dropped record, as Kafka has them."""
+"""Runs a case through the reference: every message, response, result, timestamp and dropped record, as in Kafka."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Json = dict[str, Any]
 
 
 def foreign_key(_: bytes, value: bytes) -> bytes | None:
-    """The field `fk` of a left value."""
+    """Returns the field `fk` of a left value."""
     found = json.loads(value)["fk"]
     return None if found is None else found.encode()
 
 
 def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
-    """What a case leads to, in the form of the case files.
+    """Returns the trace of a case, in the form of the case files.
 
     Args:
         case: events that are processed one by one, or operations between which messages wait.
-        rules: Kafka's, or the engine's. A case delivers as many messages as Kafka sent; what other rules send beyond
-            that is delivered in its last step.
+        rules: the rules of Kafka, or of the engine. A case delivers as many messages as Kafka sent; the further
+            messages of other rules are delivered in its last step.
 
     Returns:
         `steps` (one per event or operation), `hashes` (text to its two longs) and `final` (the stores; for a case with
-        waiting messages the result beside the true join).
+        waiting messages the result and the true join).
     """
     join = ForeignKeyJoin(
         inner=case.join == "inner",
@@ -83,7 +83,7 @@ def _value(data: bytes | None) -> Any:
 
 
 class _AsJson:
-    """Messages, results and stores in the form of the case files."""
+    """Converts messages, results and stores to the form of the case files."""
 
     def __init__(self, texts: dict[bytes | None, str | None], wire: bool) -> None:
         self.texts, self.wire = texts, wire
@@ -124,7 +124,7 @@ class _AsJson:
         return {"wire": {"key": None if key is None else key.hex(), "value": value.hex()}} if self.wire else {}
 
     def stores(self, join: ForeignKeyJoin) -> Json:
-        """Every store at the end."""
+        """Returns the content of every store at the end."""
         tables = {"left": join.left_table.rows, "right": join.right_table.rows}
         return {
             "result": self.table(join.result),
@@ -151,7 +151,7 @@ class _AsJson:
         }
 
     def outcome(self, join: ForeignKeyJoin) -> Json:
-        """The result at the end, and what it should be."""
+        """Returns the result at the end, and the true join that it should equal."""
         true = join.batch_join()
         return {
             "undelivered": sum(map(len, join.waiting_subscriptions)) + sum(map(len, join.waiting_responses)),

@@ -1,7 +1,7 @@
-"""Cases through the Spark stages: all of one join type side by side in one pipeline, event i of each in batch i.
+"""Runs cases through the Spark stages: all cases of one join type in one pipeline, with event i of each in batch i.
 
-Keys are prefixed by the number of the case, so that cases do not meet. A table's order is `sequence_by`: the timestamp
-where the case's table is versioned, else the number of the event. The engine carries no record timestamps.
+Keys are prefixed by the number of the case, so that cases do not share keys. The order of a table is `sequence_by`: the
+timestamp if the case's table is versioned, else the number of the event. The engine stores no record timestamps.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ PK, FK, PREVIOUS_FK = k.pk("k"), k.fk("k"), k.previous_fk("k")
 def trace(
     cases: Sequence[Case], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
 ) -> dict[str, Json]:
-    """Per case `steps` and the `final` result.
+    """Returns per case its `steps` and its `final` result.
 
     Args:
-        cases: any number; their names are unique.
+        cases: any number of cases; their names are unique.
         session: a Spark session.
         progress: called with join type, batch and number of batches before every batch.
 
     Returns:
-        By name. A step has `emits` (key, value), `subscriptions` (fk, instruction, pk) and `responses` (key, cause,
-        instruction, verdict), each in the order of the keys; no timestamps.
+        The trace per name of a case. A step has `emits` (key, value), `subscriptions` (fk, instruction, pk) and
+        `responses` (key, cause, instruction, verdict), each in the order of the keys; no timestamps.
     """
     found: dict[str, Json] = {}
     for join in ("inner", "left"):
@@ -75,7 +75,7 @@ class _Run:
         self.pipeline = Pipeline(spec, session)
 
     def steps(self, progress: Callable[[str, int, int], None] | None) -> dict[str, Json]:
-        """Lands every event, runs batch after batch, and reads what each did."""
+        """Lands every event, runs batch after batch, and returns the trace of each case by name."""
         batches = max((len(case.events) for case in self.cases), default=0)
         for side in Side:
             (self.folder / side.value).mkdir()
@@ -122,12 +122,12 @@ class _Run:
         return row
 
     def _result(self) -> dict[tuple[str, str], Json]:
-        """The result table as it is: by case and key the values of both sides."""
+        """Returns the rows of the result table: per case and key, the values of both sides."""
         rows = self.pipeline.table("resolved_join").collect()
         return {self._of(row[PK]): {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")} for row in rows}
 
     def _messages(self, batch: int) -> dict[str, Json]:
-        """What a batch sent and answered, per case."""
+        """Returns the subscriptions and responses of a batch, per case."""
         steps: dict[str, Json] = defaultdict(lambda: {"subscriptions": [], "responses": []})
         table = self.pipeline.table
         sent = table("subscription_store").where((F.col(s.APPLIED_IN) == batch) & F.col(k.INSTRUCTION).isNotNull())
@@ -143,15 +143,15 @@ class _Run:
         return steps
 
     def _of(self, key: str) -> tuple[str, str]:
-        """The case of a key, and the key in it."""
+        """Returns the name of the case that a stored key belongs to, and the key in that case."""
         number, _, rest = key.partition("|")
         return self.cases[int(number)].name, rest
 
 
 def messages(row: Row) -> list[tuple[str | None, str]]:
-    """The messages that a row of the subscription store stands for, as (foreign key, instruction), in Kafka's order.
+    """Returns the messages of a row of the subscription store: (foreign key, instruction), in Kafka's order.
 
-    The old foreign key is told once: by `DELETE_KEY_AND_PROPAGATE`, else by an implied `DELETE_KEY_NO_PROPAGATE`.
+    The old foreign key gets one message: `DELETE_KEY_AND_PROPAGATE`, else an implied `DELETE_KEY_NO_PROPAGATE`.
     """
     old, new, instruction = row[PREVIOUS_FK], row[FK], row[k.INSTRUCTION]
     if instruction == DELETE_KEY_AND_PROPAGATE:

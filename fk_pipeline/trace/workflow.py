@@ -1,4 +1,4 @@
-"""A traced case as the workflow table of KIP-213: per event what was sent, answered and emitted."""
+"""The workflow table of KIP-213 for a traced case: per event, the messages sent, the responses and the emitted rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORKFLOW_COLUMNS = ("event", "sent to the right side", "answered to the left sid
 
 
 def rows(case: AnyCase, computed: Json) -> list[list[str]]:
-    """The rows of the table, one per event or operation."""
+    """Returns the rows of the table, one per event or operation."""
     events = case.events if isinstance(case, Case) else case.ops
     steps = zip(events, computed["steps"], strict=True)
     return [
@@ -39,7 +39,7 @@ def _key(key: str | None) -> str:
 
 
 def _short(value: Json | None) -> str:
-    """A value by its fields' values: `{"fk": "1", "v": "x"}` is `x|1`, as KIP-213 writes it."""
+    """Returns a value as the values of its fields: `{"fk": "1", "v": "x"}` is `x|1`, as KIP-213 writes it."""
     if value is None:
         return "deleted"
     rest = [_text(v) for name, v in value.items() if name != "fk"]

@@ -1,1 +1,1 @@
-"""The batch re-join from the changelogs, and its comparison with the result."""
+"""Verification: joins both changelogs again as one batch and compares the outcome with the result."""

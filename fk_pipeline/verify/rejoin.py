@@ -1,6 +1,7 @@
-"""The proof: the last writers of both changelogs, joined anew in SQL and compared row by row with the result.
+"""The verification: joins the last writers of both changelogs again in SQL and compares them with the result by row.
 
-Shares no code with the stages beyond reading tables. A difference that work still due explains is pending, not wrong.
+It shares no code with the stages beyond reading tables. A difference that work still due explains is pending, not
+wrong.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from fk_pipeline.store.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport
 
 SLICES = 1_000_000
-"""A share of the keys is so many of these."""
+"""Number of slices into which a hash divides the keys; a share of the keys is a number of slices."""
 
 DIFFERENCES_SHOWN = 20
-"""How many differing rows a report shows."""
+"""The largest number of differing rows that a report shows."""
 
 
 def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
-    """The table that a changelog describes: per key the row of the last writer, unless that deleted it.
+    """Returns the table that a changelog describes: per key the row of the last writer, unless that is a deletion.
 
-    A row without a key is a truncate, the last writer of every key that has nothing newer. A row of its own batch and
-    sequence came after it: the changelog keeps no other.
+    A row without a key is a truncate: the last writer of every key without a newer row. A row with the batch and
+    sequence of a truncate came after it, because the changelog keeps no other.
     """
     view = f"fk_verify_{uuid.uuid4().hex}"
     changelog.createOrReplaceTempView(view)
@@ -59,11 +60,11 @@ def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
 def expected_join(
     left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, isolating: bool = False
 ) -> DataFrame:
-    """The batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
+    """Returns the batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
 
-    Isolating, as far as the selected expressions can be computed. A row of an inner join on which one fails is left
-    out. In a left join two rows match only if the expressions that read the right side can be computed on them; a left
-    row is left out where one fails on the left row, or with no right row.
+    With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
+    a row on which one fails. In a left join two rows match only if the expressions that read the right side can be
+    computed on them; a left row is left out if an expression fails on the left row alone, or without a right row.
     """
     keys = [f"`left`.{c.quoted} AS {quote(k.pk(c.name))}" for c in spec.left.key_columns]
     outputs = [o.sql for o in spec.outputs]
@@ -74,7 +75,7 @@ def expected_join(
 
 
 def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: PipelineSpec, isolating: bool) -> str:
-    """SQL: the current rows of both sides, joined as `expected_join` says."""
+    """SQL (FROM clause): the current rows of both sides, joined as `expected_join` describes."""
     left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
     references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
     current_rows(left_changelog, spec.left).selectExpr("*", *references).createOrReplaceTempView(left)
@@ -90,7 +91,7 @@ def _joined(left_changelog: DataFrame, right_changelog: DataFrame, spec: Pipelin
 def _counts(
     left_changelog: DataFrame, right_changelog: DataFrame, result: DataFrame, spec: PipelineSpec, isolating: bool
 ) -> dict[str, int]:
-    """`rows`, `left_rows`, `right_rows`, `left_out` and `unmatched` of a `VerifyReport`, by one job."""
+    """Returns `rows`, `left_rows`, `right_rows`, `left_out` and `unmatched` of a `VerifyReport`, counted in one job."""
     frames = {
         "rows": result,
         "left_rows": current_rows(left_changelog, spec.left),
@@ -101,7 +102,7 @@ def _counts(
         lost = fails(*[o.sql for o in spec.outputs])
         session = result.sparkSession
         frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE {lost}")
-        if not spec.inner:  # the right rows once more, by their keys alone: it is there, and was not joined
+        if not spec.inner:  # joins the keys of the right rows again: finds right rows that exist and were not joined
             there = f"fk_there_{uuid.uuid4().hex}"
             names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
             frames["right_rows"].selectExpr(*names).createOrReplaceTempView(there)
@@ -115,10 +116,9 @@ def _counts(
 
 
 def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The rows that differ.
+    """Returns the rows that differ: `_fk_pk_*`, `difference` (missing, stale, unexpected), `expected` and `found`.
 
-    Returns:
-        `_fk_pk_*`, `difference` (missing, stale, unexpected), `expected` and `found` as structs.
+    `expected` and `found` are structs of the selected columns.
     """
     keys = [name for name, _ in k.pk_columns(spec)]
     names = [o.name for o in spec.outputs]
@@ -131,7 +131,7 @@ def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataF
     for name in names:
         same = same & _same(name, fields[name])
     both = packed(expected, "expected").join(packed(result, "found"), keys, "full").withColumn("same", same)
-    # Of several rows of a key one is compared, an equal one if there is any. The others are unexpected.
+    # If a key has several rows, one is compared (an equal one if there is any). The others are unexpected.
     of_its_key = F.row_number().over(Window.partitionBy(*map(quote, keys)).orderBy(F.col("same").desc()))
     both = both.withColumn("expected", F.when(of_its_key == 1, F.col("expected")))
     difference = (
@@ -141,21 +141,21 @@ def compare(expected: DataFrame, result: DataFrame, spec: PipelineSpec) -> DataF
 
 
 def _same(name: str, kind: T.DataType) -> Column:
-    """Both rows have the same value in a column."""
+    """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column."""
     return _comparable(F.col("expected")[name], kind).eqNullSafe(_comparable(F.col("found")[name], kind))
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:
-    """Maps have no equality in SQL: their sorted entries have."""
+    """Returns a value that SQL can compare: a map becomes the array of its sorted entries."""
     return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
 
 
 def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
-    """The left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct.
+    """Returns the left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct.
 
     Args:
         tables: `left_changelog`, `right_changelog`, `subscription_store`, `right_table`, `responses`.
-        due: per stage the batches that are due.
+        due: the due batches per stage.
         spec: the pipeline.
     """
     batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
@@ -165,7 +165,7 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
     store = tables["subscription_store"]
 
     def truncated(changelog: str, side: SideSpec, batches: list[int]) -> DataFrame:
-        """One row without columns if a truncate is due, else none."""
+        """Returns one row without columns if a truncate is due, otherwise no row."""
         log = tables[changelog].where(F.col(s.BATCH).isin(batches))
         return log.where(F.col(quote(side.key_columns[0].name)).isNull()).limit(1).select()
 
@@ -194,7 +194,7 @@ def pending_keys(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int
 
 
 def _chosen(key: list[str], share: float) -> str:
-    """SQL: the key is one of a share of all, the same one every time."""
+    """SQL (BOOLEAN): the key belongs to the chosen share of the keys, which is the same in every run."""
     return f"PMOD(XXHASH64({', '.join(key)}), {SLICES}) < {round(share * SLICES)}"
 
 
@@ -209,10 +209,10 @@ def verify(
 
     Args:
         tables: every table of the pipeline by name, `resolved_join` among them.
-        due: per stage the batches that are due.
+        due: the due batches per stage.
         spec: the pipeline.
         ledger: its ledger, for the tokens of sensitive values.
-        share: of the left keys, chosen by a hash; 1 for all.
+        share: the share of the left keys to compare, chosen by a hash; 1 for all.
     """
     mask = mask_of(spec, ledger, k.sensitive_names(spec) | spec.sensitive_outputs)
     states = [state for (stage, _), state in ledger.runs.stages.items() if stage in ledger.inputs]
@@ -271,10 +271,10 @@ def _verify(
 
 
 def _sample(wrong: DataFrame, spec: PipelineSpec, mask: Mask) -> Iterator[dict[str, Any]]:
-    """Rows that differ, as a report shows them."""
+    """Yields rows that differ in the form of `VerifyReport.sample`."""
     fields = {f.name: f.dataType for f in wrong.select("found.*").schema.fields}
     differing = F.array_compact(F.array(*[F.when(~_same(name, kind), F.lit(name)) for name, kind in fields.items()]))
-    rows = wrong.withColumn("differing", differing).persist()  # in one order for all three looks
+    rows = wrong.withColumn("differing", differing).persist()  # the same order for all queries below
     try:
         seen = mask(rows)
         keys = json_rows(seen.select(*[F.col(quote(k.pk(c.name))).alias(c.name) for c in spec.left.key_columns]))

@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The report of a verification."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` found.
+    """The numbers and sample rows that `verify` returns.
 
     Attributes:
-        rows: rows of the result.
-        missing: rows that should be there and are not.
-        stale: rows with other values than they should have.
-        unexpected: rows that should not be there.
-        pending: differences that work still due explains; not counted above.
-        due: stage runs that are due.
+        rows: number of rows of the result.
+        missing: number of rows that the result should have and does not.
+        stale: number of rows whose values differ from the expected ones.
+        unexpected: number of rows that the result should not have.
+        pending: number of differences that work still due explains; they are not counted above.
+        due: number of stage runs that are due.
         share: the share of the left keys that was compared.
-        left_rows: current rows of the left table that were joined; those of the share.
-        right_rows: current rows of the right table that were joined.
-        left_out: left rows that the join does not have because an expression of `select` fails on them.
-        unmatched: left rows that the join has without their right row because an expression fails on the two.
-        quarantined_lines: lines of both sides that are in the quarantine, and so in neither table.
-        sample: some of the rows that differ, by key: `key`, `difference` (missing, stale, unexpected), `expected` and
-            `found`: values as `show` has them, of a stale row only those that differ.
+        left_rows: number of current rows of the left table that were joined, within the share.
+        right_rows: number of current rows of the right table that were joined.
+        left_out: number of left rows that the join leaves out because an expression of `select` fails on them.
+        unmatched: number of left rows that are joined without their right row because an expression fails on the two.
+        quarantined_lines: number of lines of both sides that are in the quarantine, and therefore in neither table.
+        sample: some of the rows that differ, in the order of their keys, each with `key`, `difference` (missing, stale,
+            unexpected), `expected` and `found`. The values are formatted as by `show`; a stale row has only the columns
+            that differ.
     """
 
     rows: int
@@ -47,10 +48,10 @@ class VerifyReport:
         return not (self.missing or self.stale or self.unexpected)
 
     def counts(self) -> dict[str, int]:
-        """What was compared, and how it differs."""
+        """Returns the numbers of the comparison by name: `rows`, `missing`, `stale`, `unexpected`, `pending`, `due`."""
         return {name: getattr(self, name) for name in ("rows", "missing", "stale", "unexpected", "pending", "due")}
 
     def looked_at(self) -> dict[str, int]:
-        """What was joined, and what of it the join leaves out."""
+        """Returns the numbers of joined and left-out rows and of quarantined lines, by attribute name."""
         names = ("left_rows", "right_rows", "left_out", "unmatched", "quarantined_lines")
         return {name: getattr(self, name) for name in names}

@@ -1,6 +1,6 @@
-"""Runs all that is due in a process of its own and kills its whole group, Spark included, at a point around a commit.
+"""Runs all due work in a separate process and kills its whole process group, Spark included, around a commit.
 
-python die.py PIPELINE.yaml POINT
+python die.py PIPELINE.yaml POINT    POINT is the number of the point at which it is killed, counted from 1
 """
 
 from __future__ import annotations

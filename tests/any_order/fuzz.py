@@ -1,4 +1,4 @@
-"""The long mode of the machine: `make fuzz`. Random schedules until there are enough of them, and what they did.
+"""The long mode of the machine: `make fuzz`. Runs random schedules until there are enough, and prints what they did.
 
 python -m tests.any_order.fuzz [--schedules 40] [--worlds 100] [--kills 5] [--checks 0.2] [--seed N]
 """

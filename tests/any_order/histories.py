@@ -1,4 +1,4 @@
-"""Random change histories of many independent keys, and what their join must be: last writer wins, in plain Python.
+"""Random change histories of many independent keys, and their expected join: last writer wins, in plain Python.
 
 A *world* is two left keys and three right keys that refer to nothing outside it. Every batch holds events of many
 worlds, so that one pass of Spark tests many histories at once.
@@ -15,7 +15,7 @@ LEFT, RIGHT = "left", "right"
 SCHEMAS = {LEFT: "id INT, fk STRING, v STRING, unused STRING, seq BIGINT", RIGHT: "k STRING, name STRING, seq BIGINT"}
 KEYS = {LEFT: "id", RIGHT: "k"}
 MORE = {LEFT: "extra", RIGHT: "more"}
-"""By side a field that some rows have, which the schemas do not declare: a text."""
+"""Per side, a text field that some rows have and that the schemas do not declare."""
 
 Place = tuple[int, str]
 """A batch and a side."""
@@ -32,7 +32,7 @@ class Event:
     row: Mapping[str, str | None] | None
 
     def line(self, side: str) -> str:
-        """The event as `format: rows` has it."""
+        """Returns the event as a line of `format: rows`."""
         op = "t" if self.key is None else "d" if self.row is None else "u"
         names = {"seq": self.seq} | ({} if self.key is None else {KEYS[side]: self.key})
         return json.dumps({"op": op, **names, **(self.row or {})})
@@ -43,13 +43,13 @@ class Event:
 
 @dataclass
 class Content:
-    """What a batch holds of a side: events in file order, and lines that cannot be used."""
+    """The content of a batch on one side: events in file order, and lines that cannot be used."""
 
     events: list[Event] = field(default_factory=list)
     bad_lines: list[str] = field(default_factory=list)
 
     def text(self, side: str) -> str:
-        """The landing file."""
+        """Returns the text of the landing file."""
         lines = [event.line(side) for event in self.events]
         for i, line in enumerate(self.bad_lines):
             lines.insert(i * 7 % (len(lines) + 1), line)
@@ -57,12 +57,12 @@ class Content:
 
 
 class Histories:
-    """Draws the content of batches, and knows what the tables are when all of some batches have been applied.
+    """Draws the content of batches, and computes the expected tables once all of some batches have been applied.
 
     Args:
-        random: where every choice comes from.
-        worlds: how many worlds there are.
-        sequenced: events carry a sequence of their source, and may come late; otherwise they count as they arrive.
+        random: the source of every choice.
+        worlds: the number of worlds.
+        sequenced: events carry a sequence of their source, and may come late; otherwise their order is that of arrival.
     """
 
     def __init__(self, random: Random, worlds: int, sequenced: bool) -> None:
@@ -73,11 +73,11 @@ class Histories:
 
     @property
     def left_keys(self) -> int:
-        """How many left keys there are."""
+        """The number of left keys."""
         return 2 * self.worlds
 
     def content(self, side: str, share: float) -> Content:
-        """New content of a batch: a share of the worlds change."""
+        """Draws new content of a batch, in which a share of the worlds change."""
         drawn = Content()
         for world in range(self.worlds):
             if self.random.random() < share:
@@ -108,7 +108,7 @@ class Histories:
         return Event(key, self._next(side, key, choose((0, 0, 0, 0, 3, 60))), None if gone else row)
 
     def _next(self, side: str, key: Key | None, lateness: int) -> int:
-        """A sequence, now and then the newest of its key again; that of a truncate is odd, and never that of a row."""
+        """Draws a sequence, sometimes the newest of its key again; only truncates have odd sequences."""
         self.clock += 1
         newest = self._newest.get((side, key), 0)
         seq = max(0, 2 * (self.clock - (self.random.randint(0, lateness) if lateness else 0))) + (key is None)
@@ -120,7 +120,7 @@ class Histories:
         return seq
 
     def table(self, landed: Mapping[Place, Content], side: str) -> dict[Key, Mapping[str, str | None]]:
-        """The rows of the last writers: by sequence, ties by batch, then by the place in the file."""
+        """Returns the rows of the last writers: by sequence, ties by batch, then by the position in the file."""
         newest: dict[Key | None, tuple[tuple[int, int, int], Event]] = {}
         for (batch, of), content in landed.items():
             for position, event in enumerate(content.events if of == side else ()):
@@ -137,7 +137,7 @@ class Histories:
     def join(
         self, landed: Mapping[Place, Content], inner: bool, declared: Iterable[str] = ()
     ) -> dict[int, tuple[str | None, ...]]:
-        """left key -> (v, fk, name of the right row, and of `MORE` the fields that are declared)"""
+        """Returns, per left key, `v`, `fk`, the `name` of the right row, and the declared fields of `MORE`."""
         more = sorted(declared)
         right = self.table(landed, RIGHT)
         out = {}
@@ -150,14 +150,14 @@ class Histories:
 
 
 def story(key: int, landings: Iterable[tuple[str, Place, Content]]) -> tuple[int, str]:
-    """Every event that concerns a left key: its own, and those of the right keys of its world.
+    """Describes every event that concerns a left key: its own events and those of the right keys of its world.
 
     Args:
         key: the left key.
-        landings: what was done with a landing file, for which batch and side, and its content from then on.
+        landings: the action on a landing file, its batch and side, and its content from then on.
 
     Returns:
-        How many events that are, and the story in words.
+        The number of these events, and the description.
     """
     world, number, lines = key // 2, 0, []
     concerned = {None, key, *(f"{world}{letter}" for letter in "abc")}

@@ -1,4 +1,4 @@
-"""Runs all that is due on a small cluster, and kills one of its executors at two points around a commit.
+"""Runs all due work on a small cluster, and kills one of its executors before the commits of two tables.
 
 SPARK_MASTER='local-cluster[2,1,1024]' python lose_executor.py PIPELINE.yaml
 """
@@ -15,7 +15,7 @@ from fk_pipeline.store import faults
 
 
 def executors(application: str) -> list[int]:
-    """The processes of the executors of an application."""
+    """Returns the process ids of the executors of an application, in ascending order."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():

@@ -1,7 +1,7 @@
-"""A machine that does to a pipeline whatever may happen to one, and compares the outcome with the plain join.
+"""A state machine that applies every possible event to a pipeline, and compares the outcome with the plain join.
 
 One example is one *schedule*: batches land, are rewritten, withdrawn and brought back, files vanish; single stages run
-for any batches in any order, also before their upstream; runs die at a commit. In the end all that is due runs.
+for any batches in any order, also before their upstream; runs die at a commit. At the end, all due work runs.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 class Broken(RuntimeError):
-    """A stage fails here with an error of its own."""
+    """The error with which a stage fails in a test."""
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """The machine; `session` and `worlds` are set by who runs it, `totals` counts over all schedules."""
+    """The machine; the caller sets `session` and `worlds`; `totals` counts over all schedules."""
 
     session: SparkSession
     worlds = 100
     kills = 0
-    """How many real `kill -9` are left to be done, one in the end of every schedule in which runs die."""
+    """The number of real `kill -9` still to be done, one at the end of every schedule in which runs die."""
     checks = 0.0
-    """Share of the states on the way that all checks look at, batch by batch and whole: they must not turn red."""
+    """The share of intermediate states that all checks check, for batches and for whole tables: none may fail."""
     least_steps = 0
-    """Shorter schedules are done, but not counted."""
+    """The least number of steps of a counted schedule; shorter schedules run, but are not counted."""
     totals: ClassVar[Counter[str]] = Counter()
     progress: Callable[[str], None] = staticmethod(lambda _: None)
 
@@ -74,7 +74,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.may_be_due = True
         self.died = False
 
-    # ---- how a schedule begins and ends
+    # ---- start and end of a schedule
 
     @initialize(
         join=st.sampled_from(["left", "inner"]),
@@ -97,7 +97,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self._write("landed:", (batch, side), self.histories.content(side, 0.6))
 
     def _write_file(self) -> None:
-        """The pipeline file, with the fields that are declared by now."""
+        """Writes the pipeline file with the fields that are declared so far."""
         order = "    sequence_by: seq\n" if self.histories.sequenced else ""
         schemas = {
             side: ", ".join([SCHEMAS[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)])
@@ -151,7 +151,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.progress(f"{mine['schedules']:4} right: {'; '.join(self.log)}")
 
     def _another_way(self, expected: dict[int, tuple[str | None, ...]]) -> None:
-        """The landing files as they are now, in a new warehouse: in one range, one by one, or in a random split."""
+        """Runs the current landing files into a new warehouse, in one range, one by one, or in a random split."""
         other = self.folder / "other.yaml"
         other.write_text(self.file.read_text() + "warehouse: other\n")
         here = sorted({batch for batch, _ in self.landed})
@@ -160,7 +160,7 @@ class AnyOrder(RuleBasedStateMachine):
         ends = [start - 1 for start in starts[1:]] + [here[-1]]
         passes = [BatchRange.of(first, last) for first, last in zip(starts, ends, strict=True)]
         self.random.shuffle(passes)
-        for (batch, side), content in self.landed.items():  # a file that vanished was read before, and here it was not
+        for (batch, side), content in self.landed.items():  # the new warehouse has not read the files that vanished
             self._put(batch, side, content)
         for batch, side in self.withdrawn:
             for path in self._paths(batch, side):
@@ -172,7 +172,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._compare(self._result(pipeline), expected)
         self.totals["compared with another split"] += 1
 
-    # ---- what may happen to the landing files
+    # ---- events of the landing files
 
     @rule(batch=batches, side=sides, both=st.booleans(), share=st.sampled_from([0.1, 0.5, 0.9]))
     def lands_or_is_rewritten(self, batch: int, side: str, both: bool, share: float) -> None:
@@ -194,7 +194,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def vanishes(self, data: st.DataObject) -> None:
-        """Changes nothing, if the file was read before."""
+        """Removes a file that was read before, which must change nothing."""
         ledger = self.pipeline.ledger()
         self.pipeline.discover()
         stage_of = {LEFT: Stage.LEFT_CHANGELOG, RIGHT: Stage.RIGHT_TABLE}
@@ -234,7 +234,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.withdrawn)
     @rule(after=st.integers(1, 20))
     def is_compacted(self, after: int) -> None:
-        """What is done, from the first batch on, is folded: it is not restated any more."""
+        """Folds the finished batches from the first one on; they are not restated any more."""
         assume(not self._unfinished())
         self._say("is compacted")
         self.totals["compactions"] += 1
@@ -246,12 +246,12 @@ class AnyOrder(RuleBasedStateMachine):
         self._check()
         self.totals["batches folded"] += len(self._folded())
 
-    # ---- what may run
+    # ---- runs
 
     @precondition(lambda self: self.may_be_due)
     @rule(seed=seeds, hasty=st.sampled_from([0.0, 0.2]))
     def some_due_work_runs(self, seed: int, hasty: float) -> None:
-        """Single stages of single batches in a random order, each after its upstream; the hasty ones before it."""
+        """Runs single stages for single batches in a random order, each after its upstream; hasty ones before it."""
         random = Random(seed)
         self.pipeline.discover()
         for _ in range(random.randint(4, 8)):
@@ -267,7 +267,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(stage=st.sampled_from(list(Stage)[:-1]), side=sides, seed=seeds)
     def a_batch_lags(self, stage: Stage, side: str, seed: int) -> None:
-        """One batch runs up to a stage; then another one, with new content, overtakes it."""
+        """Runs one batch up to a stage; then runs another batch, with new content, which overtakes it."""
         random = Random(seed)
         self.pipeline.discover()
         here = sorted({batch for batch, _ in self.landed})
@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(stage=stages, first=batches, more=st.sampled_from([0, 0, 1, 6]))
     def a_stage_runs(self, stage: Stage, first: int, more: int) -> None:
-        """Of any batches, whether they are due or not, whatever has run before it."""
+        """Runs a stage for any batches, due or not, whatever has run before."""
         self.pipeline.discover()
         self._run_stage(stage, BatchRange.of(first, first + more))
 
@@ -300,12 +300,12 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.faulty)
     @rule(after=st.integers(1, 36), killed=st.booleans())
     def a_run_dies(self, after: int, killed: bool) -> None:
-        """With something to do, at a point around one of its commits; then another process goes on."""
+        """Starts a run that has work to do and dies at a point around a commit; then another process continues."""
         self._die(after, killed)
 
     @rule(source=st.sampled_from(["changelog", "landing"]), after=st.integers(1, 60))
     def is_rebuilt(self, source: str, after: int) -> None:
-        """Beside the tables, and swapped in; where runs may die, it may too, before the swap or in it."""
+        """Rebuilds beside the tables and swaps the new ones in; may die before or in the swap where runs may die."""
         begun = self.pipeline.ledger().rebuilds.unfinished
         assume(source == "landing" or begun is None or begun["source"] == source)
         assume(source == "changelog" or self.vanished <= set(self.withdrawn))
@@ -324,7 +324,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(side=sides, after=st.integers(1, 12))
     def a_field_is_declared_or_not_any_more(self, side: str, after: int) -> None:
-        """The schema gets a column, which the tables take over in place; or it loses it, which takes a rebuild."""
+        """Adds a column to the schema, which the tables add in place, or removes it, which needs a rebuild."""
         assume(not self.vanished and self.pipeline.ledger().rebuilds.unfinished is None)
         field = MORE[side]
         self.declared ^= {field}
@@ -345,7 +345,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.may_be_due)
     @rule()
     def is_verified_on_the_way(self) -> None:
-        """Whatever differs now, work that is due explains it."""
+        """Verifies an intermediate state: due work must explain every difference."""
         assume(not self._unfinished())
         self._say("is verified")
         self.pipeline.discover()
@@ -356,7 +356,7 @@ class AnyOrder(RuleBasedStateMachine):
     # ---- helpers
 
     def _check(self) -> None:
-        """All checks are green, whatever is due: at full depth, and for a range of batches."""
+        """Asserts that no check fails, whatever is due: at full depth, for a range of batches, and for one batch."""
         if not self.checks or self.random.random() >= self.checks or self._unfinished():
             return
         first, last = sorted(self.random.choices(BATCHES, k=2))
@@ -369,7 +369,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.totals["states checked"] += 1
 
     def _unfinished(self) -> bool:
-        """The tables wait for a run to be what the pipeline file says; until then nobody looks at them."""
+        """Returns whether the tables need a run before they match the pipeline file; then they are not checked."""
         ledger = self.pipeline.ledger()
         return ledger.rebuilds.unfinished is not None or bool(columns_to_add(self.pipeline.spec, ledger))
 
@@ -384,7 +384,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._until(after, killed, lambda: self._run("all that is due, and"))
 
     def _until(self, after: int, killed: bool, work: Callable[[], None]) -> None:
-        """Work that dies at a point, or fails there; then another process goes on."""
+        """Does work that dies or fails at a point; then another process continues."""
         count = 0
 
         def die(point: str) -> None:
@@ -436,7 +436,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.totals["stage runs"] += len(done)
 
     def _run_stage(self, stage: Stage, some: BatchRange) -> None:
-        """As an asset does it: a withdrawn batch stays withdrawn."""
+        """Runs a stage like an asset does: a withdrawn batch stays withdrawn."""
         self._say(f"run {stage} of {some}")
         self.may_be_due = True
         with self._explained():
@@ -468,7 +468,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.landings.append((what, place, content))
 
     def _folded(self) -> frozenset[int]:
-        """The batches that are not restated any more, on either side."""
+        """Returns the batches that are not restated any more on at least one side."""
         ledger = self.pipeline.ledger()
         return ledger.folds.of(Stage.LEFT_CHANGELOG) | ledger.folds.of(Stage.RIGHT_TABLE)
 
@@ -502,7 +502,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def _compare_hashes(self) -> None:
-        """A row of the result carries the hashes of the rows that are current now (architecture, rule 3)."""
+        """Asserts that every result row has the hashes of the current rows (architecture, rule 3)."""
         table = self.pipeline.table
         there, left = table("resolved_join").alias("r"), table("subscription_store").alias("s")
         right = table("right_table").select("k", "_fk_hash").alias("t")

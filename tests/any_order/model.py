@@ -1,11 +1,11 @@
-"""The rules of `docs/architecture.md` as a model: plain dictionaries, one process, hundreds of schedules in a second.
+"""The rules of `docs/architecture.md` as a model: plain dictionaries, one process, hundreds of schedules per second.
 
-Random batches go through the five stages in every order that respects what they read; stages run again for no reason,
-batches are rewritten and land late, a column is declared (so that every batch is read again with other values), old
-batches are folded, tombstones are dropped (after which nothing older of their keys lands). In the end the result must
-be the join of the last writers. With a rule left out it must not, sooner or later: a model that finds nothing says
-nothing. `python -m tests.any_order.model [SCHEDULES]` counts the wrong results of every rule set. The machine beside it
-does the same to the product on Spark, a thousand times slower.
+Random batches go through the five stages in every order in which each stage follows its upstream; stages run again
+without need, batches are rewritten and land late, a column is declared (so that every batch is read again with other
+values), old batches are folded, tombstones are dropped (after which nothing older of their keys lands). At the end, the
+result must be the join of the last writers. With a rule left out, some schedule must give a wrong result: a model that
+never finds one proves nothing. `python -m tests.any_order.model [SCHEDULES]` counts the wrong results of every rule
+set. The machine beside it does the same to the product on Spark, a thousand times slower.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ RULES = {
     "a late commit is one of its stage": "it counts as late only where its own batch ran since",
     "what ran since is due": "a late commit makes the batch of its run due, not those that the stage ran for since",
 }
-"""Rules that can be left out, and what happens then."""
+"""Per rule that can be left out, the consequence of leaving it out."""
 
 
 ALWAYS_FAILS, FAILS_TOGETHER, FAILS_ALONE = 2, 1, 0
-"""Values on which `select` fails: 2 of a left row at the foreign key `z`, alone; 2 of a right row beside a left row's 1
-or 0. Beside 0 the expression fails without a right row too where the foreign key is `y`."""
+"""Values on which `select` fails. A left row with value 2 and the foreign key `z` fails by itself. A right row with
+value 2 fails beside a left row with value 1 or 0. A left row with value 0 and the foreign key `y` also fails without a
+right row."""
 
 
 def selected(left: Any, right: Any, *, inner: bool) -> tuple[Any, str | None]:
-    """A row of the result, None where there is none, and what fails: `left`, `right`, or nothing.
+    """Returns a row of the result (None if there is none) and the side that fails: `left`, `right`, or None.
 
-    In a left join a right row on which an expression fails counts as one that is not there, for the whole row.
+    In a left join, a right row on which an expression fails counts as missing for the whole result row.
     """
     if left[:2] == ("z", ALWAYS_FAILS):
         return None, "left"
@@ -69,13 +70,13 @@ def selected(left: Any, right: Any, *, inner: bool) -> tuple[Any, str | None]:
 
 
 def alone(left: Any) -> Any:
-    """The row of a left row without a right one; None where an expression fails on that too."""
+    """Returns the result row of a left row without a right row; None if an expression fails on that as well."""
     return None if left[:2] == ("y", FAILS_ALONE) else (left, None)
 
 
 @dataclass
 class Partition:
-    """What a batch brought to a changelog."""
+    """The rows and the truncate that a batch wrote to a changelog."""
 
     rows: dict[str, tuple[float, Any]] = field(default_factory=dict)
     truncate: float | None = None
@@ -93,7 +94,7 @@ Log = dict[int, Partition]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a state table: its version, who brought it, and where it was last announced."""
+    """A row of a state table: its version, the batch that owns it, and the batch in which it was last propagated."""
 
     sequence: float | None
     value: Any
@@ -104,7 +105,7 @@ class Row:
 
 
 def partition(events: Iterable[Event]) -> Partition:
-    """The last event per key, and the last truncate."""
+    """Returns the last event per key, and the last truncate."""
     found = Partition()
     for key, sequence, value in events:
         if key == EVERY_KEY:
@@ -115,13 +116,13 @@ def partition(events: Iterable[Event]) -> Partition:
 
 
 def winner(log: Mapping[int, Partition], key: str) -> tuple[float, Any, int] | None:
-    """The last writer of a key over all batches: sequence, content, batch."""
+    """Returns the last writer of a key over all batches: sequence, content, batch."""
     versions = [(*version, batch) for batch, part in log.items() if (version := part.version(key)) is not None]
     return max(versions, key=lambda version: version[0], default=None)
 
 
 class Model:
-    """A pipeline. Every method but `fold` and `drop_tombstones` is a stage that runs for a batch."""
+    """A pipeline. `run` runs a stage for a batch; `fold` and `drop_tombstones` model `compact`."""
 
     def __init__(self, *, inner: bool, without: str | None = None) -> None:
         self.inner, self.without = inner, without
@@ -129,15 +130,15 @@ class Model:
         self.states: dict[Side, dict[str, Row]] = {side: {} for side in Side}
         self.responses: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
         self.result: dict[str, tuple[Any, Any, Any]] = {}
-        """By left key the contents that stand for its two hashes, and the selected values."""
+        """Per left key, the two contents that represent its hashes, and the selected values."""
         self.quarantine: dict[int, set[tuple[str, Any, Any]]] = {}
-        """By batch the pairs that it refused: left key and both contents."""
+        """Per batch, the pairs that it refused: left key and both contents."""
         self.read: dict[tuple[Side, int], list[Event]] = {}
         self.generations: dict[tuple[Side, int], int] = {}
-        """What the ledger says: of the last start, whatever was committed."""
+        """Per side and batch, the generation in the ledger: that of the last start, whether or not it committed."""
         self.folded: set[int] = set()
         self.dropped: dict[tuple[Side, str], float] = {}
-        """The sequence of tombstones that were dropped, by side and key."""
+        """Per side and key, the largest sequence of its dropped tombstones."""
 
     def run(self, stage: Stage, batch: int, content: Content) -> None:
         if stage in SIDE_OF:
@@ -152,7 +153,7 @@ class Model:
             self._resolve(batch)
 
     def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
-        """What a run that starts now would commit, table by table; to be done whenever it gets to it."""
+        """Returns the commits of a run that starts now, one per table, to be applied later."""
         after, side = deepcopy(self), SIDE_OF.get(stage, Side.LEFT)
         after.run(stage, batch, content)
         self.read, self.generations = after.read, after.generations
@@ -180,12 +181,12 @@ class Model:
         return by_stage[stage]
 
     def reopen(self, stage: Stage, batch: int) -> None:
-        """A stage is to run again though it reads what it read: what it brings is another generation."""
+        """Makes the next run of a stage for a batch write another generation, even if it reads the same content."""
         if stage in SIDE_OF:
             self.read.pop((SIDE_OF[stage], batch), None)
 
     def fold(self, batches: Iterable[int], settled: Callable[[int], bool]) -> None:
-        """Keeps the winner per key of what batches brought, and removes what they answered."""
+        """Keeps the winner per key among the rows of folded batches, and removes their responses."""
         self.folded |= {*batches}
         for log in self.logs.values():
             old = {batch: part for batch, part in log.items() if batch in self.folded}
@@ -199,7 +200,7 @@ class Model:
                 self.responses.pop(batch, None)
 
     def drop_tombstones(self, settled: Callable[[int], bool]) -> None:
-        """Removes deleted keys of which folded batches alone know, once everything that landed was read."""
+        """Removes deleted keys that only folded batches have, once everything that landed was read."""
         for side, log in self.logs.items():
             for key, row in [*self.states[side].items()]:
                 deleted = row.value is None and row.owner in {*self.folded, None}
@@ -219,7 +220,10 @@ class Model:
         return self.without == rule
 
     def _bring(self, side: Side, batch: int, events: list[Event]) -> None:
-        """The same content again is the same rows under the same generation; of a folded batch those that are left."""
+        """Writes a batch to the log; the same content gives the same rows and generation again.
+
+        Of a folded batch, only the keys that are still in the log are written.
+        """
         log, fresh = self.logs[side], partition(events)
         if batch in self.folded and not self._lacks("a folded batch stays folded"):
             fresh.rows = {key: row for key, row in fresh.rows.items() if key in log[batch].rows}
@@ -230,7 +234,10 @@ class Model:
         log[batch], self.read[side, batch] = fresh, events
 
     def _apply(self, side: Side, batch: int) -> None:
-        """The owner rule (2), silence (5) and announcing again (6), for the keys that a batch brings or owns."""
+        """Applies the owner rule (2), unchanged rows (5) and repeated propagation (6) to the keys of a batch.
+
+        These are the keys that the batch has in the log or owns; all keys if it has a truncate.
+        """
         log, state = self.logs[side], self.states[side]
         if (part := log.get(batch)) is None:
             return
@@ -306,7 +313,7 @@ class Model:
         self.result[key] = left, right, values
 
     def refused(self) -> set[tuple[str, Any, Any]]:
-        """The pairs of current rows on which `select` fails, but for those that folded batches alone announced."""
+        """Returns the pairs of current rows on which `select` fails, except those propagated by folded batches only."""
         found = set()
         for key, row in self.states[Side.LEFT].items():
             if row.value is None:
@@ -322,7 +329,7 @@ class Model:
 
 
 def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, Any]:
-    """The join of the last writers, as it is selected."""
+    """Returns the join of the last writers with the selected values, by left key."""
     left, right = ({n: partition(content[side]) for n, content in contents.items()} for side in Side)
     found = {}
     for key in {key for part in left.values() for key in part.rows}:
@@ -338,7 +345,7 @@ def joined(contents: Mapping[int, Content], *, inner: bool) -> dict[str, Any]:
 
 @dataclass
 class Paused:
-    """A run that sleeps before a commit, `since` so many runs."""
+    """A run that sleeps before a commit; `since` is the number of runs that had started when it fell asleep."""
 
     stage: Stage
     batch: int
@@ -357,14 +364,14 @@ class Schedule:
         self.history = {n: [content] for n, content in self.contents.items()}
         self.due = {(stage, n) for stage in Stage for n in self.contents}
         self.runs: list[tuple[Stage, int]] = []
-        """Every start of a stage for a batch."""
+        """Every start of a stage for a batch, in order."""
         self.paused: list[Paused] = []
         self.unnoticed: list[Paused] = []
-        """Returns the paused runs that woke up and committed over what newer runs of their stage had written."""
+        """The paused runs that woke up and committed over what newer runs of their stage had written."""
         self.late = 0
 
     def is_right(self) -> bool:
-        """Does the schedule; whether in the end the result is the join, and the quarantine has what it lacks."""
+        """Runs the schedule; returns whether the result is the join and the quarantine has the refused pairs."""
         surprises, haste = self.random.choice([(self.random.randint(0, 4), 0.12), (self.random.randint(0, 12), 0.3)])
         while self.due or surprises or self.paused or self.unnoticed:
             if self.paused and (not self.due or self.random.random() < 0.15):
@@ -404,14 +411,17 @@ class Schedule:
         }
 
     def _seen(self, content: Content) -> Content:
-        """What a stage reads of a batch: with one more column on the left once it is declared."""
+        """Returns the content that a stage reads of a batch: with one more left column once it is declared."""
         if not self.declared:
             return content
         left = [(key, at, (*row, "more") if row is not None else None) for key, at, row in content[Side.LEFT]]
         return {**content, Side.LEFT: left}
 
     def _fold(self) -> None:
-        """Where a run that was paused before it commits after it, that is refused: nothing here mends it."""
+        """Folds the finished batches from the first one on, and drops tombstones.
+
+        Paused runs are discarded first: the late commit of a run that was paused before a fold is refused.
+        """
         self._notice()
         self.paused.clear()
         unsettled = {n for _, n in self.due}
@@ -426,7 +436,7 @@ class Schedule:
             self.model.drop_tombstones(lambda n: n not in unsettled)
 
     def _surprise(self) -> None:
-        """A batch that was not folded lands late, or is rewritten, perhaps as it was once; or a column is declared."""
+        """Lands or rewrites a batch that is not folded, possibly with an older content; or declares a column."""
         if not self.declared and self.random.random() < 0.15:
             self.declared = True
             self.due |= {(Stage.LEFT_CHANGELOG, n) for n in self.contents}
@@ -442,12 +452,12 @@ class Schedule:
         return event[1] > self.model.dropped.get((side, event[0]), float("-inf"))
 
     def _run_again(self) -> None:
-        """A stage that need not run, perhaps before what it reads has."""
+        """Runs a stage that need not run, possibly before its upstream."""
         stage, n = self.random.choice(list(Stage)), self.random.choice(sorted(self.contents))
         if stage not in SIDE_OF or (stage, n) not in self.due:
             if self.random.random() < 0.5:
                 self._run(stage, n)
-            else:  # what it wrote is what was there
+            else:  # a run whose output equals what was there, so nothing downstream becomes due
                 self.runs.append((stage, n))
                 self.model.run(stage, n, self._seen(self.contents[n]))
 
@@ -462,7 +472,7 @@ class Schedule:
             self._run(stage, n)
 
     def _pause(self, stage: Stage, n: int) -> None:
-        """A run starts and falls asleep before one of its commits; to all others it is one that was killed."""
+        """Starts a run that falls asleep before one of its commits; to all other runs it looks killed."""
         commits = self.model.commits(stage, n, self._seen(self.contents[n]))
         self.runs.append((stage, n))
         awake = self.random.randrange(len(commits))
@@ -471,7 +481,7 @@ class Schedule:
         self.paused.append(Paused(stage, n, len(self.runs), commits[awake]))
 
     def _wake(self, run: Paused) -> None:
-        """It commits, finds that its lease is lost, and dies before it can say so."""
+        """Wakes a run: it commits, finds that its lease is lost, and dies before it can report that."""
         run.commit()
         newer = {n for stage, n in self.runs[run.since :] if stage is run.stage}
         if newer if not self._lacks("a late commit is one of its stage") else run.batch in newer:
@@ -479,7 +489,7 @@ class Schedule:
             self.unnoticed.append(run)
 
     def _notice(self) -> None:
-        """A look at who committed last: what a late commit may have undone is due."""
+        """Looks for late commits, and makes due the batches whose rows they may have undone."""
         for run in self.unnoticed if not self._lacks("a late commit is noticed") else ():
             ran = {run.batch, *(n for stage, n in self.runs[run.since :] if stage is run.stage)}
             for n in [run.batch] if self._lacks("what ran since is due") else sorted(ran):
@@ -491,14 +501,14 @@ class Schedule:
         return self.model.without == rule
 
     def _run(self, stage: Stage, n: int) -> None:
-        """What reads what the stage writes is due for the batch."""
+        """Runs a stage for a batch, and makes the stages that read its output due for the batch."""
         self.runs.append((stage, n))
         self.model.run(stage, n, self._seen(self.contents[n]))
         self.due |= {(after, n) for after in Stage if stage in UPSTREAM[after]}
 
 
 def wrong(schedules: int, without: str | None = None) -> int:
-    """How many schedules end with a wrong result, half of them inner joins, half left joins."""
+    """Returns the number of schedules that end with a wrong result; half are inner joins, half left joins."""
     return sum(not Schedule(seed // 2, inner=seed % 2 == 0, without=without).is_right() for seed in range(schedules))
 
 

@@ -54,7 +54,8 @@ HISTORY: dict[str, Sequence[Row]] = {
     "left/2.jsonl": [left(0, "b", "w"), left(1, op="d"), left(9, "a")],
     "right/2.jsonl": [right("B", "changed"), right("C")],
 }
-"""Key 70 and 71 were truncated; 20 has no match, 21 no foreign key, 22 was never seen alive; 23 lost its right row."""
+"""Per landing file, its rows. Left keys: 70 and 71 were truncated; 20 has no match, 21 no foreign key; 22 has only a
+delete; 23 lost its right row."""
 
 
 def land(folder: Path, files: Mapping[str, Sequence[Row]]) -> None:
@@ -66,7 +67,7 @@ def land(folder: Path, files: Mapping[str, Sequence[Row]]) -> None:
 def make(
     folder: Path, spark: SparkSession | None, join: str = "inner", more: str = "", sizes: Sizes = MEASURED
 ) -> Pipeline:
-    """The pipeline, landed and not run."""
+    """Returns the pipeline, with landed files and no run."""
     (folder / "pipeline.yaml").write_text(PIPELINE_FILE.format(join=join) + more)
     land(folder, HISTORY)
     return Pipeline(load_spec(folder / "pipeline.yaml"), spark, sizes=sizes)
@@ -74,7 +75,7 @@ def make(
 
 @contextmanager
 def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | None = None) -> Iterator[None]:
-    """Whoever reads these tables reads them changed; `seen` gets the names of all tables that are read."""
+    """Makes every read of these tables return changed rows; `seen` collects the names of all tables that are read."""
     read, read_here, look_up = Warehouse.read, Warehouse.read_here, Warehouse.look_up
 
     def changed(

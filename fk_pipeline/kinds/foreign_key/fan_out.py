@@ -1,7 +1,7 @@
-"""Fan-out: how many rows of the left side refer to right rows that change, and the budget for it (`max_fan_out`).
+"""Fan-out: the number of left rows that refer to changed right rows, and its limit (`max_fan_out`).
 
-A right row that changes is answered to every subscriber (KIP-213's foreign-key join): one line of a dimension may touch
-the whole result. The budget stops a batch before its right rows are committed, until somebody agrees.
+A changed right row causes a response to every subscriber (KIP-213's foreign-key join), so one line of a dimension may
+touch the whole result. The limit stops a batch before its right rows are committed, until it is approved.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from fk_pipeline.store import schemas as s
 SUBSCRIBER_COUNT = "_fk_subscribers"
 
 MOST = 5
-"""Right keys that are told of a batch beyond the budget."""
+"""The largest number of right keys that are reported when batches exceed the limit."""
 
 
 @dataclass(frozen=True)
 class FanOut:
-    """Of batches beyond the budget: left rows that refer to right rows which they change, and where they are most."""
+    """The fan-out of batches that exceed the limit.
+
+    Attributes:
+        rows: per batch, the number of left rows that refer to right rows which the batch changes.
+        keys: the right keys with the most left rows, each with their number, largest first; empty where keys must not
+            be reported.
+    """
 
     rows: dict[int, int]
     keys: tuple[tuple[str, int], ...]
-    """Right key and left rows, the most first; none where keys are not to be told."""
 
     def __str__(self) -> str:
         batches = " and ".join(f"batch {batch} would touch {rows:,} rows" for batch, rows in sorted(self.rows.items()))
@@ -42,7 +47,7 @@ class FanOut:
 
 
 def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The rows of the subscription store that refer to a right row: none that are deleted."""
+    """Returns the rows of the subscription store that are not deleted and have a foreign key."""
     first = quote(k.fk_columns(spec)[0][0])
     return subscriptions.where(f"{s.HASH} IS NOT NULL AND {first} IS NOT NULL")
 
@@ -50,14 +55,14 @@ def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
 def beyond(
     rows: DataFrame, subscriptions: DataFrame, spec: PipelineSpec, budget: int, agreed: Collection[int]
 ) -> FanOut | None:
-    """What batches beyond the budget would touch; None when there are none.
+    """Returns the fan-out of the batches that exceed the limit; None if none does.
 
     Args:
-        rows: what batches make of the right table (`versions.apply_versions`).
+        rows: the right rows after the batches, as `versions.apply_versions` returns them.
         subscriptions: the subscription store as it is, or its rows that refer to keys of `rows`.
         spec: the pipeline.
-        budget: left rows per batch.
-        agreed: batches with which somebody agreed.
+        budget: the largest number of left rows per batch.
+        agreed: the approved batches.
     """
     keys = [c.name for c in spec.right.key_columns]
     told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(PROPAGATED).where(~F.col(COUNTED_IN).isin(*agreed))

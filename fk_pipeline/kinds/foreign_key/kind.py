@@ -22,21 +22,25 @@ class Stage(StrEnum):
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
 REFUSED = QUARANTINING
-"""Verdicts on pairs of rows on which an expression fails."""
+"""Verdicts on responses for whose pair of rows an expression fails."""
 
 ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
-"""What the resolver makes of a response."""
+"""All verdicts of the resolver on a response."""
 
 _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
-"""Measured (`docs/benchmark.md`)."""
+"""`full_share` of the stages that look up rows in a state, and of the one that does so in the result; measured
+(`docs/benchmark.md`)."""
 
 
 _RUNS = "fk_pipeline.kinds.foreign_key.steps"
-"""The module with the stages as functions."""
+"""The module with the functions of the stages."""
 
 
 def _foreign_key(spec: Any) -> dict[str, str]:
-    """The components of the foreign key, named after the right key columns (KIP-213 has no partial foreign key)."""
+    """Returns SQL for each component of the foreign key, by a name made of the right key column.
+
+    All are null if one is: KIP-213 has no partial foreign key.
+    """
     return {f"_fk_fk_{key.name}": sql for key, sql in zip(spec.right.key_columns, spec.left.foreign_key, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""The tables of one join, with the types that only Spark can tell: those of the expressions in the pipeline file."""
+"""The tables of a join, with the types that only Spark can determine: those of expressions in the pipeline file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fk_pipeline.store.schemas import Table
 
 
 def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
-    """Lets Spark analyse every expression on empty rows.
+    """Returns the tables; Spark analyses every expression of the pipeline file on empty rows.
 
     Raises:
-        PipelineFileError: Spark refuses an expression, or a foreign key has not the type of the right key.
+        PipelineFileError: Spark refuses an expression, or the type of a foreign key is not that of the right key.
     """
     left = empty_rows(session, spec, spec.left)
     right = empty_rows(session, spec, spec.right)
@@ -52,7 +52,7 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
 
 
 def declared_layout(spec: PipelineSpec) -> Layout:
-    """The tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
+    """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
     types = []
     for output in spec.outputs:
         expression = parse_expression(output.sql)

@@ -1,4 +1,4 @@
-"""Where the columns of each stage's main table come from."""
+"""The origin of the columns of each stage's main table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from fk_pipeline.store import schemas as s
 
 
 def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
-    """By column of a stage's main table the (stage, column) that its values come from; empty for what lands."""
+    """Returns, per column of a stage's main table, the (stage, column) pairs from which its values come.
+
+    The stages that read landing files have none.
+    """
     pks = [(k.pk(c.name), c.name) for c in spec.left.key_columns]
     fks = [k.fk(c.name) for c in spec.right.key_columns]
     found: dict[str, list[tuple[str, str]]] = {}

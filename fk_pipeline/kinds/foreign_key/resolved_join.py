@@ -1,8 +1,8 @@
-"""Stage `resolved_join`: applies the answers that are about the current rows of both sides, drops all others.
+"""Stage `resolved_join`: applies the responses that are about the current rows of both sides and drops all others.
 
-KIP-213's response join. Kafka checks the left hash only and relies on ordered partitions for the right; here both are
-checked (architecture, rule 3), so that stages may run in any order. Every response gets one verdict; one that says no
-more than the response does is not stored (ADR 0021).
+It is KIP-213's response join. Kafka checks only the left hash and relies on ordered partitions for the right side; here
+both hashes are checked (architecture, rule 3), so that stages may run in any order. Every response gets one verdict; a
+verdict that the response implies is not stored (ADR 0021).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
 WRITING = (JOINED, HALF_JOINED, RETRACTED)
-"""Verdicts that change the result, before it is known on which pairs an expression fails."""
+"""Verdicts that change the result, as decided before it is known for which pairs an expression fails."""
 
 IMPLIED = (JOINED, HALF_JOINED)
-"""Verdicts that are not stored: a decided response without a stored one was written, as its right hash says."""
+"""Verdicts that are not stored: a decided response without one was written, and its right hash implies which it has."""
 
 IMPLIED_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
-"""SQL (STRING) over a response: the verdict that is not stored."""
+"""SQL (STRING) over a response: its implied verdict."""
 
 FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
-"""Columns of `changes`: why a joined row cannot be computed as it is, and the two rows as JSON; and what fails on the
-right row, so that the left row is computed without it."""
+"""Columns of `rows_changed`: the reason why a joined row cannot be computed as it is; the two rows as JSON; and the
+reason why the left row is computed without its right row."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
@@ -54,21 +54,21 @@ def decide(
     spec: PipelineSpec,
     carry: bool = False,
 ) -> DataFrame:
-    """A verdict for every response that is due.
+    """Decides the verdict on every response that is due.
 
     Args:
         due: the responses.
-        subscriptions: the subscription store; of this and the other tables the rows with keys of `due` are enough. None
-            when it is known to be as it was when the responses were computed.
-        right_table: the right table; or None, likewise.
-        left_changelog: the left changelog; None when every row is known to lie where its owner says.
+        subscriptions: the subscription store; None if it is known not to have changed since the responses were
+            computed. For this and the other tables the rows with keys of `due` are enough.
+        right_table: the right table; None if it is known not to have changed since then.
+        left_changelog: the left changelog; None if every left row is known to be in the partition of its owner.
         result: the resolved join.
         spec: the pipeline.
-        carry: the rows of both sides come with the verdict; otherwise `with_rows` fetches them.
+        carry: whether to return the rows of both sides with the verdict; otherwise `with_rows` fetches them.
 
     Returns:
-        The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch in whose
-        changelog partition the payload of the left row lies; when they are carried also `left` and `right`.
+        The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch whose
+        changelog partition has the payload of the left row; with `carry` also `left` and `right`.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
@@ -121,17 +121,17 @@ def decide(
 
 
 def stored_verdicts(decided: DataFrame) -> DataFrame:
-    """The decided responses whose verdict is stored."""
+    """Returns the decided responses whose verdict is stored."""
     return decided.where(~F.col(k.VERDICT).isin(*IMPLIED))
 
 
 def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: PipelineSpec) -> DataFrame:
-    """The verdicts that are stored, and those of the decided responses without one.
+    """Returns the stored verdicts and the implied verdicts of the decided responses without a stored one.
 
     Args:
         responses: the responses.
         stored: the table `verdicts`.
-        decided: SQL (BOOLEAN) over a response: the stage has decided about it (`decided_batches`).
+        decided: SQL (BOOLEAN) over a response: the stage has decided its verdict (`decided_batches`).
         spec: the pipeline.
 
     Returns:
@@ -143,7 +143,10 @@ def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: P
 
 
 def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
-    """The batches about whose responses, as they are stored, the stage has decided; by which runs of both stages."""
+    """Returns the batches whose responses, as stored, have verdicts.
+
+    Per batch the value is the ledger entries of the last starts of the stages `responses` and `resolved_join`.
+    """
     found = {}
     for batch in ledger.batches:
         states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
@@ -153,7 +156,7 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
 
 
 def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """What `with_rows` returns of all answers to a changelog in which every row is the current one of its key."""
+    """Returns the rows of `with_rows` for the responses of a whole changelog whose rows are all current ones."""
     fks = [name for name, _ in k.fk_columns(spec)]
     left = left_changelog.where(~F.col(s.DELETED)).select(
         *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(k.LEFT_HASH), _left_row(spec).alias("left")
@@ -165,10 +168,10 @@ def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: Pipeline
 
 
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Decided responses with `left` and `right`, the rows of both sides as structs (null where there is none)."""
+    """Returns decided responses with `left` and `right`, the rows of both sides as structs (null if there is none)."""
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
     right = right_table.select(*_as_fks(spec), _right_row(spec).alias("right"))
-    # The left rows last: they are sorted by their keys for it, and are written in that order.
+    # The left rows are joined last: that join sorts by their keys, and the rows are written in that order.
     return decided.join(right, [name for name, _ in k.fk_columns(spec)], "left").join(
         left, [*[name for name, _ in k.pk_columns(spec)], s.OWNER], "left"
     )
@@ -191,18 +194,19 @@ def _right_row(spec: PipelineSpec) -> Column:
 
 
 def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
-    """The rows to write: one per left key whose verdict changes the result, with the selected columns.
+    """Returns the rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     Args:
-        rows: decided responses with `left` and `right`, those that `writing` leaves.
+        rows: decided responses with `left` and `right`, as `rows_to_write` chooses them.
         spec: the pipeline.
-        evaluator: isolating, a row on which a selected expression fails leaves the result, or in a left join is
-            computed without its right row if the expression reads that; otherwise Spark stops.
+        evaluator: with row-error isolation, a row on which a selected expression fails leaves the result; in a left
+            join it is computed without its right row if the expression reads that. Otherwise Spark stops.
 
     Returns:
-        The columns of `resolved_join` and `_fk_deleted`, true where the row leaves the result; when isolating also
-        `_fk_failed` (why it cannot be computed as it is; null when it can) and `_fk_pair` (the two rows that fail, as
-        JSON). A row without its right row has no right hash either: it is decided again whenever it is answered.
+        The columns of `resolved_join` and `_fk_deleted`, true if the row leaves the result; with row-error isolation
+        also `_fk_failed` (the reason why it cannot be computed as it is; null if it can) and `_fk_pair` (the two rows
+        that fail, as JSON). A row computed without its right row has no right hash, so every later response about it is
+        decided again.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
@@ -217,31 +221,31 @@ def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STO
 
 
 def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
-    """One decided response per left key whose verdict changes the result.
+    """Returns one decided response per left key whose verdict changes the result.
 
-    Several answers of one range that pass both checks for a key are about the same two rows: one of them is kept.
+    Several responses of one range that pass both checks for a key are about the same two rows: one of them is kept.
 
     Args:
-        decided: what `decide` returns.
+        decided: the responses as `decide` returns them.
         spec: the pipeline.
-        once: there is one per key, as `responses` gives them for one batch.
+        once: whether there is one response per key already, as `responses` returns them for one batch.
     """
     chosen = decided.where(F.col(k.VERDICT).isin(*WRITING))
     return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
 
 
 def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The verdicts of the responses that pass both checks and whose row cannot be computed as it is.
+    """Changes the verdicts on responses that pass both checks and whose row cannot be computed as it is.
 
     Args:
-        decided: what `decide` returns.
-        changed: what `changes` returns when isolating.
+        decided: the responses as `decide` returns them.
+        changed: the rows as `rows_changed` returns them with row-error isolation.
         spec: the pipeline.
 
     Returns:
-        `decided` with `quarantined` where the row leaves the result, `half-quarantined` where it is there without its
-        right row; and with the columns of the quarantine beside `_fk_batch`: `_fk_file` and `_fk_line` (null: it is
-        about a pair of rows, not a line), `_fk_reason` and `_fk_raw`.
+        `decided` with the verdict `quarantined` where the row leaves the result, `half-quarantined` where the result
+        has it without its right row; and with the columns of the quarantine besides `_fk_batch`: `_fk_file` and
+        `_fk_line` (null: the record is a pair of rows, not a line), `_fk_reason` and `_fk_raw`.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     verdict = F.when(F.col(s.DELETED), QUARANTINED).otherwise(HALF_QUARANTINED)
@@ -260,7 +264,7 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) ->
 
 
 def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
-    """The result columns of joined rows.
+    """Returns the result columns of joined rows, after the columns `keep`.
 
     Args:
         joined: `left` and `right`, the rows of both sides as structs (`right` null without a match), and `keep`.
@@ -272,10 +276,11 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
 
 
 def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
-    """`select_outputs`, `_fk_failed` and `_fk_pair`.
+    """Returns the columns of `select_outputs`, `_fk_failed` and `_fk_pair`.
 
-    A row on which an expression fails is to be deleted. In a left join, where one that reads the right side fails and
-    none that reads the left side alone, the right row counts as one that is not there; what fails even then deletes.
+    A row on which an expression fails gets `_fk_deleted`. In a left join, if an expression that reads the right side
+    fails and none that reads only the left side does, the row is computed as if it had no right row; it gets
+    `_fk_deleted` if an expression fails even then.
     """
     doubtful = {output.name: output.sql for output in spec.outputs if not output.plain}
     of_right = {} if spec.inner else {name: sql for name, sql in doubtful.items() if name in spec.right_outputs}
@@ -312,7 +317,7 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
 
 
 def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
-    """Joined rows with the columns that only one side has under their own names."""
+    """Returns joined rows with the columns that only one side has, under their own names."""
     names = [c.name.lower() for side in Side for c in spec.side(side).columns]
     flat = [
         F.col(side.value)[c.name].alias(c.name)

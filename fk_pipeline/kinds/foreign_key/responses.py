@@ -1,6 +1,6 @@
-"""Stage `responses`: the answers that a batch owes, without payload.
+"""Stage `responses`: the responses due to a batch, without payload.
 
-KIP-213's subscription join (an answer to every subscription that asks for one) and foreign-table join (an answer to
+KIP-213's subscription join (a response to every subscription that requests one) and foreign-table join (a response to
 every subscriber of a right row that changed). Architecture, rules 3 and 4.
 """
 
@@ -21,30 +21,30 @@ LEFT, RIGHT = "left", "right"
 _CHANGED_IN, _PROPAGATED = "_fk_changed_in", "_fk_propagated"
 
 PROPAGATED = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
-"""A tombstone of a right key that never had a row is no news to anybody."""
+"""SQL (BOOLEAN) over a right row: its change is propagated. A tombstone of a key that never had a row is not."""
 
 
 def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFrame:
-    """The subscriptions whose message is due to the batches: those that were announced on their behalf."""
+    """Returns the subscriptions whose message is due to the batches: those propagated for these batches."""
     return subscriptions.where(batches.predicate(s.APPLIED_IN)).where(F.col(k.INSTRUCTION).isNotNull())
 
 
 def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
-    """The right rows that changed on behalf of the batches and that subscribers have to hear of."""
+    """Returns the right rows that changed for the batches and whose change must be propagated to subscribers."""
     return right_table.where(batches.predicate(s.APPLIED_IN)).where(PROPAGATED)
 
 
 def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
-    """The answers due to the batches: one row per batch, left key and cause (see `schemas.responses`).
+    """Returns the responses due to the batches: one row per batch, left key and cause (see `tables.responses`).
 
-    A subscriber that asked in the batch in which its right row changed is answered once: the second answer would say
-    the same.
+    A subscriber that requests a response in the batch in which its right row changed gets one response: a second one
+    would be equal.
 
     Args:
         subscriptions: the subscription store, or its rows that are due and those that refer to due right rows.
         right_table: the right table, or its rows that `subscriptions` refer to.
         spec: the pipeline.
-        batches: the batches whose answers are due.
+        batches: the batches whose responses are due.
     """
     pks = [quote(name) for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
@@ -65,7 +65,7 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
     hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
     asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
     heard = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
-    if batches.first == batches.last:  # one answer to each: it asked, or else it hears
+    if batches.first == batches.last:  # one response per subscriber: cause `left` if it asked, otherwise `right`
         response = F.expr(f"IF({asks}, {asked}, {heard})")
     else:
         twice = f"WHEN {hears} THEN ARRAY({asked}, {heard})"

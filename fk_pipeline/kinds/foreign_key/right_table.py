@@ -19,7 +19,7 @@ def right_table(
     generations: Mapping[int, int],
     truncated: bool = False,
 ) -> DataFrame:
-    """What the batches make of the right table: see `versions.apply_versions`.
+    """Applies the batches to the right table: see `versions.apply_versions`.
 
     The payload is the whole right row; it is replaced even when its hash is equal (rule 5).
     """

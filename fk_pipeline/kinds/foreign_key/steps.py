@@ -1,7 +1,7 @@
-"""The stages of the foreign-key join: functions from a reader to effects, which say what each wants to hold.
+"""The stages of the foreign-key join: functions from a reader to effects, which describe what the tables must hold.
 
-What a stage computes is in the modules that it calls (`responses`, `resolved_join`, ...): DataFrames in, DataFrames
-out. Here stands which rows it needs, and which short ways are exact (ADR 0008, 0020, 0021).
+The computation of a stage is in the modules that it calls (`responses`, `resolved_join`, ...): DataFrames in,
+DataFrames out. This module decides which rows a stage needs, and which shortcuts are exact (ADR 0008, 0020, 0021).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
 
 
 def right_table(read: StageReader) -> list[Effect]:
-    """The current row of every right key, once the batches are in the right changelog."""
+    """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
     keys = {column.name: column.name for column in read.spec.right.key_columns}
     return state_effects(
         read,
@@ -63,7 +63,7 @@ def right_table(read: StageReader) -> list[Effect]:
 
 
 def subscription_store(read: StageReader) -> list[Effect]:
-    """What every left row subscribes to; in a large store an index has its subscribers by right key."""
+    """Returns the effects that apply the batches to the subscription store; a large store has an index by right key."""
     spec = read.spec
     keys = {k.pk(column.name): column.name for column in spec.left.key_columns}
     index = Index(k.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
@@ -79,10 +79,10 @@ def subscription_store(read: StageReader) -> list[Effect]:
 
 
 def _within_budget(read: Reader, rows: RowSet) -> RowSet:
-    """What batches make of the right table, where each touches no more rows of the result than it may.
+    """Returns the right rows after the batches, if each batch keeps the limit of result rows that it may touch.
 
     Raises:
-        FanOutError: a batch would touch more, and nobody approved it.
+        FanOutError: a batch would touch more rows and is not approved.
     """
     spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
     if budget is None or not read.rows(k.SUBSCRIPTION_STORE):
@@ -104,7 +104,7 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
 
 
 def responses(read: Reader) -> list[Effect]:
-    """The responses that the batches owe."""
+    """Returns the effects that write the responses due to the batches."""
     if read.history.first_time and all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM):
         return []
     subscriptions, right, at_most = _responding(read)
@@ -113,11 +113,11 @@ def responses(read: Reader) -> list[Effect]:
 
 
 def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
-    """The subscriptions that the batches owe a response, right rows that these refer to, and a bound of the responses.
+    """Returns the subscriptions to which a response is due, the right rows they refer to, and a bound of the responses.
 
-    In a large store a batch with few changes finds both by their keys; otherwise the tables are joined whole.
+    In a large store a batch with few changes finds both by their keys; otherwise the whole tables are returned.
     """
-    # The store is opened first: the index has at least what this version of the store holds.
+    # The store is opened first, so the index has at least all pairs of this version of the store.
     subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
     asking, changing = map(read.history.propagated, _UPSTREAM)
     if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
@@ -139,28 +139,28 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
 
 
 def _subscribers(read: Reader, rights: RowSet) -> tuple[DataFrame, int]:
-    """The rows of an indexed subscription store that refer to some right rows, or more; and a bound of their number."""
+    """Returns at least the rows of an indexed subscription store that refer to some right rows, and a bound of them."""
     columns = {fk: name for name, fk in _right_keys(read.spec).items()}
     return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
 
 
 def touched_by_responses(read: Reader) -> int:
-    """About how many rows of the result hear of the batches: those of a few right rows may be all of them."""
+    """Returns about how many rows of the result the changed right rows concern: a few right rows may concern all."""
     store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
     return read.history.propagated(Stage.RIGHT_TABLE) * store // max(1, right)
 
 
 def touched_by_resolving(read: Reader) -> int:
-    """How many rows of the result are responded about, at most."""
+    """Returns an upper bound of the rows of the result that the responses concern."""
     return read.history.messages(Stage.RESPONSES).at_most
 
 
 def resolved_join(read: Reader) -> list[Effect]:
-    """The rows of the result, and the verdicts on the responses that are about them."""
+    """Returns the effects that write the verdicts on the due responses, and the rows of the result that they change."""
     history = read.history
     if history.first_time and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
         return []
-    # What the ledger says of the responses, before they are looked at: later it may speak of other ones.
+    # The ledger's numbers are read before the responses: later the ledger may describe other responses.
     messages = history.messages(Stage.RESPONSES)
     due = read.of_batches(k.RESPONSES, s.BATCH)
     if read.lookup_limit(messages.at_most, k.RESOLVED_JOIN) >= messages.at_most or read.evaluator.isolating:
@@ -169,7 +169,7 @@ def resolved_join(read: Reader) -> list[Effect]:
 
 
 def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
-    """Decides about responses with both rows at hand, looked up by their keys; or, isolating, about any number."""
+    """Decides few responses, or any number with row-error isolation, with the rows of both sides read by their keys."""
     spec, at_most = read.spec, messages.at_most
     responses_due = read.cached(due, at_most)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
@@ -187,7 +187,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     counts, writing = _tally(kept)
     evaluates = not all(parse_expression(sql).plain for sql in selected(spec))
     if read.names_keys(k.RESOLVED_JOIN, writing) and not evaluates:
-        # Many rows are computed while they are written: their keys are known before.
+        # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(kept.frame, spec, once=True)
         rows = read.planned(resolver.rows_changed(chosen, spec), writing, cached=kept.cached)
         keys, once = chosen.select(*map(quote, pks)), _once(read, counts, at_most)
@@ -215,9 +215,9 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
 
 
 def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
-    """Decides about responses on Spark, tables joined whole.
+    """Decides responses on Spark by joins of whole tables.
 
-    A row on which an expression fails makes the stage start again, isolating; then it replaces these verdicts.
+    If an expression fails on a row, the stage starts again with row-error isolation and then replaces these verdicts.
     """
     spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
@@ -232,7 +232,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         read.read(k.RESOLVED_JOIN),
         spec,
     )
-    # Without a join to make, deciding again costs less than keeping what was decided.
+    # Where no join is needed, deciding again costs less than caching the decisions.
     joins = not (unchanged and readable) or bool(read.rows(k.RESOLVED_JOIN))
     kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
     counts, writing = _tally(kept)
@@ -246,19 +246,20 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     rows = resolver.first_rows(log, right, spec) if first else _with_rows(read, chosen, writing, right)
     changes = resolver.rows_changed(rows, spec)
     if first and not read.fits_memory(k.RIGHT_TABLE):
-        # Spark has sorted the left rows by their foreign keys.
+        # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
     keys = None if first else chosen
     return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
 
 
 def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:
-    """The rows of the left changelog that responses are about, or more.
+    """Returns at least the rows of the left changelog that responses are about.
 
     Args:
         read: reads the changelog.
         responses_due: the responses.
-        owners_hold: their owners are the current ones: those among the batches lie in the files of these.
+        owners_hold: whether the owners in the responses are current; then left rows owned by the batches are looked up
+            only in the files of the batches.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
     needed = [s.BATCH, s.HASH, *_names(spec.left.columns)]
@@ -274,7 +275,7 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
 
 
 def _older(read: Reader, responses_due: RowSet) -> RowSet:
-    """The responses about left rows that the batches did not bring."""
+    """Returns the responses about left rows that other batches own."""
     if responses_due.local is not None:
         return responses_due.but(s.OWNER, *map(int, read.known))
     of_these = F.coalesce(F.expr(read.batches.predicate(s.OWNER)), F.lit(False))
@@ -284,7 +285,7 @@ def _older(read: Reader, responses_due: RowSet) -> RowSet:
 
 
 def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
-    """Decided responses with both rows; left rows that the batches brought are looked up in these batches only."""
+    """Returns decided responses with both rows; left rows that the batches own are looked up only in these batches."""
     spec, log = read.spec, k.LEFT_CHANGELOG
     if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.rows(log) // 2:
         return resolver.with_rows(decided, read.read(log), right, spec)
@@ -296,36 +297,36 @@ def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame)
 
 
 def _is_first_result(read: Reader) -> bool:
-    """Every row of the left changelog is the current one of its key, and nothing has a result yet."""
+    """Returns whether every row of the left changelog is the current one of its key and the result is still empty."""
     return read.has_one_version_per_key(Stage.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE) and not read.rows(k.RESOLVED_JOIN)
 
 
 def _once(read: Reader, counts: Counts, at_most: int) -> bool:
-    """There is one response per key: as `responses` gives them for one batch.
+    """Returns whether there is one response per key, as `responses` returns them for one batch.
 
-    A run that had lost its lease may have left responses twice: then they are more than the ledger knows of.
+    A run that had lost its lease may have written responses twice; then there are more than the ledger counts.
     """
     return len(read.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
 
 
 def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
-    """The verdicts that are stored: those that say more than their responses do.
+    """Returns the effect that writes the verdicts that are not implied by their responses.
 
-    Before the result is written: after a crash between the two they are decided again, and the same way.
+    It precedes the write of the result: after a crash between the two, the same verdicts are decided again.
     """
     number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.IMPLIED)
     return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED), number)
 
 
 def _tally(decided: RowSet) -> tuple[Counts, int]:
-    """The verdicts per batch, and how many of them change the result."""
+    """Returns the counts of verdicts per batch, and how many verdicts change the result."""
     found = decided.counts(s.BATCH, k.VERDICT)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in resolver.WRITING)
 
 
 def selected(spec: PipelineSpec) -> list[str]:
-    """The expressions of `select`, as SQL."""
+    """Returns the expressions of `select`, as SQL."""
     return [output.sql for output in spec.outputs]
 
 
@@ -338,17 +339,17 @@ def _fks(spec: PipelineSpec) -> list[str]:
 
 
 def _left_keys(spec: PipelineSpec) -> Mapping[str, str]:
-    """By key column of the left side, its name in the state tables."""
+    """Returns, per key column of the left side, its name in the state tables."""
     return {column.name: k.pk(column.name) for column in spec.left.key_columns}
 
 
 def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
-    """By key column of the right side, its name in the state tables."""
+    """Returns, per key column of the right side, its name in the state tables."""
     return {column.name: k.fk(column.name) for column in spec.right.key_columns}
 
 
 def _subscription(spec: PipelineSpec) -> list[str]:
-    """What responses need of a subscription."""
+    """Returns the columns of a subscription that responses need."""
     return [*_pks(spec), *_fks(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 
 

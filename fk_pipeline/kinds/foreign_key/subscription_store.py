@@ -1,7 +1,8 @@
-"""Stage `subscription_store`: which right key every left row subscribes to, and with which hash.
+"""Stage `subscription_store`: the right key and the hash with which each left row subscribes.
 
-KIP-213's subscription send and subscription receive in one: the rows with `applied_in = n` are the subscription
-messages of batch n. The old foreign key is unsubscribed by `DELETE_KEY_NO_PROPAGATE`, implied by `_fk_previous_fk_*`.
+It does KIP-213's subscription send and subscription receive in one step: the rows with `_fk_applied_in = n` are the
+subscription messages of batch n. `DELETE_KEY_NO_PROPAGATE`, which unsubscribes from the old foreign key, is implied by
+`_fk_previous_fk_*`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def subscription_store(
     generations: Mapping[int, int],
     truncated: bool = False,
 ) -> DataFrame:
-    """What the batches make of the subscription store: `versions.apply_versions` with the message that goes out.
+    """Applies the batches to the subscription store: `versions.apply_versions` with the message that is sent.
 
     Returns:
-        One row per left key that the batches bring or own; `_fk_instruction` and `_fk_previous_fk_*` describe the
-        message of `applied_in`; a silent row keeps those of its last message.
+        One row per left key that the batches read or own. `_fk_instruction` and `_fk_previous_fk_*` describe the
+        message of `_fk_applied_in`; an unchanged row keeps those of its last message.
     """
     renamed = {c.name: k.pk(c.name) for c in spec.left.key_columns}
     fks = [c.name for c in spec.right.key_columns]
@@ -71,10 +72,10 @@ def subscription_store(
 
 
 def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """The pairs of foreign key and left key that the store did not have: `subscribers` is to have them before it.
+    """Returns the pairs of foreign key and left key that are new in the store; they go to `subscribers` before it.
 
     Args:
-        rows: what `subscription_store` returns, or the store itself for all pairs.
+        rows: the rows that `subscription_store` returns, or the store itself for all pairs.
         spec: the pipeline.
     """
     fks = [name for name, _ in k.fk_columns(spec)]

@@ -39,17 +39,17 @@ VERDICTS = "verdicts"
 
 
 def pk(name: str) -> str:
-    """Name of a component of the left primary key in a state table."""
+    """Returns the name of a component of the left primary key in a state table."""
     return f"_fk_pk_{name}"
 
 
 def fk(name: str) -> str:
-    """Name of a component of the foreign key, after the right key column that it refers to."""
+    """Returns the name of a component of the foreign key, made of the right key column to which it refers."""
     return f"_fk_fk_{name}"
 
 
 def previous_fk(name: str) -> str:
-    """Name of a component of the foreign key before the last announced change."""
+    """Returns the name of a component of the foreign key before the last propagated change."""
     return f"_fk_previous_fk_{name}"
 
 
@@ -64,11 +64,11 @@ _MEANING = {
     s.FILE: "the landing file that it came from",
     s.HOLES: "the columns that the source did not send, each with the sequence and the batch that its value is from, "
     'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known',
-    s.OLD_KEY: "of a row with holes: the key that it had when the batch began, if its primary key changed there, and "
-    "the sequence of that change, as JSON",
+    s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, if its primary key changed "
+    "there, and the sequence of that change, as JSON",
     s.OWNER: "the batch that brought the current version; null if no version is left",
-    s.APPLIED_IN: "the batch whose processing last changed the content; the answers are due there",
-    s.SEEN_BEFORE: "a version of the key had been applied before the last announced change",
+    s.APPLIED_IN: "the batch whose processing last changed the content; the responses are due there",
+    s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
     INSTRUCTION: "what the subscription asked for (KIP-213)",
     CAUSE: "`left`: the subscription asked; `right`: the right row changed",
     LEFT_HASH: "of the left row; null: deleted",
@@ -86,42 +86,42 @@ _MEANING_IN = {
     (RIGHT_TABLE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
-    (SUBSCRIPTION_STORE, INSTRUCTION): "of the last announced change (KIP-213); null: no message",
-    (RESPONSES, s.BATCH): "the batch that the answer is due to",
+    (SUBSCRIPTION_STORE, INSTRUCTION): "of the last propagated change (KIP-213); null: no message",
+    (RESPONSES, s.BATCH): "the batch that the response is due to",
     (RESPONSES, INSTRUCTION): "of the subscription (KIP-213); null for cause `right`",
-    (RESPONSES, LEFT_HASH): "of the left row that the answer is about; null: deleted",
-    (RESPONSES, RIGHT_HASH): "of the right row that the answer is about; null: there is none",
-    (RESPONSES, s.OWNER): "the batch that brought the left row, when the answer was made",
+    (RESPONSES, LEFT_HASH): "of the left row that the response is about; null: deleted",
+    (RESPONSES, RIGHT_HASH): "of the right row that the response is about; null: there is none",
+    (RESPONSES, s.OWNER): "the batch that brought the left row, when the response was made",
     (RESOLVED_JOIN, s.BATCH): "the batch of the last change; after a range run, one of its batches",
     (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of",
     (RESOLVED_JOIN, RIGHT_HASH): "of the right row that it was made of; null without a match",
     (QUARANTINE, s.FILE): "the file; null for a pair",
 }
-"""Where a column means something more exact than elsewhere. A verdict has the columns of its response."""
+"""Per table and column, a meaning more exact than that in `_MEANING`. A verdict has the columns of its response."""
 
 _COMPONENTS = {
     pk(""): "component of the left row's key",
     fk(""): "component of the foreign key; all are null if one is",
-    previous_fk(""): "component of the foreign key before the last announced change",
+    previous_fk(""): "component of the foreign key before the last propagated change",
 }
 
 
 def pk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
-    """The left primary key in a state table: (name, type) of each component."""
+    """Returns (name, type) of each component of the left primary key in a state table."""
     return tuple((pk(c.name), c.type) for c in spec.left.key_columns)
 
 
 def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
-    """The foreign key: (name, type) of each component; types are those of the right key."""
+    """Returns (name, type) of each component of the foreign key; the types are those of the right key."""
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
 
 
 def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
-    """The columns of tables, and the fields of their structs, that hold sensitive values.
+    """Returns the names of the table columns, and of the fields of their structs, that have sensitive values.
 
     Args:
         spec: the pipeline.
-        sides: those whose columns the tables have under the names of the source.
+        sides: the sides whose columns the tables have under the names of the source.
     """
     keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
     fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
@@ -136,7 +136,10 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
 
 
 def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """The columns (name, type) that a row of a table is identified by, and the sensitive ones; none of a log."""
+    """Returns the columns (name, type) that identify a row of a table, and the names of the sensitive columns.
+
+    There are no identifying columns except in the right table, the subscription store and the result.
+    """
     if table == RIGHT_TABLE:
         return typed_columns(spec.right.key_columns), sensitive_names(spec, Side.RIGHT)
     keyed = table in (SUBSCRIPTION_STORE, RESOLVED_JOIN)
@@ -146,8 +149,8 @@ def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...]
 def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
 
-    The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row says
-    which values its source did not send, and where they were taken from.
+    The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row also
+    records which values its source did not send, and from which version they were taken.
     """
     return changelog_table(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
 
@@ -169,7 +172,7 @@ def right_table(spec: PipelineSpec, sequence: str) -> Table:
 
 
 def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
-    """One row per left key ever seen: where its current version lies, what it refers to, what it asked for last."""
+    """One row per left key ever seen: the batch of its current version, its foreign key and its last instruction."""
     return Table(
         SUBSCRIPTION_STORE,
         (
@@ -186,15 +189,15 @@ def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
 
 
 def subscribers(spec: PipelineSpec) -> Table:
-    """Index of a large subscription store: every foreign key and left key that ever stood in a row of it together.
+    """Index of a large subscription store: every pair of foreign key and left key that a row of the store ever had.
 
-    It may say too much and some things twice, never too little; whoever uses it asks the store about every key.
+    It may have outdated and repeated pairs, but none is missing; its users look up every key in the store.
     """
     return Table(SUBSCRIBERS, (*fk_columns(spec), *pk_columns(spec)), skip_by=skippable(fk_columns(spec)))
 
 
 def responses(spec: PipelineSpec) -> Table:
-    """One row per batch, left key and cause (left or right): the two versions that an answer is about. No payload."""
+    """One row per batch, left key and cause (left or right): the two versions that a response is about. No payload."""
     return Table(
         RESPONSES,
         (
@@ -212,7 +215,7 @@ def responses(spec: PipelineSpec) -> Table:
 
 
 def verdicts(spec: PipelineSpec) -> Table:
-    """One row per response that was not simply written: what the resolver made of it instead (ADR 0021)."""
+    """One row per response whose verdict is not implied: the response and its verdict (ADR 0021)."""
     return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
 
 
@@ -236,7 +239,7 @@ def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -
 
 
 def meaning(column: str, table: str) -> str | None:
-    """What a column of ours means in a table, in a few words; None for one of the source or the result."""
+    """Returns a short meaning of a column that the engine adds to a table; None for any other column."""
     exact = _MEANING_IN.get((RESPONSES if table == VERDICTS else table, column))
     component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
     return exact or _MEANING.get(column, component)

@@ -1,4 +1,4 @@
-"""What became of every response: the verdicts that are stored, and those that the responses tell (ADR 0021)."""
+"""The verdict on every response: the stored verdicts, and those that follow from the responses (ADR 0021)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fk_pipeline.store.reader import TableReader
 
 
 def verdicts(read: TableReader, ledger: Ledger, spec: PipelineSpec) -> DataFrame:
-    """Every verdict on the responses as they are: the columns of the table `verdicts`.
+    """Returns every verdict on the stored responses, with the columns of the table `verdicts`.
 
-    What a run decides, or responds anew, while the tables are opened is left out.
+    Verdicts that do not stand in the table are left out for batches that a run decides, or responds to again, while the
+    tables are opened.
 
     Args:
         read: reads the tables.
-        ledger: says which batches were decided.
+        ledger: has the decided batches.
         spec: the pipeline.
     """
     before = decided_batches(ledger)

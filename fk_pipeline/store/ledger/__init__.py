@@ -1,4 +1,4 @@
-"""The ledger: small append-only tables beside the data. `Ledger` is the way in."""
+"""The ledger: small append-only tables beside the data. Other packages use `Ledger`."""
 
 from fk_pipeline.store.ledger.ledger import CLAIM, FILE_THAT_RAN, Ledger, claimed, claimed_from_tables
 from fk_pipeline.store.ledger.runs import LACKING, StageState

@@ -1,7 +1,8 @@
-"""What checks have said of the batches, as far as it still counts.
+"""The failed checks of the batches that are still in force.
 
-A check that failed counts until a check of the same name passes, looking at least as far; until what mends it was done;
-or until somebody waives it. What lies downstream of it and was found with it is its consequence, and counts no longer.
+A failed check stays in force until a check of the same name passes with at least the same depth, until its remedy was
+done, or until a user waives it. A failure downstream that the same check run found is its consequence, and is lifted
+with it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 RUN, REBUILD, SOURCE = "run", "rebuild", "source"
-"""What mends a batch that failed: its stage runs again for it; or is rebuilt; or runs again once other data landed."""
+"""The remedies for a failed batch: its stage runs again for it; is rebuilt; or runs again once other data landed."""
 
 LANDING = "landing"
-"""The batch was folded: only a rebuild from the landing files brings it as it is now."""
+"""The remedy for a folded batch: only a rebuild from the landing files reads its current files."""
 
 AGREEMENT = "agreement"
-"""The stage asked before it committed: it goes on once somebody agrees (waives it), or once other data landed."""
+"""The remedy of an approval check: the stage commits once a user waives it, or once other data landed."""
 
 FULL_DEPTH = "full"
-"""The depth of a check that looked at whole tables."""
+"""The depth of a check of whole tables."""
 
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A batch that failed a critical check; `value` is how many rows broke it, in all batches together.
+    """A batch that failed a critical check; `value` is the number of rows that broke it, in all batches together.
 
-    Without a batch the table failed as a whole: nobody can say at which batch it lies.
+    Without a batch the table failed as a whole, and the batch that caused it is unknown.
     """
 
     stage: str
@@ -38,21 +39,21 @@ class FailedCheck:
     value: float
     entry: int
     check_id: str | None = None
-    """Of the run that checked several stages."""
+    """The id of the check run, which may cover several stages."""
 
     @property
     def place(self) -> tuple[str, str, int | None]:
-        """Which check failed where."""
+        """Stage, check name and batch."""
         return self.stage, self.name, self.batch
 
     @property
     def may_be_waived(self) -> bool:
-        """Somebody may go on with the batch as it is."""
+        """Whether a user may waive the check and go on with the batch as it is."""
         return True
 
     @property
     def batches(self) -> list[int]:
-        """The batch, if it is one."""
+        """The batch in a list; empty without a batch."""
         return [] if self.batch is None else [self.batch]
 
     def __str__(self) -> str:
@@ -61,16 +62,16 @@ class FailedCheck:
 
 
 class FoldedBatch(FailedCheck):
-    """A batch that was folded, and whose landing files say something else by now: it can no longer be restated."""
+    """A folded batch whose landing files have changed since it was read: it can no longer be restated."""
 
     @classmethod
     def of(cls, stage: str, batch: int) -> FoldedBatch:
-        """The batch, for the stage that would read it."""
+        """Returns the failure of a folded batch, for the stage that would read it."""
         return cls(stage, "folded", batch, LANDING, "", 0.0, 0)
 
     @property
     def may_be_waived(self) -> bool:
-        """No: what its rows would supersede is not known any more."""
+        """Always false: the rows that its rows would supersede are no longer known."""
         return False
 
     def __str__(self) -> str:
@@ -78,7 +79,7 @@ class FoldedBatch(FailedCheck):
 
 
 class CheckLog:
-    """The rows of the ledger's `checks`, folded."""
+    """Keeps the failed and the waived checks from the rows of the ledger's `checks`."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int | None], FailedCheck] = {}
@@ -86,7 +87,7 @@ class CheckLog:
         self.waived: set[FailedCheck] = set()
 
     def fold(self, row: Mapping[str, Any], known: Iterable[int]) -> None:
-        """Takes a row into account; `known` are the batches that there are."""
+        """Applies a row; `known` are all known batches."""
         place = row["stage"], row["name"]
         if row["event"] == "waived":
             for batch in row["batches"] or (None,):
@@ -96,7 +97,7 @@ class CheckLog:
         if row["severity"] != "critical":
             return
         if row["passed"] and row["pending"]:
-            return  # what failed before may be among the rows that wait
+            return  # the rows that failed before may be among the pending ones
         whole = row["first"] is None
         for key, failed in list(self._failed.items()):
             seen = whole or (failed.batch is not None and row["first"] <= failed.batch <= row["last"])
@@ -113,10 +114,10 @@ class CheckLog:
                 self._found_with.setdefault(failed.check_id, []).append(failed)
 
     def failed(self) -> list[FailedCheck]:
-        """Everything that failed and did not pass since: whole tables, then by batch."""
+        """Returns every check that failed and has not passed since: whole tables first, then by batch."""
         return sorted(self._failed.values(), key=lambda one: (one.batch is not None, one.batch, one.stage, one.name))
 
     def found_with(self, one: FailedCheck) -> list[FailedCheck]:
-        """What the same run found for the same batch."""
+        """Returns the failures that the same check run found for the same batch, or where either has no batch."""
         found = self._found_with.get(one.check_id or "", [])
         return [other for other in found if None in (one.batch, other.batch) or one.batch == other.batch]

@@ -1,4 +1,4 @@
-"""Commits of the data tables: what the ledger knows of them, and what the log of a table says itself. No Spark."""
+"""Commits of the data tables, as the ledger and as the Delta log of a table record them. No Spark."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fk_pipeline.environment import storage
 from fk_pipeline.store import schemas as s
 
 WRITTEN_SUFFIX = " written"
-"""Ends the name of a version that a run wrote; without it, the version that it read."""
+"""The suffix of the name of a version that a run wrote; without it, the name is of the version that it read."""
 
 
 class CommitLog:
-    """What the ledger knows of versions and of starts."""
+    """Knows the table versions and the run starts that the ledger has recorded."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self.versions: dict[str, int] = {}
-        """By table the version up to which all commits are accounted for: nobody has to look at them."""
+        """Per table, the version up to which all commits are accounted for and need no check."""
         self.unexplained: set[str] = set()
-        """Tables that a rebuild made anew without telling their versions, and that no run has written since."""
+        """Tables that a rebuild replaced without recording their versions, and that no run has written since."""
         self.starts: dict[str, tuple[str, int]] = {}
-        """By run its stage, and the entry of its first start."""
+        """Per run id, its stage and the entry of its first start."""
         self.newest: dict[str, str] = {}
-        """By stage the run that was started last."""
+        """Per stage, the id of the run that was started last."""
         self._known: dict[str, int] = {}
         self._writes: dict[str, list[tuple[int, int, str]]] = {}
 
     def fold(self, row: Mapping[str, Any]) -> None:
-        """Takes a row of `runs` in; rows come in the order of their entries."""
+        """Applies a row of `runs`; rows must come in the order of their entries."""
         stage, entry, versions = row["stage"], row["entry"], dict(row.get("versions") or ())
         if row["event"] == "started":
             self.starts.setdefault(row["run_id"], (stage, entry))
@@ -51,7 +51,7 @@ class CommitLog:
                     self._account({table: max(found, self.versions.get(table, -1))}, entry)
 
     def fold_rebuild(self, row: Mapping[str, Any]) -> None:
-        """Takes a row of `rebuilds` in, after all runs: what was written before it is gone."""
+        """Applies a row of `rebuilds`, after all runs: it forgets the writes before the rebuild."""
         if row["event"] != "finished":
             return
         versions = dict(row.get("versions") or ())
@@ -70,12 +70,12 @@ class CommitLog:
             self.unexplained.discard(table)
 
     def after(self, table: str, version: int | None) -> int:
-        """The entry after which everything that a table says of runs is newer than a version; 0: no run wrote it."""
+        """Returns the entry of the last recorded write of a table up to a version; 0 if no run wrote it up to there."""
         found = self._writes.get(table, ())
         return max((entry for entry, written, _ in found if version is not None and written <= version), default=0)
 
     def writers(self, table: str, version: int | None) -> set[str]:
-        """The stages that wrote what a version does not have."""
+        """Returns the stages that wrote a version of a table later than the given one; None: every writer."""
         lost = -1 if version is None else version
         return {stage for _, written, stage in self._writes.get(table, ()) if written > lost}
 
@@ -85,12 +85,12 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        version: that it made.
-        stage: for which it was made, as its metadata say; empty where nobody said it.
-        batches: as text.
-        run_id: of the run that made it.
-        restored: the version that it brought back, where it is a RESTORE; 0 where it does not say.
-        appends: it added rows without a look at what was there.
+        version: the version that it created.
+        stage: the stage in its metadata; empty where they have none.
+        batches: the batches in its metadata, as text.
+        run_id: the id of the run in its metadata.
+        restored: for a RESTORE, the version that it restored, 0 where its log does not have it; otherwise None.
+        appends: whether it appended rows without reading the table.
     """
 
     version: int
@@ -102,7 +102,7 @@ class Commit:
 
 
 def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
-    """What the log of a table says of some of its commits; those that it does not have any more are left out."""
+    """Yields the commits of a table with the given versions from its Delta log, without those that the log has lost."""
     fs, root = storage.filesystem(path)
     for version in versions:
         try:

@@ -1,7 +1,7 @@
-"""Corrections: lines of landing files that are read as other texts. They are input, as the files are (ledger.md).
+"""Corrections: replacement texts for lines of landing files. They are input, as the files are (ledger.md).
 
-A line is known by the digest of its text, not by its number: so a correction still holds when lines were added to the
-file, and never hits another line.
+A line is identified by the digest of its text, not by its number: so a correction still applies after lines were added
+to the file, and never applies to another line.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fk_pipeline.store.ledger.entries import Entries
 
 @dataclass(frozen=True)
 class Correction:
-    """The lines of a landing file whose text has a digest are read as another text; an empty one drops them.
+    """Replaces the lines of a landing file whose text has a given digest; an empty text drops them.
 
-    `line` is the number of one of them, for people.
+    `line` is the number of one of these lines, for people.
     """
 
     side: Side
@@ -31,12 +31,12 @@ class Correction:
 
 
 def digest_of(text: str) -> str:
-    """What a line is known by: SHA-256, hexadecimal."""
+    """Returns the digest that identifies a line: SHA-256, hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class CorrectionLog:
-    """The rows of `corrections`, folded: the newest of a line wins; and what a person adds to them."""
+    """Keeps the newest correction of each line from the rows of `corrections`, and appends those of users."""
 
     def __init__(self, entries: Entries) -> None:
         """Reads the rows."""
@@ -47,10 +47,10 @@ class CorrectionLog:
             self._fold(row)
 
     def record(self, corrections: Iterable[Correction], replay_id: str) -> int:
-        """Records what lines are to be read as, in one commit; their batches are due by that.
+        """Records corrections in one commit; their batches become due.
 
         Returns:
-            How many of the corrections were not in force already.
+            The number of corrections that were not in force already.
         """
         unknown = self.unknown(corrections)
         for row in self._entries.append("corrections", [{"replay_id": replay_id, **asdict(one)} for one in unknown]):
@@ -63,16 +63,16 @@ class CorrectionLog:
         self._newest[row["batch"], side] = row["entry"]
 
     def newest(self, batch: int, side: Side) -> int | None:
-        """The entry of the last correction of a batch and side; None without any."""
+        """Returns the entry of the last correction of a batch and side; None without any."""
         return self._newest.get((batch, side))
 
     def texts(self, side: Side, path: str) -> dict[str, str]:
-        """By digest of a line, what it is read as. A text that was corrected again is followed to the last one."""
+        """Returns, per digest of a line, its replacement text: the last one where a replacement was corrected again."""
         stored = self._texts.get((side, path), {})
         return {line: _last_text(line, stored) for line in stored}
 
     def unknown(self, corrections: Iterable[Correction]) -> list[Correction]:
-        """Those that are not in force already."""
+        """Returns the corrections that are not in force already."""
         return [one for one in corrections if self._texts.get((one.side, one.path), {}).get(one.digest) != one.text]
 
 

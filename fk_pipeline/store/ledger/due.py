@@ -1,4 +1,4 @@
-"""What is due: which stage must run for which batch, and why. No Spark."""
+"""Decides which stage must run for which batch, and why. No Spark."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fk_pipeline.store.ledger.runs import RunLog
 
 
 class Reading(Protocol):
-    """What a stage reads for a batch besides what is upstream, as a text: another text makes the batch due.
+    """Returns the input of a stage for a batch, without the stages upstream, as a text; another text makes it due.
 
     Attributes:
-        landing: it is what has landed by now.
+        landing: whether the input is the current landing files.
     """
 
     landing: bool
 
     def __call__(self, stage: str, batch: int) -> str:
-        """The text; empty where there is nothing to read."""
+        """Returns the text; empty where there is nothing to read."""
         ...
 
 
 class LandingReading:
-    """What has landed: the files of a batch, the version of the reader, and the last correction of a line."""
+    """The landing input: the files of a batch, the version of the reader, and the last correction of a line."""
 
     landing = True
 
@@ -36,7 +36,7 @@ class LandingReading:
         self._files, self._corrections, self._reader = files, corrections, reader
 
     def __call__(self, stage: str, batch: int) -> str:
-        """`FILES:READER`, or `FILES:READER:CORRECTION`; empty where nothing has landed, or the stage reads no files."""
+        """Returns `FILES:READER` or `FILES:READER:CORRECTION`; empty if there are no files to read."""
         side = self._sides.get(stage)
         files = self._files.digest(batch, side) if side is not None else ""
         if side is None or not files:
@@ -46,7 +46,7 @@ class LandingReading:
 
 
 class StoredReading:
-    """What a stage has read before, whatever has landed since: for a rebuild that reads changelogs."""
+    """The input that a stage has read before, regardless of later files; for a rebuild that reads changelogs."""
 
     landing = False
 
@@ -54,28 +54,28 @@ class StoredReading:
         self._stages, self._runs = {one.stage for one in kind.inputs}, runs
 
     def __call__(self, stage: str, batch: int) -> str:
-        """What the last start of the stage read."""
+        """Returns the input of the last start of the stage; empty if it reads no landing files."""
         return (self._runs.state(stage, batch).started_input or "") if stage in self._stages else ""
 
 
 class Due:
-    """Which stage must run for which batch: from what landed, what ran, and what ran again upstream."""
+    """Decides which stage must run for which batch, from its input, its runs and the runs of the stages upstream."""
 
     def __init__(self, kind: Kind, files: FileLog, runs: RunLog, reading: Reading, kept: Sequence[str]) -> None:
-        """Compares what would be read with what was read.
+        """Takes the input that each stage would read now, and the input that it has read.
 
         Args:
             kind: which stages are upstream of which.
             files: the batches.
-            runs: what was read.
-            reading: what would be read.
-            kept: older versions of the reader whose rows stay until something else landed, or somebody rebuilds.
+            runs: the inputs that were read.
+            reading: the input that would be read now.
+            kept: older versions of the reader; their rows stay until other data lands or a rebuild runs.
         """
         self._upstream = {stage.name: stage.upstream for stage in kind.stages}
         self._files, self._runs, self.reading, self._kept = files, runs, reading, kept
 
     def why(self, stage: str, batch: int) -> str | None:
-        """Why the stage must run (again) for a batch of the ledger; None when it need not."""
+        """Returns why the stage must run (again) for a batch of the ledger; None if it need not."""
         state = self._runs.state(stage, batch)
         if not state.last_event:
             return "never ran"
@@ -95,44 +95,44 @@ class Due:
         return f"{' and '.join(again)} ran again" if again else None
 
     def has(self, stage: str, batch: int) -> bool:
-        """Whether the stage must run (again) for a batch of the ledger."""
+        """Returns whether the stage must run (again) for a batch of the ledger."""
         return self.why(stage, batch) is not None
 
     def of(self, stage: str) -> list[BatchId]:
-        """The batches that a stage must run for, in order."""
+        """Returns the batches that a stage must run for, in order."""
         return [batch for batch in self._files.batches if self.has(stage, batch)]
 
     def upstream_now(self, stage: str, batch: int) -> dict[str, int]:
-        """The entries of the last success of what a stage reads upstream for a batch."""
+        """Returns, per stage directly upstream that has succeeded for a batch, the entry of its last success."""
         states = ((up, self._runs.state(up, batch).succeeded) for up in self._upstream[stage])
         return {up: entry for up, entry in states if entry is not None}
 
     def all_upstream(self, stage: str) -> set[str]:
-        """Every stage that a stage depends on."""
+        """Returns every stage that a stage depends on, directly or not."""
         found = set(self._upstream[stage])
         return found.union(*(self.all_upstream(up) for up in found))
 
     def is_kept(self, read: str | None, reading: str) -> bool:
-        """What was read is what would be read now, or all that is new is the reader, and its rows may stay."""
+        """Returns whether the input is unchanged, or differs only in the reader, whose rows may stay."""
         same = without_reader(read) == without_reader(reading)
         return read == reading or (_reader_of(read) in self._kept and same)
 
     def read_by_kept(self, stage: str) -> list[BatchId]:
-        """The batches whose rows an older reader made, and that stay as they are."""
+        """Returns the batches whose rows an older version of the reader wrote, and that stay as they are."""
         return [b for b in self._files.batches if _reader_of(self._runs.state(stage, b).input) in self._kept]
 
 
 def without_reader(reading: str | None) -> list[str]:
-    """The parts of a reading that are about the files and about corrections."""
+    """Returns the parts of an input text about files and corrections, without the version of the reader."""
     files, *rest = (reading or "").split(":")
     return [files, *rest[1:]]
 
 
 def _files_in(reading: str | None) -> list[str]:
-    """The part of a reading that is about the files and how they are read, not about corrections."""
+    """Returns the parts of an input text about files and the version of the reader, without corrections."""
     return (reading or "").split(":")[:2]
 
 
 def _reader_of(reading: str | None) -> str:
-    """The version of the reader; empty where nothing was read."""
+    """Returns the version of the reader in an input text; empty where nothing was read."""
     return next(iter((reading or "").split(":")[1:2]), "")

@@ -1,6 +1,6 @@
 """The rows of the ledger tables: append-only Delta tables, written and read without Spark (ADR 0001).
 
-Every row has `entry`, which orders all rows of all tables, and `recorded_at`. What the rows mean is `ledger.py`'s.
+Every row has `entry`, which orders all rows of all tables, and `recorded_at`. `ledger.py` defines what the rows mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fk_pipeline.store.damage import Damage, DamagedTableError
 from fk_pipeline.store.logs import DeltaLogs
 
 Columns = tuple[tuple[str, pa.DataType, str], ...]
-"""Name, type and meaning of each column."""
+"""Per column: name, type and meaning."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 _COUNTS = pa.map_(pa.string(), pa.int64())
@@ -157,10 +157,10 @@ COLUMNS: dict[str, Columns] = {
         ("always", pa.bool_(), "batches that were read before this entry may have it too: it was declared then"),
     ),
 }
-"""The columns of each table after the first two: name, type, meaning. `docs/reference/ledger.md` shows them."""
+"""Per table, its columns after the two of `EVERY`: name, type, meaning. `docs/reference/ledger.md` shows them."""
 
 SCHEMAS = {name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *COLUMNS[name])]) for name in LEDGER_TABLES}
-"""What the tables are written with."""
+"""The Arrow schema of each table, used for writing."""
 
 Entry = dict[str, Any]
 
@@ -168,10 +168,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _rows(table: DeltaTable) -> list[Entry]:
-    """All rows of a ledger table, without pandas.
+    """Returns all rows of a ledger table, without loading pandas.
 
-    pyarrow loads pandas, half a second, for its datasets and for a timestamp as a value of Python; so deltalake's own
-    engine reads, and `recorded_at` is computed from its microseconds.
+    pyarrow loads pandas, which takes half a second, for its datasets and to convert a timestamp to a Python value. So
+    deltalake's own engine reads the rows, and `recorded_at` is computed from its microseconds.
     """
     reader = QueryBuilder().register("entries", table).execute("SELECT * FROM entries")
     stored = pa.RecordBatchReader.from_stream(reader).read_all()
@@ -181,7 +181,7 @@ def _rows(table: DeltaTable) -> list[Entry]:
 
 
 def rows_in_files(home: str, table: str) -> list[Entry]:
-    """The rows of a damaged ledger table that its files still have, whatever its log says; each once, in order."""
+    """Returns the rows that the files of a damaged ledger table still have, without its log: each once, in order."""
     import pyarrow.parquet as pq  # takes a while to load, and is needed after damage only
 
     fs, root = storage.filesystem(f"{home}/{table}")
@@ -198,9 +198,9 @@ def rows_in_files(home: str, table: str) -> list[Entry]:
 
 
 class Entries:
-    """The ledger tables under a folder or URI.
+    """Reads and writes the ledger tables under a folder or URI.
 
-    `entry` is the clock in nanoseconds, but always past every entry seen.
+    `entry` is the clock in nanoseconds, but always greater than every entry seen.
     """
 
     def __init__(self, home: str) -> None:
@@ -210,21 +210,21 @@ class Entries:
         self._versions: dict[str, int | None] | None = None
 
     def changed(self) -> bool:
-        """Whether somebody else has written since the last time; true the first time."""
+        """Returns whether another process has written since the last call; true on the first call."""
         with telling_refusals(self.home):
             versions = {name: self.logs.version(f"{self.home}/{name}") for name in SCHEMAS}
         known, self._versions = self._versions, versions
         return versions != known
 
     def forget(self) -> None:
-        """What was read cannot be trusted: the next look finds everything changed."""
+        """Discards the versions read so far, after a failed load: the next `changed` returns true."""
         self._versions = None
 
     def rows(self, table: str) -> list[Entry]:
-        """All rows, in the order of their entries.
+        """Returns all rows of a table, in the order of their entries.
 
         Raises:
-            DamagedTableError: a row is there twice: a file lies in the place of another.
+            DamagedTableError: a row occurs twice, because a file was overwritten with a copy of another.
         """
         path = f"{self.home}/{table}"
         stored = self.logs.table(path)
@@ -243,7 +243,7 @@ class Entries:
         return full
 
     def add(self, table: str, full: list[Entry]) -> None:
-        """Writes rows that have their entries already."""
+        """Writes rows that already have their entries, in one commit."""
         if not full:
             return
         self._last = max(self._last, *(row["entry"] for row in full))
@@ -259,5 +259,5 @@ class Entries:
             self.logs.keep(path, stored)
         if self._versions is not None:
             before, after = self._versions[table], self.logs.version(path)
-            if after == (0 if before is None else before + 1):  # nobody else wrote: what is in memory is all
+            if after == (0 if before is None else before + 1):  # no other process wrote: memory has all rows
                 self._versions[table] = after

@@ -9,14 +9,14 @@ from fk_pipeline.identity import Side
 from fk_pipeline.store.ledger.entries import Entries
 
 MOST_FIELDS_KEPT = 1000
-"""Names that are kept of a side; a source with more has names that are values."""
+"""The most field names that are kept per side; a source with more uses values as field names."""
 
 NOT_COMPARED = "rows not compared with the schema"
-"""The count of a changelog's run over records of which nobody knows the fields."""
+"""The name of a changelog's count of rows whose fields are unknown."""
 
 
 class FieldLog:
-    """The rows of `fields`, folded: from which entry on a batch may have an undeclared field; and what a look adds."""
+    """Keeps, per side and undeclared field, the entry from which on a batch may have it; appends to `fields`."""
 
     def __init__(self, entries: Entries) -> None:
         """Reads the rows."""
@@ -27,12 +27,12 @@ class FieldLog:
             self._fold(row)
 
     def record(self, side: Side, names: Iterable[str], *, always: bool = False) -> None:
-        """Records undeclared fields of a side that were not known, and that the side is looked at.
+        """Records the new undeclared fields of a side, and that the records of the side are examined from now on.
 
         Args:
             side: the side.
             names: the fields.
-            always: any batch may have them; otherwise those that are read from now on.
+            always: whether any batch may have them; otherwise only batches that are read from now on.
         """
         new = names if always else self.new(side, names)
         rows: list[dict[str, Any]] = [{"side": side.value, "name": name, "always": always} for name in new]
@@ -42,7 +42,7 @@ class FieldLog:
             self._fold(row)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Takes over rows of another ledger, which have their entries."""
+        """Takes over rows of another ledger, with their entries."""
         self._entries.add("fields", [*rows])
         for row in rows:
             self._fold(row)
@@ -56,22 +56,22 @@ class FieldLog:
             self._looked.setdefault(side, row["entry"])
 
     def known(self, side: Side) -> frozenset[str]:
-        """The undeclared fields that were ever seen on a side."""
+        """Returns the undeclared fields that were ever seen on a side."""
         return frozenset(self._since.get(side, ()))
 
     def looked_since(self, side: Side) -> int | None:
-        """The entry from which on the records of a side were looked at; None if they never were."""
+        """Returns the entry from which on the records of a side are examined; None if they never were."""
         return self._looked.get(side)
 
     def since(self, side: Side, name: str) -> int | None:
-        """The entry from which on a batch that was read may have had a field; None if none that was looked at had.
+        """Returns the entry from which on a batch that was read may have a field; None if no examined batch had it.
 
-        Names of files with columns are matched without regard to case, so names are here.
+        Names are compared without regard to case, as the names of columns in files are.
         """
         entries = [entry for known, entry in self._since.get(side, {}).items() if known.lower() == name.lower()]
         return min(entries, default=None)
 
     def new(self, side: Side, names: Iterable[str]) -> list[str]:
-        """Those of some names that are not known."""
+        """Returns the names that are not known yet, sorted."""
         known = self.known(side)
         return sorted({*names} - known)

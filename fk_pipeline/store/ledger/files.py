@@ -11,15 +11,15 @@ from fk_pipeline.store.ledger.entries import Entries
 
 
 class FileLog:
-    """The rows of `files` and `batches`, folded; and what a discovery or a withdrawal adds to them.
+    """Keeps the newest rows of `files` and `batches`, and appends those of a discovery or a withdrawal.
 
     Attributes:
-        known: by side and path, every landing file that was ever found.
-        lists: by batch and side, the newest list of its files: the row of `batches`.
+        known: per side and path, every landing file that was ever found.
+        lists: per batch and side, the row of `batches` with the newest list of its files.
     """
 
     def __init__(self, entries: Entries) -> None:
-        """Reads the rows of both tables: the lists before the files, as whoever discovers writes the files first."""
+        """Reads both tables: `batches` before `files`, because a discovery writes `files` first."""
         self._entries = entries
         self.lists = {(row["batch"], Side(row["side"])): row for row in entries.rows("batches")}
         self.known = {(file.side, file.path): file for file in map(_file, entries.rows("files"))}
@@ -31,25 +31,25 @@ class FileLog:
 
     @property
     def removed(self) -> set[int]:
-        """The batches that were withdrawn on purpose. Their files stay known, and are not read."""
+        """The withdrawn batches. Their files stay known, but are not read."""
         return {batch for (batch, _), row in self.lists.items() if row.get("event") == "removed"}
 
     def of(self, batch: int, side: Side) -> list[LandedFile]:
-        """The files of a batch, in the order in which they are read."""
+        """Returns the files of a batch and side, in the order in which they are read."""
         row = self.lists.get((batch, side))
         return [self.known[side, path] for path in row["files"]] if row else []
 
     def of_side(self, side: Side) -> list[LandedFile]:
-        """Every file of a side that was ever found."""
+        """Returns every file of a side that was ever found."""
         return [file for (of, _), file in self.known.items() if of is side]
 
     def digest(self, batch: int, side: Side) -> str:
-        """What the files of a batch are, as a digest; empty when there is nothing to read."""
+        """Returns a digest of the paths and contents of the files of a batch and side; empty if there are no files."""
         row = self.lists.get((batch, side))
         return row["input"] if row and row["files"] else ""
 
     def listed(self, batch: int, side: Side) -> int:
-        """The entry of the last change of the files of a batch; 0 when it never had any."""
+        """Returns the entry of the last change of the file list of a batch and side; 0 if it never had files."""
         row = self.lists.get((batch, side))
         return row["entry"] if row else 0
 
@@ -87,7 +87,7 @@ class FileLog:
         return [BatchId(batch) for batch in sorted({b for b, _ in touched})]
 
     def remove(self, batch: int) -> None:
-        """Withdraws a batch: both its lists are empty from now on, and its changelog stages are due."""
+        """Withdraws a batch: the lists of all its sides become empty, and its changelog stages become due."""
         self._list({(batch, side) for number, side in self.lists if number == batch}, "removed")
 
     def restore(self, batch: int) -> None:
@@ -95,7 +95,10 @@ class FileLog:
         self._list({(batch, f.side) for f in self.known.values() if f.batch == batch}, "listed")
 
     def unlisted(self) -> list[tuple[str, LandedFile]]:
-        """Files that were recorded by a discovery that crashed before it recorded the lists of their batches."""
+        """Returns the files of batches whose list is out of date, because a discovery died before it recorded the list.
+
+        The shape is that of the argument of `record`: pairs of `discovered` and file.
+        """
         found, removed = [], self.removed
         for (batch, side), row in self._lists_of_all_files().items():
             stored = self.lists.get((batch, side))
@@ -104,7 +107,7 @@ class FileLog:
         return found
 
     def _list(self, places: Iterable[tuple[int, Side]], event: str) -> None:
-        """Records new versions of lists: all files that are known of a batch and side, or none."""
+        """Records a new version of each list: all known files of the batch and side for `listed`, otherwise none."""
         listed = self._lists_of_all_files() if event == "listed" else {}
         rows = []
         for batch, side in sorted(places):
@@ -116,7 +119,7 @@ class FileLog:
             self.lists[row["batch"], Side(row["side"])] = row
 
     def _lists_of_all_files(self) -> dict[tuple[int, Side], dict[str, Any]]:
-        """Per batch and side the paths of its files in the order in which they are read, and a digest of all."""
+        """Returns, per batch and side, the paths of its files in the order in which they are read, and their digest."""
         groups: dict[tuple[int, Side], list[LandedFile]] = {}
         for file in sorted(self.known.values(), key=_name_order):
             groups.setdefault((int(file.batch), file.side), []).append(file)

@@ -1,4 +1,4 @@
-"""Folds: batches of whose rows only the last version per key is kept. And rebuilds, which undo them. No Spark."""
+"""Folds (batches for which only the last version per key is kept) and rebuilds, which undo folds. No Spark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fk_pipeline.store.ledger.runs import RunLog
 
 
 class RebuildLog:
-    """The rows of `rebuilds`; and what a rebuild adds to them.
+    """Reads the rows of `rebuilds`, and appends the events of a rebuild.
 
     Attributes:
         rows: every event, in order.
     """
 
     def __init__(self, entries: Entries, runs: RunLog) -> None:
-        """Reads the rows, after all runs."""
+        """Reads the rows; all runs must have been read before."""
         self._entries, self._commits = entries, runs.commits
         self.rows = entries.rows("rebuilds")
         for row in self.rows:
@@ -34,17 +34,17 @@ class RebuildLog:
 
     @property
     def unfinished(self) -> dict[str, Any] | None:
-        """The rebuild whose tables were being swapped in when its process died, as its row says."""
+        """The row of the rebuild whose process died while it swapped tables in; None if there is none."""
         return self.rows[-1] if self.rows and self.rows[-1]["event"] == "ready" else None
 
     def last(self, stage: str, sources: Collection[str]) -> int:
-        """Entry of the last rebuild of a stage from one of these sources; 0 when there was none."""
+        """Returns the entry of the last finished rebuild of a stage from one of the sources; 0 if there was none."""
         finished = (row for row in self.rows if row["event"] == "finished" and stage in (row["stages"] or ()))
         return max((int(row["entry"]) for row in finished if row["source"] in sources), default=0)
 
 
 class FoldLog:
-    """The rows of `folds`; and what a maintenance adds to them."""
+    """Reads the rows of `folds`, and appends those of a maintenance run."""
 
     def __init__(self, entries: Entries, kind: Kind, runs: RunLog, due: Due, rebuilds: RebuildLog) -> None:
         """Reads the rows."""
@@ -53,9 +53,9 @@ class FoldLog:
         self._rows = entries.rows("folds")
 
     def of(self, stage: str) -> frozenset[int]:
-        """The batches of whose rows in the changelog of a stage only the winner per key is kept.
+        """Returns the folded batches of a stage: its changelog keeps only the winner per key of their rows.
 
-        A rebuild from the landing files brings the others back.
+        A rebuild from the landing files restores the other rows.
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
         found = (row["batches"] for row in self._rows if row["side"] == side.value and row["entry"] > since)
@@ -63,30 +63,33 @@ class FoldLog:
 
     @property
     def on_all_sides(self) -> frozenset[int]:
-        """The batches that are folded on all sides; what they answered may be gone as well."""
+        """The batches that are folded on all sides; their responses may be removed as well."""
         return frozenset.intersection(*map(self.of, self._sides))
 
     def restated(self, stage: str) -> list[FoldedBatch]:
-        """The folded batches of which something else landed than the stage has read: they can no longer be restated.
+        """Returns the folded batches whose landing files or corrections differ from what the stage has read.
 
-        None where the stage reads what is stored.
+        They can no longer be restated. The list is empty where the stage reads stored data.
         """
         if stage not in self._sides or not self._due.reading.landing:
             return []
         return [FoldedBatch.of(stage, b) for b in sorted(self.of(stage)) if self._is_restated(stage, b)]
 
     def keeps_stored(self, stage: str, batch: int) -> bool:
-        """The batch was folded, and all that is new is how its files are read: its stored partition stays."""
+        """Returns whether the batch was folded and only the reader has changed: its stored partition then stays."""
         read = self._runs.state(stage, batch).input
         new = bool(read) and not self._due.is_kept(read, self._due.reading(stage, batch))
         return new and batch in self.of(stage) and not self._is_restated(stage, batch)
 
     def stays_folded(self, stage: str, batch: int) -> bool:
-        """The batch was folded, and runs again: it brings what is stored of it. Not so a first file of its side."""
+        """Returns whether the batch was folded and read before: a new run then keeps only rows with its stored keys.
+
+        False for the first file of the batch on this side.
+        """
         return batch in self.of(stage) and self._runs.state(stage, batch).input not in (None, "")
 
     def record(self, batches: Iterable[int]) -> None:
-        """Records, before a row is removed, that batches are folded on all sides."""
+        """Records that batches are folded on all sides; called before a row is removed."""
         rows = []
         for stage, side in self._sides.items():
             new = sorted({int(batch) for batch in batches} - self.of(stage))
@@ -94,10 +97,10 @@ class FoldLog:
         self._rows += self._entries.append("folds", rows)
 
     def since(self, entry: int) -> bool:
-        """Whether old batches were folded since an entry."""
+        """Returns whether any batches were folded after an entry."""
         return any(row["entry"] > entry for row in self._rows)
 
     def _is_restated(self, stage: str, batch: int) -> bool:
-        """Other files or corrections than the stage has read; where it had read nothing, nothing was folded."""
+        """Returns whether files or corrections differ from what the stage has read; false if it had read nothing."""
         read = self._runs.state(stage, batch).input
         return read not in (None, "") and without_reader(read) != without_reader(self._due.reading(stage, batch))

@@ -7,13 +7,13 @@ Append-only Delta tables beside the data, written and read without Spark (ADR 00
 * `runs`: one row per stage, batch and event (started, succeeded, failed; reopened: something else made it due);
 * `fingerprints`: one row per part of the pipeline file that the stored state depends on;
 * `rebuilds`: one row per rebuild and event (ready, finished);
-* `checks`: one row per expectation and check (checked), and per check that somebody waived (waived);
+* `checks`: one row per expectation and check (checked), and per check that a user waived (waived);
 * `corrections`: one row per line that is read as another text;
 * `folds`: one row per side and maintenance that folded batches;
-* `fields`: one row per side and field that its source sent undeclared, and one when the side was first looked at.
+* `fields`: one row per side and undeclared field that its source sent, and one when the side was first examined.
 
-The newest row wins. Every part of the ledger reads its tables and adds to them: files and batches (`files`), runs and
-what is due (`runs`, `due`), checks and what lifts them (`stops`), corrections, folds and rebuilds.
+The newest row wins. Each module of this package reads its tables and appends to them: `files` (files and batches),
+`runs` and `due` (runs and what is due), `stops` (checks and what lifts them), corrections, folds and rebuilds.
 """
 
 from __future__ import annotations
@@ -38,32 +38,36 @@ FILE_THAT_RAN = "pipeline file"
 
 
 def claimed(side: Side) -> str:
-    """The part of the fingerprints that has where the files of a side land, as it resolves."""
+    """Returns the name of the fingerprint part with the resolved landing path of a side."""
     return f"{side}.landing"
 
 
 def claimed_from_tables(side: Side) -> str:
-    """The part that has how this place is reached from the tables; empty where it is in another store."""
+    """Returns the name of the fingerprint part with the path from the tables to the landing path of a side.
+
+    The value of the part is empty where the landing path is in another store than the tables.
+    """
     return f"{side}.landing from the tables"
 
 
 CLAIM = frozenset({FILE_THAT_RAN, *map(claimed, Side), *map(claimed_from_tables, Side)})
+"""The fingerprint parts that record which pipeline the tables belong to."""
 
 
 class Ledger:
-    """The ledger of one pipeline, read when it is made and after `refresh`.
+    """The ledger of one pipeline; it reads its tables when it is created and on every `refresh`.
 
     Attributes:
-        files: which files are which batch.
+        files: which files belong to which batch.
         runs: what every stage did with every batch.
         due: which stage must run for which batch, and why.
         checks: which batches a failed check stops.
-        corrections: lines that are read as other texts.
-        folds: batches of which only the last versions are kept.
+        corrections: lines whose text is replaced when they are read.
+        folds: batches for which only the last version of each key is kept.
         fields: undeclared fields of the sources.
-        rebuilds: what was made anew.
-        fingerprints: by part of the pipeline file, what the stored state depends on.
-        claim: whose tables these are (`stages/claim.py`).
+        rebuilds: every event of every rebuild.
+        fingerprints: per part of the pipeline file, the value that the stored state depends on.
+        claim: which pipeline the tables belong to (`stages/claim.py`).
     """
 
     def __init__(
@@ -79,11 +83,11 @@ class Ledger:
 
         Args:
             home: the folder or URI of the pipeline's tables.
-            kind: the kind of join: which stages make which due, which read landing files, and what they write.
-            reader: the version of what reads these.
-            limits: per check with which a stage asks for approval before it commits, the largest value that needs none.
-            kept: older versions of the reader whose rows stay until something else landed, or somebody rebuilds.
-            source: what the stages read that read landing files: what has landed, or what is stored of it.
+            kind: the kind of join: which stages make which due, which read landing files, and which tables they write.
+            reader: the version of the reader of landing files.
+            limits: per approval check, the largest value that needs no approval.
+            kept: older versions of the reader; their rows stay until other data lands or a rebuild runs.
+            source: the input of the stages that read landing files: the landing files, or the stored changelogs.
         """
         self.home, self.kind, self.entries = home.rstrip("/"), kind, Entries(home)
         self.upstream = {stage.name: stage.upstream for stage in kind.stages}
@@ -93,12 +97,12 @@ class Ledger:
 
     @property
     def logs(self) -> DeltaLogs:
-        """The logs of the ledger's own and of other tables."""
+        """The Delta logs of the ledger tables and of the data tables."""
         return self.entries.logs
 
     @property
     def identity(self) -> str:
-        """What tells this ledger from every other, a random text; it is there as soon as anything has landed."""
+        """The random id of the ledger table `files`, unique to this ledger; empty until that table exists."""
         table = self.logs.table(f"{self.home}/files")
         return "" if table is None else str(table.metadata().id)
 
@@ -108,11 +112,11 @@ class Ledger:
         return self.files.batches
 
     def state(self, stage: str, batch: int) -> StageState:
-        """What is known of a stage and batch."""
+        """Returns what the ledger knows of a stage and batch."""
         return self.runs.state(stage, batch)
 
     def refresh(self) -> None:
-        """Reads what other processes have written, if they have."""
+        """Reads the tables again if another process has written to one since the last read."""
         if not self.entries.changed():
             return
         try:
@@ -139,28 +143,28 @@ class Ledger:
         self.fields = FieldLog(entries)
 
     def start(self, stage: str, batches: Sequence[BatchId], run_id: str) -> dict[int, int]:
-        """Records, before anything is committed, that a stage runs for some batches; returns their generations."""
+        """Records, before the first commit, that a stage runs for some batches; returns their generations."""
         reading = {b: (self.due.reading(stage, b), self.due.upstream_now(stage, b)) for b in batches}
         return self.runs.start(stage, reading, run_id)
 
     def record_fingerprints(self, parts: Mapping[str, str]) -> None:
-        """Records what the state that is about to be written depends on."""
+        """Records the parts of the pipeline file that the state about to be written depends on."""
         self.entries.append("fingerprints", ({"part": part, "value": value} for part, value in parts.items()))
         self.fingerprints |= parts
 
     def record_claim(self, parts: Mapping[str, str]) -> None:
-        """Records whose tables these are, as far as that is new."""
+        """Records the changed parts of the claim: which pipeline the tables belong to."""
         new = {part: value for part, value in parts.items() if self.claim.get(part) != value}
         self.entries.append("fingerprints", ({"part": part, "value": value} for part, value in new.items()))
         self.claim |= new
 
     def copy(self, home: str, without: Iterable[str], source: Source) -> Ledger:
-        """A ledger elsewhere that knows what this one knows, but no run of some stages; no stage asks by it.
+        """Returns a copy of this ledger in another place, without the runs of some stages; it requires no approvals.
 
         Args:
-            home: of the copy.
-            without: the stages.
-            source: what the stages read that read landing files.
+            home: the folder or URI of the copy.
+            without: the stages whose runs are left out.
+            source: the input of the stages that read landing files.
         """
         dropped = set(without)
         entries = Entries(home)
@@ -169,14 +173,14 @@ class Ledger:
         return self.at(home, source)
 
     def at(self, home: str, source: Source) -> Ledger:
-        """The ledger that lies elsewhere, read as this one is; no stage asks by it."""
+        """Returns the ledger in another place, with the same kind and reader as this one; it requires no approvals."""
         return Ledger(home, self.kind, self._reader, kept=self._kept, source=source)
 
     def adopt(self, other: Ledger, stages: Iterable[str], source: Source) -> None:
-        """Takes over what a copy has recorded of some stages since it was made. Idempotent.
+        """Takes over the runs of some stages, and the fields, that a copy has recorded since it was made. Idempotent.
 
-        Not the runs of a changelog stage that had read what was stored only, for a batch that was not done: it is due.
-        Nor the versions of the copy's tables.
+        Does not take over the runs of a changelog stage that read stored data only, for a batch that was not done
+        here: that batch stays due. Does not take over the versions of the copy's tables.
         """
         wanted, known = set(stages), {row["entry"] for row in self.entries.rows("runs")}
         self.runs.add(

@@ -1,4 +1,4 @@
-"""Runs: what every stage did with every batch. No Spark."""
+"""Runs: the events of every stage and batch, and the state that follows from them. No Spark."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from fk_pipeline.store.ledger.commits import CommitLog
 from fk_pipeline.store.ledger.entries import Entries
 
 LACKING = "another batch has values that it lacks"
-"""Why a batch is due that reads what it read before, unless somebody says otherwise."""
+"""The default reason why a batch is due although its inputs are unchanged."""
 
 
 @dataclass
 class StageState:
-    """What the ledger knows of one stage and batch."""
+    """The state of one stage and batch in the ledger."""
 
     last_event: str = ""
     last_entry: int = 0
     started: int = 0
     """Entry of the last start."""
     reopened: int = 0
-    """Entry at which it was made due, though it reads what it read before."""
+    """Entry at which it was made due although its inputs are unchanged."""
     reopened_because: str = LACKING
     attempts: int = 0
     successes: int = 0
     failures: int = 0
-    """Since the last success."""
+    """Failed runs since the last success."""
     failed_at: datetime | None = None
     generation: int = 0
     started_input: str | None = None
     uncertain: bool = False
-    """A run with another input than that of the last success was started since, and may have committed."""
+    """Whether a run started since the last success with another input; that run may have committed."""
     succeeded: int | None = None
     """Entry of the last success."""
     input: str | None = None
     upstream: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Of the last success."""
+    """The counts of the last success."""
     totals: dict[str, int] = field(default_factory=dict)
-    """Over all successes."""
+    """The sum of each count over all successes."""
     versions: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     finished_at: datetime | None = None
@@ -51,14 +51,14 @@ class StageState:
 
 
 class RunLog:
-    """The rows of `runs`, folded; and what a run adds to them.
+    """Keeps the state of every stage and batch from the rows of `runs`, and appends the events of a run.
 
     `started` is written before a stage commits data and `succeeded` after, so a crash between the two leaves the stage
     due; and a batch without any `started` was never committed, so that its first commit may be a plain append.
 
     Attributes:
-        stages: by stage and batch, what is known of the two.
-        commits: what the runs said of versions.
+        stages: per stage and batch, its state.
+        commits: what the runs recorded about table versions.
     """
 
     def __init__(self, entries: Entries, kind: Kind) -> None:
@@ -71,20 +71,20 @@ class RunLog:
             self._fold(row)
 
     def state(self, stage: str, batch: int) -> StageState:
-        """What is known of a stage and batch."""
+        """Returns the state of a stage and batch; the default state if it never ran."""
         return self.stages.get((stage, batch)) or StageState()
 
     def never_started(self, stage: str, batches: Iterable[int]) -> bool:
-        """Whether the stage cannot have committed anything for any of the batches."""
+        """Returns whether the stage was never started for any of the batches, so cannot have committed for them."""
         return all(self.state(stage, batch).attempts == 0 for batch in batches)
 
     def never_did(self, stage: str, batches: Iterable[int], *counts: str) -> bool:
-        """Whether no run of the stage for any of the batches, finished or not, can have counted any of these."""
+        """Returns whether the stage had none of the counts for the batches; false after a run that did not succeed."""
         states = [self.state(stage, batch) for batch in batches]
         return all(st.attempts == st.successes and not any(st.totals.get(name) for name in counts) for st in states)
 
     def unchanged_since(self, stages: Iterable[str], entry: int) -> bool:
-        """Whether every run of some stages, for whatever batch, had ended before an entry."""
+        """Returns whether every run of some stages, for any batch, had ended before an entry."""
         wanted = set(stages)
         return all(
             state.last_event in ("succeeded", "failed") and state.last_entry < entry
@@ -93,26 +93,26 @@ class RunLog:
         )
 
     def generations(self, stage: str) -> dict[int, int]:
-        """The batches whose partition was ever rewritten, with their generation."""
+        """Returns the generation of every batch whose partition was ever rewritten."""
         return {b: s.generation for (name, b), s in self.stages.items() if name == stage and s.generation > 0}
 
     def since(self, stage: str, entry: int) -> list[BatchId]:
-        """The batches for which a stage was started since an entry, in order."""
+        """Returns the batches for which a stage was last started after an entry, in order."""
         return sorted(BatchId(b) for (name, b), s in self.stages.items() if name == stage and s.started > entry)
 
     def start(
         self, stage: str, reading: Mapping[BatchId, tuple[str, Mapping[str, int]]], run_id: str
     ) -> dict[int, int]:
-        """Records, before anything is committed, that a stage runs for some batches.
+        """Records, before the first commit, that a stage runs for some batches.
 
         Args:
             stage: the stage.
-            reading: per batch, what it reads of the landing files, and the entries of what it reads upstream.
+            reading: per batch, the digest of the landing input, and per stage upstream the entry of its last success.
             run_id: of the run.
 
         Returns:
-            The generation of each batch's partition; it grows when the stage reads other files than before, or other
-            values that these lack.
+            Per batch the generation of its partition; it grows when the stage reads another input than at its last
+            start, or when the batch was reopened since.
         """
         rows: list[dict[str, Any]] = []
         batches = [*reading]
@@ -145,7 +145,7 @@ class RunLog:
         strategy: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Records, after everything is committed, what the started run did per batch, and how it went about it."""
+        """Records, after the last commit, the counts per batch, the strategy and its reason for the started run."""
         self._finish("succeeded", counts, versions, seconds, strategy=strategy, reason=reason)
 
     def fail(self, seconds: float, error: str) -> None:
@@ -160,20 +160,20 @@ class RunLog:
         because: str = LACKING,
         versions: Mapping[str, int] | None = None,
     ) -> None:
-        """Records that a stage is due for some batches, though they read what they read before.
+        """Records that a stage is due for some batches although their inputs are unchanged.
 
         Args:
             stage: the stage.
             batches: the batches.
-            run_id: of whoever found out.
-            because: why.
-            versions: by table the version up to which that accounts for its commits.
+            run_id: of the run that found the reason.
+            because: the reason why they are due.
+            versions: per table, the version up to which its commits are accounted for by this event.
         """
         told = {"reason": because, "versions": [*(versions or {}).items()]}
         self._append([self._about(stage, batch, run_id, "reopened") | told for batch in batches])
 
     def assume_started(self, stage: str, batches: Iterable[int], run_id: str) -> None:
-        """Records a run of which only its commits are known: for all that is known it was killed."""
+        """Records a start for a run that is known only from its commits, as if it had been killed."""
         self._append(
             [
                 self._about(stage, batch, run_id, "started")
@@ -183,7 +183,7 @@ class RunLog:
         )
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Takes over rows of another ledger, which have their entries."""
+        """Takes over rows of another ledger, with their entries."""
         self._entries.add("runs", [*rows])
         for row in rows:
             self._fold(row)

@@ -1,4 +1,4 @@
-"""Checks: which batches a failed check stops, until it is mended, overridden or approved. No Spark."""
+"""Checks: which batches a failed check stops until it is remedied, waived or approved. No Spark."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fk_pipeline.store.ledger.runs import RunLog
 
 
 class Checks:
-    """What checks found, as far as it still stops something; and what a check or a person adds.
+    """Knows the failed checks that still stop batches, and records the results of checks and the waivers of users.
 
     Attributes:
-        limits: per check with which a stage asks for approval before it commits, the largest value that needs none.
+        limits: per approval check, the largest value that needs no approval.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Checks:
         self._fold(entries.rows("checks"))
 
     def record(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Records what a check found: `stage`, `name`, `severity`, `depth`, `first`, `last`, `passed`, `value`, ..."""
+        """Records results of checks: `stage`, `name`, `severity`, `depth`, `first`, `last`, `passed`, `value`, ..."""
         self._fold(self._entries.append("checks", [{"event": "checked", **row} for row in rows]))
 
     def waive(self, failed: Iterable[FailedCheck], reason: str) -> None:
-        """Records that somebody takes failed checks upon himself, and why."""
+        """Records that a user waives failed checks, and the reason."""
         rows = [
             {"event": "waived", "stage": one.stage, "name": one.name, "reason": reason, "batches": one.batches}
             for one in failed
@@ -55,22 +55,22 @@ class Checks:
         self._fold(self._entries.append("checks", rows))
 
     def failed(self) -> list[FailedCheck]:
-        """The batches that failed a critical check, and have neither been mended nor waived since."""
+        """Returns the failed critical checks that have been neither remedied nor waived since."""
         counting = [one for one in self._log.failed() if one.entry > self._mended(one) and self._still_asks(one)]
         kept = {one.place for one in counting} | {one.place for one in self._log.waived}
 
         def lifted(one: FailedCheck) -> bool:
-            """It was found with something upstream that is in order by now."""
+            """Returns whether the same check run found a failure upstream that is resolved by now."""
             upstream = self._due.all_upstream(one.stage)
             return any(o.stage in upstream and o.place not in kept for o in self._log.found_with(one))
 
         return [one for one in counting if not lifted(one)]
 
     def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
-        """The failed checks for which a stage does not run for some batches: those upstream, and what it asked itself.
+        """Returns the failed checks that stop a stage for some batches: those upstream, and its own pending approvals.
 
-        A check that failed at no batch in particular stops all of them, unless it is about what landed: then no batch
-        is known to be wrong.
+        A failed check without a batch stops all batches, unless its remedy is `source`: then no batch is known to be
+        wrong.
         """
         upstream, wanted = self._due.all_upstream(stage), set(batches)
         concerned = [
@@ -80,13 +80,13 @@ class Checks:
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.remedy != SOURCE and wanted)]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
-        """The batches that a stage may run for, and the failed checks that stop the others."""
+        """Returns the batches that a stage may run for, and the failed checks that stop the others."""
         refusing = self.refusing(stage, batches)
         left_out = {one.batch for one in refusing}
         return [] if None in left_out else [batch for batch in batches if batch not in left_out], refusing
 
     def approved(self, stage: str, name: str) -> set[int]:
-        """The batches that were approved, for what their landing files say now, when a stage asked."""
+        """Returns the batches with an approval of a check of a stage that holds for their current landing files."""
         places = [one for one in self._log.waived if (one.stage, one.name) == (stage, name)]
         return {one.batch for one in places if one.batch is not None and one.entry > self._listed(one)}
 
@@ -95,20 +95,20 @@ class Checks:
             self._log.fold(row, self._files.batches)
 
     def _still_asks(self, failed: FailedCheck) -> bool:
-        """A check that asks for approval would ask today; true of every other check."""
+        """Returns whether an approval check would still ask for approval today; true for every other check."""
         limit = self.limits.get(failed.name)
         return failed.remedy != AGREEMENT or (limit is not None and failed.value > limit)
 
     def _listed(self, failed: FailedCheck) -> int:
-        """Entry of the last change of what the stage of a check reads for its batch: files, or corrections of lines."""
+        """Returns the entry of the last change of the files or corrections that the stage reads for the batch."""
         batch, side = failed.batch or 0, self._sides[failed.stage]
         return max(self._files.listed(batch, side), self._corrections.newest(batch, side) or 0)
 
     def _mended(self, failed: FailedCheck) -> int:
-        """Entry of the last rebuild of the stage; or of its last run for the batch, where that mends as well.
+        """Returns the entry of the last remedy: a rebuild of the stage, or its last run for the batch if that suffices.
 
-        What is wrong with a changelog is mended by reading its landing files again, and by nothing else. A stage asks
-        for approval again when other files have landed.
+        The only remedy for a changelog is to read its landing files again. A stage asks for approval again when other
+        files have landed.
         """
         if failed.remedy == AGREEMENT:
             ran = self._runs.state(failed.stage, failed.batch or 0).succeeded or 0
