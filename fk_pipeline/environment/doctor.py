@@ -1,8 +1,9 @@
-"""The checks behind `fk-pipeline doctor`: is this machine fit to run a pipeline?
+"""The checks of `fk-pipeline doctor`: whether this machine can run a pipeline.
 
-Nothing heavy is imported, but the client of a Spark Connect server where one is named, and no Spark is started, so that
-the checks also work, and quickly, on a broken installation.
-The tested versions are those of `requirements.lock`, which the package has with it; what else fits is in its metadata.
+Nothing heavy is imported, except the client of a Spark Connect server if one is configured, and no Spark is started, so
+that the checks are quick and also work on a broken installation.
+The tested versions are those of `requirements.lock`, which the package contains; its metadata has the other versions
+that fit.
 """
 
 import base64
@@ -18,15 +19,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from typing import TYPE_CHECKING
 
 from fk_pipeline.environment import jars, spark_address
 from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
@@ -38,7 +40,7 @@ _LEAST_MEMORY = 3 * _GIB  # a JVM with a heap of 1 GiB, its Python, and Dagster
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's report; `fix` is empty when there is nothing to mend and nothing to be warned of."""
+    """One line of the doctor's report; `fix` is empty if there is no fault and no warning."""
 
     name: str
     ok: bool
@@ -48,7 +50,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """`ok`, `WARNING` (it works, as long as the fix is heeded) or `FAILED`."""
+        """The verdict: `ok`, `WARNING` (it works if the user follows the fix) or `FAILED`."""
         return "FAILED" if not self.ok else "WARNING" if self.fix else "ok"
 
 
@@ -58,13 +60,13 @@ def check_environment(
     landing: Sequence[str] = (),
     spark: Mapping[str, str] | None = None,
 ) -> list[Check]:
-    """Every check, good ones included, in the order in which they are best mended.
+    """Returns every check, also the successful ones, in the best order for fixing them.
 
     Args:
-        pipeline_folder: where Dagster will be started from; default: the working directory.
+        pipeline_folder: the folder from which Dagster will be started; default: the working directory.
         warehouse: the folder or URI that will be written; default: `warehouse` in that folder.
         landing: the folders, globs or URIs that will be read.
-        spark: the settings of the session that the pipeline file gives.
+        spark: the settings of the session in the pipeline file.
     """
     folder = pipeline_folder or Path.cwd()
     store = warehouse or folder / "warehouse"
@@ -84,24 +86,24 @@ def check_environment(
 
 
 def remote_session() -> str | None:
-    """The Spark Connect URL that sessions will use, if any: then no JVM starts on this machine.
+    """Returns the Spark Connect URL that sessions will use; None without one. With it, no JVM starts on this machine.
 
-    With SPARK_MASTER, the driver still runs here, on this machine's Java, and sends these JARs to the cluster.
+    With SPARK_MASTER, the driver still runs here, on this machine's Java, and sends the JARs to the cluster.
     """
     return os.environ.get("FK_SPARK_REMOTE") or None
 
 
 def check_python() -> Check:
-    """This interpreter, 3.11 or newer."""
+    """Checks that this interpreter is Python 3.11 or newer."""
     ok = sys.version_info[:2] >= OLDEST_PYTHON
     fix = "Install Python 3.11 or newer, and fk-pipeline into an environment of it."
     return Check("Python", ok, ".".join(map(str, sys.version_info[:3])), "3.11 or newer", "" if ok else fix)
 
 
 def check_engine() -> Check:
-    """What computes, and its version: Spark in this process or on a cluster, or a Spark Connect server, which answers.
+    """Checks the engine and its version: Spark in this process or on a cluster, or a Spark Connect server.
 
-    A session of a server, or of a cluster that says it is standalone, would start: somebody is asked there.
+    A Spark Connect server, or the master of a standalone cluster, must respond, so that a session would start.
     """
     remote, master = remote_session(), os.environ.get("SPARK_MASTER")
     try:
@@ -123,7 +125,7 @@ def check_engine() -> Check:
 
 
 def check_java() -> Check:
-    """The Java that Spark's start script would take: JAVA_HOME's, else the first on the PATH."""
+    """Checks the Java that Spark's start script would use: that of JAVA_HOME, else the first on the PATH."""
     wanted = f"JDK {OLDEST_JAVA} or newer"
     if remote_session():
         return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=wanted)
@@ -144,7 +146,7 @@ def check_java() -> Check:
 
 
 def check_jars() -> Check:
-    """The Delta JARs, by their SHA-256; that they are missing is no fault where the first session can fetch them."""
+    """Checks the Delta JARs by their SHA-256; missing JARs are no fault if the first session can fetch them."""
     wanted = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
     if remote_session():
         return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=wanted)
@@ -166,15 +168,18 @@ def check_jars() -> Check:
 
 
 def tested_versions() -> dict[str, str]:
-    """The versions that the tests ran with, by distribution name."""
+    """Returns the versions that the tests ran with, by distribution name."""
     here, checkout = Path(__file__).with_name("requirements.lock"), ROOT / "requirements.lock"
     lines = (here if here.is_file() else checkout).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)", line) for line in lines)
     return {pin[1].lower(): pin[2] for pin in pins if pin}
 
 
-def fitting_versions() -> dict[str, SpecifierSet]:
-    """The versions that this package accepts, by distribution name; empty when it is not installed."""
+def fitting_versions() -> "dict[str, SpecifierSet]":
+    """Returns the versions that this package accepts, by distribution name; empty if it is not installed."""
+    # Here, because `make setup` asks for the Java before it installs anything.
+    from packaging.requirements import Requirement
+
     try:
         found = map(Requirement, importlib.metadata.requires("fk-pipeline") or [])
     except importlib.metadata.PackageNotFoundError:
@@ -183,7 +188,7 @@ def fitting_versions() -> dict[str, SpecifierSet]:
 
 
 def check_version(package: str) -> Check:
-    """An installed distribution: the tested version, another one that fits, or one that does not."""
+    """Checks an installed distribution: it has the tested version, another version that fits, or one that does not."""
     tested, fits = tested_versions()[package], fitting_versions().get(package)
     if fits is None:
         fix = "Run `pip install fk-pipeline`, or in a checkout `make setup`."
@@ -202,10 +207,10 @@ def check_version(package: str) -> Check:
 
 
 def check_own_package(name: str, folder: Path) -> Check:
-    """That `import name` finds our package as it was installed, and no other one of the same generic name.
+    """Checks that `import name` finds fk-pipeline's package as it was installed, and no other one of the same name.
 
-    Another can come first in site-packages, or in the folder that Dagster is started from, which it puts in front of
-    the import path; or its files are in the place of ours.
+    Another package can come first in site-packages, or in the folder from which Dagster is started, which Dagster puts
+    at the front of the import path; or its files may have replaced those of fk-pipeline.
     """
     ours = ROOT / name
     what, wanted = f"package {name}", str(ours)
@@ -226,7 +231,10 @@ def check_own_package(name: str, folder: Path) -> Check:
 
 
 def _changed_files(package: str) -> list[Path]:
-    """Files of a package of ours that are gone, or are not what the wheel had; of an editable installation none."""
+    """Returns the files of an fk-pipeline package that are missing or differ from the wheel.
+
+    An editable installation has none.
+    """
     try:
         installed = importlib.metadata.files("fk-pipeline") or []
     except importlib.metadata.PackageNotFoundError:
@@ -244,7 +252,7 @@ def _changed_files(package: str) -> list[Path]:
 
 
 def check_dagster_home() -> Check:
-    """DAGSTER_HOME: unset is allowed, set to what Dagster cannot use is not."""
+    """Checks DAGSTER_HOME: it may be unset, but not set to a place that Dagster cannot use."""
     wanted = "unset, or a folder that can be written"
     home = os.environ.get("DAGSTER_HOME")
     if not home:
@@ -264,7 +272,7 @@ def check_dagster_home() -> Check:
 
 
 def check_writable(warehouse: Path | str) -> Check:
-    """Write access to the warehouse, or to the folder in which it will be made."""
+    """Checks the write access to the warehouse, or to the folder in which it will be created."""
     wanted = "a folder that can be written"
     path = _local_path(warehouse)
     if path is None:
@@ -282,7 +290,7 @@ def check_writable(warehouse: Path | str) -> Check:
 
 
 def check_disk(warehouse: Path | str) -> Check:
-    """Free space where the warehouse lies."""
+    """Checks the free space on the disk of the warehouse."""
     wanted = f"more than {_gib(_LEAST_DISK)} free"
     path = _local_path(warehouse)
     if path is None:
@@ -295,7 +303,7 @@ def check_disk(warehouse: Path | str) -> Check:
 
 
 def check_memory() -> Check:
-    """The memory of this machine, or of the container if it grants less."""
+    """Checks the memory of this machine, or of the container if that has less."""
     wanted = f"{_gib(_LEAST_MEMORY)} or more"
     if remote_session():
         return Check("Memory", ok=True, found="no Spark here: sessions are remote (Spark Connect)", wanted=wanted)
@@ -308,7 +316,7 @@ def check_memory() -> Check:
 
 
 def check_storage(warehouse: str, landing: Sequence[str], spark: Mapping[str, str]) -> list[Check]:
-    """What paths in object stores need; nothing where all are on disks."""
+    """Checks the requirements of paths in object stores; returns no check if all paths are on disks."""
     return [Check(**vars(one)) for one in findings(warehouse, landing, spark, remote=bool(remote_session()))]
 
 
@@ -325,7 +333,7 @@ def _memory() -> int | None:
 
 
 def _local_path(warehouse: Path | str) -> Path | None:
-    """The folder that a path or a file: URI names; None for any other URI."""
+    """Returns the folder that a path or a file: URI names; None for any other URI."""
     text = str(warehouse)
     if text.startswith("file:"):
         return Path("/" + text.removeprefix("file:").lstrip("/"))
@@ -341,7 +349,7 @@ def _can_write(folder: Path) -> bool:
 
 
 def _refused(folder: Path) -> StorageError | None:
-    """Why a folder does not take a file, or does not put it into its place as commits need it: renamed and linked."""
+    """Returns the error if a folder refuses a file, or refuses to rename and link it as commits do; None if not."""
     probe = folder / f".fk-pipeline-doctor-{uuid.uuid4().hex}"
     renamed, linked = probe.with_suffix(".renamed"), probe.with_suffix(".linked")
     try:

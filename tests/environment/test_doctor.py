@@ -160,6 +160,13 @@ def test_an_old_python_is_found(monkeypatch):
     assert_failed(doctor.check_python(), "3.10.12", "Install Python 3.11 or newer")
 
 
+def test_java_is_checked_on_a_bare_python_as_make_setup_does_before_it_installs():
+    code = "from fk_pipeline.environment.doctor import check_java; check_java()"
+    command = [sys._base_executable, "-S", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "ok"),
     [
