@@ -92,8 +92,8 @@ def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: 
         log: the changelog of a side.
         state: its state table.
         keys: per key column of the state, its name in the changelog.
-        old: function of a column that returns SQL (BOOLEAN): its batch is folded, was done long enough ago, and owes no
-            response.
+        old: function of a column that returns SQL (BOOLEAN): its batch is folded, was done long enough ago, and is
+            propagated.
 
     Returns:
         The key columns of the state and `_fk_owner`; one row per key whose version is a tombstone of an old batch (or

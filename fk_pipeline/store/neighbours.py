@@ -25,7 +25,7 @@ def never_run(spec: PipelineSpec) -> str:
 
 
 def refuse_never_run(spec: PipelineSpec, ledger: Ledger) -> None:
-    """Raises if the pipeline has no state to report: an empty response would look like a correct one.
+    """Raises if the pipeline has no state to report: an empty report would look like a correct one.
 
     Raises:
         StateError: no stage of the pipeline was ever started in its warehouse.

@@ -104,7 +104,7 @@ class LeaseObject:
             return str(answer["ETag"])
         if answer.status not in _REFUSED or answer.code == "NoSuchBucket":
             raise self._refused("written", answer)
-        stored = self.read()  # a put that is repeated because its response got lost fails on its own first try
+        stored = self.read()  # a put that is repeated because its reply got lost fails on its own first try
         return stored[1] if stored is not None and stored[0] == content else None
 
     def _refused(self, what: str, answer: Refusal) -> StorageError:

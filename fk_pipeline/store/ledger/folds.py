@@ -63,7 +63,7 @@ class FoldLog:
 
     @property
     def on_all_sides(self) -> frozenset[int]:
-        """The batches that are folded on all sides; their responses may be removed as well."""
+        """The batches that are folded on all sides; what follows from them may be removed as well."""
         return frozenset.intersection(*map(self.of, self._sides))
 
     def restated(self, stage: str) -> list[FoldedBatch]:
