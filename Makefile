@@ -23,7 +23,6 @@ TESTS ?=
 WORKERS ?= 2
 # The files of tests in as many processes, each with a session of its own.
 AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile
-ON_CONNECT := tests/stages tests/store tests/verify
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Without the advertisement of another program that the theme prints.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -45,12 +44,12 @@ up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIP
 down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
-test: $(STAMP) ## every test that is not slow, and those of the stages once more through Spark Connect
+test: $(STAMP) ## every test that is not slow, and what Spark Connect does otherwise once more as its client
 	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
 	@$(MAKE) test-connect
 
-test-connect: $(STAMP) ## the tests of stages, store and verify as a client of a Connect server of ours
-	FK_TEST_SPARK=connect $(AT_ONCE) -m "spark and not slow and not once" $(or $(TESTS),$(ON_CONNECT))
+test-connect: $(STAMP) ## the tests of what sessions do differently, as a client of a Connect server of ours
+	FK_TEST_SPARK=connect $(AT_ONCE) -m "connect and not slow" $(TESTS)
 
 test-fast: $(STAMP) ## the tests without Spark
 	$(AT_ONCE) -m "not spark and not slow and not docs" $(TESTS)
@@ -63,7 +62,7 @@ test-lowest: $(STAMP) ## the tests of stages and tables with the lowest versions
 	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/stages/test_join.py)
 
 test-docs: $(STAMP) ## every code block of the README, the documentation and the examples, as a reader runs them
-	$(BIN)/pytest tests/docs
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/docs
 
 test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser
 	$(BIN)/pytest -m servers $(TESTS)
@@ -92,6 +91,7 @@ docs-reference: $(STAMP) ## the tables of docs/reference that the code says itse
 
 test-all: $(STAMP) ## every test
 	$(BIN)/pytest
+	@$(MAKE) test-connect
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ from fk_pipeline.store import faults
 from tests.damage import DATA, INDEXED, KINDS, LEDGER, TABLES, fill
 from tests.deaths import Killed
 
-pytestmark = [pytest.mark.spark, pytest.mark.once]
+pytestmark = pytest.mark.spark
 
 TRACES = ("Traceback", "at org.apache", "Py4J", "panicked", "JVM stacktrace", "DeltaError(", "java.", "pyarrow")
 """Signs of a trace, or of an error in the words of Java, Rust or Python."""

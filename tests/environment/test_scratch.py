@@ -115,7 +115,6 @@ def test_what_is_spilled_is_encrypted_where_a_column_is_sensitive(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.once
 def test_a_run_that_is_killed_leaves_nothing_that_others_may_read_and_the_next_removes_it(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     for name in ("l", "r", "temporary"):

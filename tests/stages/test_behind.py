@@ -15,7 +15,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.ledger.entries import SCHEMAS
 
-pytestmark = [pytest.mark.spark, pytest.mark.once]
+pytestmark = pytest.mark.spark
 
 DUE = ("left_changelog", "right_changelog", "responses", "verdicts", "resolved_join")
 

@@ -59,7 +59,6 @@ def refused(file: Path) -> str:
     return str(error.value)
 
 
-@pytest.mark.once
 def test_the_tables_of_another_pipeline_are_refused_by_every_command(mine: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", tmp_path / "warehouse", value="w")
     before = sorted(tmp_path.glob("warehouse/**/*.json"))

@@ -134,7 +134,6 @@ def test_a_corrected_text_that_is_bad_again_is_corrected_again(rows_pipeline: Ca
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.once
 def test_texts_come_back_from_csv_as_they_were(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left", right_extra="  sequence_by: note\n")
     left = made.folder / "landing" / "left" / "00000000.jsonl"
@@ -155,7 +154,6 @@ def test_texts_come_back_from_csv_as_they_were(rows_pipeline: Callable[..., Any]
     assert sorted(made.result()) == [1, 2, 3]
 
 
-@pytest.mark.once
 def test_who_dies_when_corrections_are_stored_has_made_their_batch_due(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left")
     made.land(0, [BAD])
@@ -229,7 +227,6 @@ def test_a_file_that_was_not_exported_is_refused(
     assert caught.value.fix
 
 
-@pytest.mark.once
 def test_lines_with_one_text_are_corrected_alike(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left")
     made.land(0, [BAD, "{", BAD])

@@ -29,7 +29,6 @@ PASSING = (
 )
 
 
-@pytest.mark.once
 def test_every_function_that_spark_says_changes_is_refused(spark: SparkSession) -> None:
     jvm: Any = spark._jvm  # type: ignore[attr-defined]
     registry, loader = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin(), jvm.java.lang.Thread
@@ -50,6 +49,7 @@ def test_every_function_that_spark_says_changes_is_refused(spark: SparkSession) 
             parse_expression(f"{name}({ARGUMENTS.get(name, '')})")
 
 
+@pytest.mark.connect
 def test_spark_reads_as_a_passing_day_what_is_refused(spark: SparkSession) -> None:
     for sql in PASSING:
         assert spark.range(1).selectExpr(f"CAST({sql} AS STRING) > '20'").first()[0], sql  # type: ignore[index]
@@ -57,6 +57,7 @@ def test_spark_reads_as_a_passing_day_what_is_refused(spark: SparkSession) -> No
         assert moment_in(tree, lambda _: None) is not None, sql
 
 
+@pytest.mark.connect
 def test_variables_of_spark_in_the_name_of_a_field_are_part_of_the_name(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.file.write_text(

@@ -14,7 +14,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
-pytestmark = [pytest.mark.spark, pytest.mark.once]  # the ledger's decisions
+pytestmark = pytest.mark.spark
 
 REGIONS = [("north", "N"), ("south", "S")]
 SHOPS = [(1, "north", "a"), (2, "north", "b"), (3, "north", "c"), (4, "south", "d")]

@@ -48,7 +48,7 @@ CASES: list[tuple[int, str, tuple[Any, ...] | None, tuple[Any, ...] | None, Any,
 RIGHT_CHANGES = [("gone",), ("changed", "C2"), ("same", "S"), ("late", "L"), ("unheard",)]
 
 
-@pytest.fixture(scope="module", params=["inner", pytest.param("left", marks=pytest.mark.once)])
+@pytest.fixture(scope="module", params=[pytest.param("inner", marks=pytest.mark.connect), "left"])
 def joined(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any]) -> Any:
     made = rows_pipeline(request.param)
     made.land(0, [before for _, _, before, _, _, _ in CASES if before], RIGHT)
@@ -215,7 +215,6 @@ def test_a_corrected_file_becomes_what_it_would_have_been(rows_pipeline: Any) ->
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.once
 def test_a_vanished_file_changes_nothing_and_its_batch_can_be_run_again(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v")], [("a", "A")])

@@ -18,7 +18,7 @@ from fk_pipeline.store import faults
 from fk_pipeline.store.warehouse import CommitInfo
 from tests.deaths import Killed
 
-pytestmark = [pytest.mark.spark, pytest.mark.once]
+pytestmark = pytest.mark.spark
 
 
 def command(made: Any, *args: str) -> Any:

@@ -63,7 +63,9 @@ WRITE: dict[str, tuple[str, Callable[[Path, int], None]]] = {
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("left", "right"), [("rows", "parquet"), ("csv", "debezium")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("rows", "parquet"), pytest.param("csv", "debezium", marks=pytest.mark.connect)]
+)
 def test_a_row_and_a_bad_record_are_of_the_file_that_has_them(
     left: str, right: str, tmp_path: Path, spark: SparkSession
 ) -> None:

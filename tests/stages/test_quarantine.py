@@ -19,6 +19,7 @@ def quarantined(made: Any) -> list[tuple[str, int, int, str, str]]:
     return sorted((r["_fk_side"], r["_fk_batch"], r["_fk_line"], r["_fk_reason"], r["_fk_raw"]) for r in rows)
 
 
+@pytest.mark.connect
 def test_bad_lines_are_kept_with_place_reason_and_text_and_leave_with_a_corrected_file(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v"), "{broken", "", (2, "a", "v"), '{"op": "u", "id": "x"}'], [("a", "A"), "[]"])
@@ -115,6 +116,7 @@ def test_a_pair_that_cannot_be_computed_is_out_or_without_its_right_row_until_on
     assert made.result() == without | {1: ("v", "1.0")}
 
 
+@pytest.mark.connect
 def test_on_bad_record_fail_counts_rows_that_cannot_be_computed(rows_pipeline: Any) -> None:
     made = rows_pipeline("inner", select="[id, v, 'string(1 / id) AS name']", on_bad_record="fail")
     made.land(0, [(0, "a", "v")], [("a", "A")])
@@ -125,6 +127,7 @@ def test_on_bad_record_fail_counts_rows_that_cannot_be_computed(rows_pipeline: A
     assert made.pipeline.ledger().due.of("resolved_join") == [0]
 
 
+@pytest.mark.connect
 def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_due(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +140,6 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
     assert made.pipeline.ledger().due.of("left_changelog") == [0]
 
 
-@pytest.mark.once
 def test_bad_lines_of_a_withdrawn_batch_leave_with_it(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
     made.land(0, ["{bad", "{worse"])

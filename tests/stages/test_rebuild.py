@@ -239,6 +239,7 @@ DEATHS: dict[str, tuple[str, int]] = {
 }
 
 
+@pytest.mark.connect
 @pytest.mark.parametrize(
     "death", [pytest.param(d, marks=[] if d == "before it is ready" else [pytest.mark.slow]) for d in DEATHS]
 )

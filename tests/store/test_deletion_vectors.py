@@ -13,7 +13,7 @@ from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 TABLE = Table("marked", (("id", "BIGINT"), ("text", "STRING")), properties={"delta.enableDeletionVectors": "true"})
 INFO = CommitInfo("tested", "left_changelog", BatchRange.of(0), "run")

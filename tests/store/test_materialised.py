@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.sizes import Sizes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 FEW = 10
 
