@@ -32,7 +32,9 @@ RAW = "_fk_raw"
 QUARANTINE = "quarantine"
 
 
-MERGED = {"delta.enableDeletionVectors": "true"}
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
+MERGED = {DELETION_VECTORS: "true"}
 """Delta properties of a table with MERGEs: a MERGE writes the rows that it replaces into deletion vectors, and
 does not rewrite their files (ADR 0008).
 """
@@ -61,9 +63,14 @@ class Table:
 
     @property
     def delta_properties(self) -> dict[str, str]:
-        """The Delta properties with which the table is created."""
+        """The Delta properties of the table when Spark writes to it."""
         skipping = {"delta.dataSkippingStatsColumns": ",".join(map(quote, self.skip_by))} if self.skip_by else {}
         return {**skipping, "delta.checkpointInterval": "50", **self.properties}
+
+    @property
+    def small_properties(self) -> dict[str, str]:
+        """The Delta properties of the table while the driver rewrites its files: no deletion vectors (ADR 0030)."""
+        return {name: value for name, value in self.delta_properties.items() if name != DELETION_VECTORS}
 
     @property
     def names(self) -> list[str]:

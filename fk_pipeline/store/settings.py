@@ -63,9 +63,12 @@ def always(sizes: Sizes) -> dict[str, str]:
     }
 
 
-def page_settings(sizes: Sizes) -> dict[str, str]:
-    """Returns the setting that makes Spark write small pages."""
-    return {"parquet.page.row.count.limit": str(sizes.rows_per_page)}
+def file_settings(sizes: Sizes) -> dict[str, str]:
+    """Returns the settings for the files that Spark writes: small pages, and timestamps that delta-rs reads exactly."""
+    return {
+        "parquet.page.row.count.limit": str(sizes.rows_per_page),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
 
 
 def holding(sizes: Sizes) -> dict[str, str]:

@@ -61,6 +61,8 @@ class Sizes:
         deletion_vector_rows: rows in deletion vectors up to which a literal or a join leaves them out; with more rows,
             Delta does.
         mark_words: the most words of that literal.
+        rewritten_rows: the most rows of the files that the driver rewrites to replace some of their rows (ADR 0030).
+        rewritten_bytes: the most bytes of these files.
         rows_per_file: rows per file of a table that is written in the order of its keys.
         sorted_rows: changed rows above which they are sorted by their keys before they are written.
         rows_per_page: rows per page of the Parquet files that the engine writes; a look-up of single keys reads pages.
@@ -96,6 +98,8 @@ class Sizes:
 
     deletion_vector_rows: int = 200_000
     mark_words: int = 1_000
+    rewritten_rows: int = 200_000
+    rewritten_bytes: int = 16 * 2**20
     rows_per_file: int = 500_000
     sorted_rows: int = 20_000
     rows_per_page: int = 2_000

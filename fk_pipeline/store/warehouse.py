@@ -6,14 +6,15 @@ Every commit covers one table and carries `{pipeline, stage, batches, run_id}` a
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -22,19 +23,14 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
-from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.settings import page_settings, settings
+from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
+from fk_pipeline.store.schemas import DELETION_VECTORS, Table
+from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
 from fk_pipeline.store.tables import StoredTables
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-
-WRITABLE = {"appendOnly", "invariants", "timestampNtz"}
-"""Writer features of a table that delta-rs and Spark support alike."""
-
-OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID)\b", re.IGNORECASE)
-"""Types that delta-rs may write to Parquet in another form than Spark."""
 
 UNCHECKED = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 """Turns off Delta's check of replaced rows: it would compare every written row with all keys in the predicate of the
@@ -62,6 +58,11 @@ class CommitInfo:
 
 class Warehouse(StoredTables):
     """Reads the tables under one folder or URI, and commits to them."""
+
+    @cached_property
+    def driver(self) -> DriverWriter:
+        """Commits without Spark."""
+        return DriverWriter(self.logs, self.sizes)
 
     def add_columns(self, table: Table, info: CommitInfo) -> None:
         """Adds to a stored table the columns that it lacks, each in its place and null in all rows; rewrites no file.
@@ -92,33 +93,65 @@ class Warehouse(StoredTables):
         with self._commit(table, info):
             self._writer(frame, table, info).mode("append").save(self.path(table.name))
 
-    def appends_locally(self, table: Table) -> bool:
-        """Returns whether rows can be appended to a table without Spark.
+    def may_append_here(self, table: Table, number: int) -> bool:
+        """Returns whether the driver may append so many rows to a table without Spark, or create it with them."""
+        return self.driver.may_append(self.path(table.name), table, number)
 
-        This requires that the table exists on a local disk, without partitions and without writer features that
-        delta-rs and Spark do not share, and that Arrow, Spark and delta-rs store its columns alike.
+    def append_here(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
+        """Appends rows from the driver; creates the table if it does not exist (ADR 0009, 0030).
+
+        Only for tables for which `may_append_here` returns true.
         """
-        path = self.path(table.name)
-        stored = None if "://" in path or table.partition_by else self.logs.table(path)
-        if stored is None or any(OTHERWISE_STORED.search(kind) for _, kind in table.columns):
-            return False
-        if [f.name for f in stored.schema().fields] != table.names:  # adding columns has begun
-            return False
-        protocol = stored.protocol()
-        return protocol.min_writer_version <= 2 or set(protocol.writer_features or ()) <= WRITABLE
-
-    def append_local(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
-        """Appends rows from the driver without Spark, which takes a tenth of the time (ADR 0009).
-
-        Only for tables for which `appends_locally` returns true.
-        """
-        path = self.path(table.name)
-        stored = self.logs.table(path)
-        properties = CommitProperties(custom_metadata={"userMetadata": info.as_json()})
         with committing(table, info):
-            write_deltalake(stored or path, rows.select(table.names), mode="append", commit_properties=properties)
-        if stored is not None:
-            self.logs.keep(path, stored)
+            self.driver.append(self.path(table.name), rows, table, info.as_json(), self._columns(table))
+
+    def merge_here(
+        self, rows: pa.Table, table: Table, info: CommitInfo, *, delete_when: str | None = None, once: bool = True
+    ) -> bool:
+        """Merges rows as `merge` does, from the driver; returns whether it may, and did (ADR 0030)."""
+        rows = rows if once else one_per_key(rows, table.keys)
+        if self.version(table.name) is None:
+            live = rows if delete_when is None else rows.filter(pc.invert(rows[delete_when]))
+            if not self.may_append_here(table, len(live)):
+                return False
+            self.append_here(live, table, info)
+            return True
+        return self._rewritten_here(
+            table,
+            info,
+            (),
+            lambda stored, *how: self.driver.merge(stored, rows, table, *how, delete_when=delete_when),
+        )
+
+    def replace_here(
+        self, rows: pa.Table, table: Table, predicate: str, where: Sequence[Condition], info: CommitInfo
+    ) -> bool:
+        """Replaces rows as `replace` does, from the driver; returns whether it may, and did (ADR 0030).
+
+        `where` are conditions that all rows meet that match the predicate.
+        """
+        return self._rewritten_here(
+            table, info, where, lambda stored, *how: self.driver.replace(stored, rows, table, *how, predicate=predicate)
+        )
+
+    def _rewritten_here(
+        self,
+        table: Table,
+        info: CommitInfo,
+        where: Sequence[Condition],
+        commit: Callable[[DeltaTable, str, pa.Schema], bool],
+    ) -> bool:
+        path = self.path(table.name)
+        stored = self.driver.rewritable(path, table, where)
+        if stored is None:
+            return False
+        with committing(table, info):
+            done = commit(stored, info.as_json(), self._columns(table))
+        self.logs.keep(path, stored)
+        return done
+
+    def _columns(self, table: Table) -> pa.Schema:
+        return arrow_columns(empty(self.session, table.columns).schema)
 
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
         """Replaces the rows that match a predicate by rows that match it too, in one commit."""
@@ -201,7 +234,7 @@ class Warehouse(StoredTables):
     @contextmanager
     def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
         """Wraps a commit by Spark."""
-        with settings(self.session, page_settings(self.sizes), optional=True), committing(table, info):
+        with settings(self.session, file_settings(self.sizes), optional=True), committing(table, info):
             yield
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
@@ -244,6 +277,7 @@ class Warehouse(StoredTables):
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
+        self._enable_deletion_vectors(table, info)
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
             # Rows in the order of their keys need no further sort to remove duplicates.
@@ -252,6 +286,18 @@ class Warehouse(StoredTables):
                 self.replace(ordered if once else ordered.dropDuplicates([*table.keys]), table, predicate, info)
             return
         self._merge(source, table, info, where, delete_when)
+
+    def _enable_deletion_vectors(self, table: Table, info: CommitInfo) -> None:
+        """Gives a table that the driver created deletion vectors once it is too large to be rewritten (ADR 0030)."""
+        path = self.path(table.name)
+        stored, wanted = self.logs.table(path), table.delta_properties.get(DELETION_VECTORS)
+        if stored is None or wanted is None or self.logs.rows(path) <= self.sizes.rewritten_rows:
+            return
+        if DELETION_VECTORS in stored.metadata().configuration:
+            return
+        target = path.replace("`", "``")
+        with self._commit_by_sql(table, info):
+            self.session.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{wanted}')")
 
     def _merge(
         self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None

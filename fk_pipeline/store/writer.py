@@ -149,11 +149,11 @@ class TableWriter:
 
     def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
         """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""
-        here = self.warehouse.appends_locally(table)
+        here = self.warehouse.may_append_here(table, number)
         if here and local is None and number <= self.read.few:
             local = self.read.cached(frame, number).local
         if here and local is not None:
-            self.warehouse.append_local(local, table, self.info)
+            self.warehouse.append_here(local, table, self.info)
         else:
             self.warehouse.append(frame, table, self.info)
         self._committed(table)
@@ -172,17 +172,30 @@ class TableWriter:
             where += f" AND {s.SIDE} = '{effect.origin}'"
         if effect.kept:
             where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
-        self.warehouse.replace(frame, table, where, self.info)
+        if local is None and number <= self.read.few and self.warehouse.may_append_here(table, number):
+            local = self.read.cached(frame, number).local
+        within = [Within(s.BATCH, self.batches)]
+        if local is None or not self.warehouse.replace_here(local, table, where, within, self.info):
+            self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
     def _merge(self, effect: Upsert, rows: RowSet, number: int) -> None:
         """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
-        table, once = self.read.table_of(effect.table), effect.once
+        table, once, delete_when = self.read.table_of(effect.table), effect.once, effect.delete_when
         limit = self.planner.lookup_limit(number, effect.table)
-        if self.planner.choice is not None and self.planner.choice.full:
+        full = self.planner.choice is not None and self.planner.choice.full
+        creates = self.warehouse.version(table.name) is None
+        if (creates or not full) and number <= self.read.few and self.warehouse.may_append_here(table, number):
+            rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
+            if rows.local is not None and self.warehouse.merge_here(
+                rows.local, table, self.info, delete_when=delete_when, once=once
+            ):
+                self._committed(table)
+                return
+        if full:
             stays = self._rows_that_stay(table, rows, number, effect.keys)
             frame = rows.frame if once else rows.frame.dropDuplicates([*table.keys])
-            self.warehouse.rewrite(frame, stays, table, self.info, delete_when=effect.delete_when)
+            self.warehouse.rewrite(frame, stays, table, self.info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
@@ -197,9 +210,7 @@ class TableWriter:
         many = keys is not None and len(keys) > self.sizes.listed_keys and rows.cached
         whole = {name: value for name, value in WHOLE.items() if many and name not in self.spark}
         with settings(self.warehouse.session, whole, optional=True):
-            self.warehouse.merge(
-                rows.frame, table, self.info, where, keys=keys, delete_when=effect.delete_when, once=once
-            )
+            self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when, once=once)
         self._committed(table)
 
     def _rows_that_stay(self, table: Table, rows: RowSet, number: int, with_keys: DataFrame | None) -> DataFrame | None:

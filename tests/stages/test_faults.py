@@ -17,6 +17,7 @@ from fk_pipeline.errors import LeaseLostError, StageError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store import faults
+from fk_pipeline.store.sizes import Sizes
 from tests.deaths import Killed
 
 pytestmark = pytest.mark.spark
@@ -30,7 +31,6 @@ def made(rows_pipeline: Any) -> Any:
     return made
 
 
-@pytest.mark.once
 def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(made: Any) -> None:
     met = []
 
@@ -52,8 +52,29 @@ def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(made: Any) -> None
     assert (report.ok, report.due) == (True, 0)
 
 
-def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_now(made: Any) -> None:
-    """Somebody else rewrites files of the table for as long as the first attempt goes on."""
+def test_after_a_conflict_of_the_driver_the_whole_stage_is_computed_again(made: Any) -> None:
+    path, attempts = made.pipeline.runner.warehouse.path("subscription_store"), []
+
+    def listen(point: str) -> None:
+        if point == "before commit of subscription_store":
+            attempts.append(point)
+            if len(attempts) == 1:
+                DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
+
+    made.land(2, [(4, "b", "w")], [])
+    with faults.listening(listen):
+        made.pipeline.run()
+    assert len(attempts) == 2
+    assert made.result()[4] == ("w", "B1")
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.connect
+def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_now(rows_pipeline: Any) -> None:
+    """Somebody else rewrites files of the table for as long as the first attempt of Spark goes on."""
+    made = rows_pipeline("inner", Sizes(rewritten_rows=-1))
+    made.land(0, [(i, "ab"[i % 2], "v") for i in range(10)], [("a", "A"), ("b", "B")])
+    made.pipeline.run()
     path = made.pipeline.runner.warehouse.path("subscription_store")
     attempts: list[str] = []
     stop, written = threading.Event(), threading.Event()
@@ -90,7 +111,6 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.once
 def test_a_run_that_lost_its_lease_commits_nothing_more(made: Any) -> None:
     file = Path(made.pipeline.spec.home, "leases", "resolved_join.lease")
 

@@ -28,7 +28,7 @@ LEFT = [(i, f"k{i % 7}", "v") for i in range(KEYS)]
 RIGHT = [(f"k{i}", f"n{i}") for i in range(6)]
 
 
-LARGE_TABLES = Sizes(small_rows=-1, indexed_rows=1)
+LARGE_TABLES = Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1)
 """Changes are looked up by key: index, deletion vectors, conditions, rows replaced by their keys."""
 
 THROUGH_DELTA = replace(LARGE_TABLES, driver_keys=-1, deletion_vector_rows=-1, named_bytes=0)
@@ -77,7 +77,7 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
 
 def way(sizes: Sizes, join: str, *, fast: bool = False, strategy: str = "auto") -> Any:
     [name] = [name for name, value in globals().items() if value is sizes]
-    marks = [] if fast else [pytest.mark.slow]
+    marks = [pytest.mark.connect] if fast and sizes is BY_SPARK else [] if fast else [pytest.mark.slow]
     shown = f"{name.lower()}-{join}" + ("" if strategy == "auto" else f"-{strategy}")
     return pytest.param(sizes, join, strategy, marks=marks, id=shown)
 
@@ -287,7 +287,7 @@ def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
 
         return noted
 
-    made = rows_pipeline("inner", Sizes(small_rows=-1, many_rows=20))
+    made = rows_pipeline("inner", Sizes(small_rows=-1, rewritten_rows=-1, many_rows=20))
     left: dict[int, tuple[str | None, str]] = dict.fromkeys(range(KEYS), ("k0", "v"))
     right = {"k0": "n0", "k1": "n1"}
     made.land(0, [(i, *row) for i, row in left.items()], list(right.items()))

@@ -67,6 +67,7 @@ def here(warehouse: Warehouse, *columns: str) -> pa.Table | None:
     return warehouse.read_here(TABLE, warehouse.version("rows") or 0, columns, BATCHES)
 
 
+@pytest.mark.connect
 def test_the_rows_are_those_that_spark_reads(warehouse: Warehouse) -> None:
     found = here(warehouse, *KINDS)
     assert found is not None
@@ -80,7 +81,7 @@ def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse,
     plain = Table("plain", TABLE.columns[: 1 + len(KINDS)], skip_by=("batch",))
     rows = spark.sql(ROWS).select(*plain.names)
     warehouse.append(rows.where("batch = 0"), plain, INFO)
-    warehouse.append_local(rows.where("batch = 1").toArrow(), plain, INFO)
+    warehouse.append_here(rows.where("batch = 1").toArrow(), plain, INFO)
     found = warehouse.read_here(plain, 1, KINDS, BATCHES)
     assert found is not None
     wanted = rows.where("batch = 1").select(*KINDS).toArrow()
@@ -175,6 +176,7 @@ def test_what_is_much_is_left_to_spark(warehouse: Warehouse, limit: str) -> None
     assert looked_up(warehouse, "whole", keys) is None
 
 
+@pytest.mark.connect
 def test_the_driver_looks_at_nothing_where_spark_is_elsewhere(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from fk_pipeline.kinds.foreign_key import steps
 from fk_pipeline.store.settings import GUARDED, SMALL, settings
 from fk_pipeline.store.sizes import Sizes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 INTERPRETED = "spark.sql.codegen.wholeStage"
 
@@ -65,7 +65,8 @@ def test_the_join_is_right_on_the_long_ways(
     monkeypatch.setattr(
         steps.resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
     )
-    made = rows_pipeline("left", Sizes(small_rows=-1, deletion_vector_rows=-1, driver_keys=-1, batch_rows=-1))
+    sizes = Sizes(small_rows=-1, rewritten_rows=-1, deletion_vector_rows=-1, driver_keys=-1, batch_rows=-1)
+    made = rows_pipeline("left", sizes)
     made.land(0, [(1, "a", "v"), (2, "b", "v"), (3, "a", "v")], [("a", "A"), ("b", "B")])
     made.pipeline.run()
     made.land(1, [(1, "b", "w"), (3,)], [("b",), ("a", "A2")])

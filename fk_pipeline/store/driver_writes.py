@@ -1,0 +1,234 @@
+"""Commits few rows from the driver with delta-rs: a commit takes Spark a second, and some hundredths here (ADR 0030).
+
+Only to tables on a local disk whose files and features delta-rs and Spark read and write alike. `merge` and `replace`
+return whether they made the commit; if not, nothing was written, and Spark must make it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fk_pipeline.spec import quote
+from fk_pipeline.store.local import OLD_CALENDAR
+from fk_pipeline.store.logs import DeltaLogs
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.sizes import Sizes
+from fk_pipeline.store.skipping import Condition
+
+WRITABLE = {"appendOnly", "invariants", "timestampNtz", "changeDataFeed"}
+"""Writer features of a table that delta-rs and Spark support alike."""
+
+LEGACY_WITH_CHANGE_FEED = 4
+"""The highest writer version without a list of features. It stands for those in `WRITABLE`, and for constraints and
+generated columns, which no table of a pipeline has."""
+
+WITH_FEATURES = 7
+"""The writer version with a list of features."""
+
+OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID|COLLATE)\b", re.IGNORECASE)
+"""Types that delta-rs may write to Parquet in another form than Spark."""
+
+INEXACT_INSIDE = re.compile(r"\bSTRUCT\b.*\b(FLOAT|REAL|DOUBLE|DEC|DECIMAL|NUMERIC)\b", re.IGNORECASE | re.DOTALL)
+"""Structs with numbers whose bounds delta-rs would write inexactly."""
+
+MOST_FILES = 32
+"""Files that one commit of the driver may rewrite; the footer of each is read before."""
+
+
+class DriverWriter:
+    """Commits to the tables of a warehouse from the driver."""
+
+    def __init__(self, logs: DeltaLogs, sizes: Sizes) -> None:
+        """Takes the cached logs of the tables, and the limits of what the driver rewrites."""
+        self._logs, self._sizes = logs, sizes
+
+    def may_append(self, path: str, table: Table, number: int) -> bool:
+        """Returns whether delta-rs may append so many rows to a table, or create it with them."""
+        refused = (OTHERWISE_STORED, INEXACT_INSIDE)
+        if "://" in path or table.partition_by or any(one.search(kind) for _, kind in table.columns for one in refused):
+            return False
+        stored = self._logs.table(path)
+        if stored is None:  # a folder that is there already has files of a table whose log is gone
+            return number <= self._sizes.rewritten_rows and not Path(path).exists()
+        # Other names: adding columns has begun.
+        return [f.name for f in stored.schema().fields] == table.names and _is_writable(stored)
+
+    def append(self, path: str, rows: pa.Table, table: Table, user_metadata: str, columns: pa.Schema) -> None:
+        """Appends rows to a table for which `may_append` is true; creates it if it does not exist.
+
+        A table that the driver creates has no deletion vectors: delta-rs cannot write to tables with them.
+
+        Args:
+            path: the table's folder.
+            rows: the rows; columns that the table does not have are left out.
+            table: the table.
+            user_metadata: of the commit.
+            columns: the columns of the table as Arrow's.
+        """
+        stored = self._logs.table(path)
+        created = None if stored is not None else table.small_properties
+        write_deltalake(
+            stored or path,
+            rows.select(table.names).cast(columns),
+            mode="append",
+            configuration=created,
+            writer_properties=_bounds(columns),
+            commit_properties=_properties(user_metadata),
+        )
+        if stored is not None:
+            self._logs.keep(path, stored)
+
+    def rewritable(self, path: str, table: Table, where: Sequence[Condition]) -> DeltaTable | None:
+        """Returns a table whose files the driver may rewrite; None if Spark must.
+
+        Args:
+            path: the table's folder.
+            table: the table.
+            where: conditions that all rows meet that are to be replaced; files without such rows stay.
+        """
+        stored = self._logs.table(path)
+        if stored is None or not self.may_append(path, table, 0):
+            return None
+        files = self._logs.plain_files(path, stored.version(), MOST_FILES, where)
+        if files is None or files.bytes > self._sizes.rewritten_bytes or files.rows > self._sizes.rewritten_rows:
+            return None
+        return stored if all(map(_is_exact, files.paths)) else None
+
+    def merge(
+        self,
+        stored: DeltaTable,
+        rows: pa.Table,
+        table: Table,
+        user_metadata: str,
+        columns: pa.Schema,
+        *,
+        delete_when: str | None,
+    ) -> bool:
+        """Updates the rows of a small table whose keys are in `rows`, and inserts the others.
+
+        Args:
+            stored: the table, which is `rewritable`.
+            rows: the columns of the table and `delete_when`; one row per key.
+            table: the table; its keys identify a row.
+            user_metadata: of the commit.
+            columns: the columns of the table as Arrow's.
+            delete_when: a BOOLEAN column of `rows`; a row in which it is true is removed from the table.
+        """
+        values = {quote(name): f"s.{quote(name)}" for name in table.names}
+        same_key = " AND ".join(f"t.{quote(key)} = s.{quote(key)}" for key in table.keys)
+        live = None if delete_when is None else f"NOT s.{quote(delete_when)}"
+        try:
+            source = rows.select(table.names).cast(columns)
+            if delete_when is not None:
+                source = source.append_column(delete_when, rows[delete_when])
+            merge = stored.merge(
+                source,
+                same_key,
+                source_alias="s",
+                target_alias="t",
+                writer_properties=_bounds(columns),
+                commit_properties=_properties(user_metadata),
+            )
+            if delete_when is not None:
+                merge = merge.when_matched_delete(f"s.{quote(delete_when)}")
+            merge.when_matched_update(values).when_not_matched_insert(values, live).execute()
+        except CommitFailedError:
+            raise
+        except (DeltaError, pa.ArrowException):  # for example, a text that is not UTF-8
+            return False
+        return True
+
+    def replace(
+        self,
+        stored: DeltaTable,
+        rows: pa.Table,
+        table: Table,
+        user_metadata: str,
+        columns: pa.Schema,
+        *,
+        predicate: str,
+    ) -> bool:
+        """Replaces the rows that match a predicate by rows that match it too.
+
+        Args:
+            stored: the table, which is `rewritable`.
+            rows: the new rows.
+            table: the table.
+            user_metadata: of the commit.
+            columns: the columns of the table as Arrow's.
+            predicate: SQL that Spark and DataFusion understand alike.
+        """
+        try:
+            write_deltalake(
+                stored,
+                rows.select(table.names).cast(columns),
+                mode="overwrite",
+                predicate=predicate,
+                writer_properties=_bounds(columns),
+                commit_properties=_properties(user_metadata),
+            )
+        except CommitFailedError:
+            raise
+        except (DeltaError, pa.ArrowException):
+            return False
+        return True
+
+
+def arrow_columns(schema: T.StructType) -> pa.Schema:
+    """Returns the columns of a table as Arrow's, nullable throughout, as in every table that Spark creates."""
+    return to_arrow_schema(schema.toNullable(), timezone="UTC")
+
+
+def _properties(user_metadata: str) -> CommitProperties:
+    return CommitProperties(custom_metadata={"userMetadata": user_metadata})
+
+
+def _bounds(columns: pa.Schema) -> WriterProperties:
+    """Returns the properties of files without bounds of numbers for which delta-rs has inexact ones.
+
+    Its bounds of floating-point numbers leave out NaN, which Spark takes as the greatest number. Its bounds of decimals
+    in the log are rounded. A reader with a condition on such a column would skip files that have wanted rows.
+    """
+    inexact = [one.name for one in columns if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
+    without = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(column_properties=dict.fromkeys(inexact, without) or None)
+
+
+def _is_writable(stored: DeltaTable) -> bool:
+    protocol = stored.protocol()
+    if any(name.startswith("delta.constraints.") for name in stored.metadata().configuration):
+        return False
+    return protocol.min_writer_version <= LEGACY_WITH_CHANGE_FEED or (
+        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= WRITABLE
+    )
+
+
+def _is_exact(file: str) -> bool:
+    """Returns whether delta-rs reads a Parquet file as Spark does.
+
+    Not timestamps of 96 bits, which it takes as nanoseconds: those before 1677 and after 2262 would be others. And not
+    dates in the calendar from before 1582.
+    """
+    found = pq.read_metadata(file)
+    kinds = {found.schema.column(i).physical_type for i in range(len(found.schema))}
+    return "INT96" not in kinds and OLD_CALENDAR not in (found.metadata or {})
+
+
+def one_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Returns one row of every key: the first one."""
+    place = "_fk_place"
+    # 0.0 and -0.0 are one key to Spark, and two to Arrow.
+    values = [pc.add(rows[key], 0.0) if pa.types.is_floating(rows[key].type) else rows[key] for key in keys]
+    numbered = pa.table([*values, pa.array(range(len(rows)), pa.int64())], names=[*keys, place])
+    first = numbered.group_by([*keys], use_threads=False).aggregate([(place, "min")])[f"{place}_min"]
+    return rows if len(first) == len(rows) else rows.take(first)

@@ -1,0 +1,193 @@
+"""What the driver commits to small tables is what Spark would commit, value by value and in the change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.driver_writes import one_per_key
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.schemas import DELETION_VECTORS, MERGED, Table
+from fk_pipeline.store.sizes import MEASURED, Sizes
+from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+
+COLUMNS = (
+    ("k", "INT"), ("batch", "INT"), ("early", "TIMESTAMP"), ("late", "TIMESTAMP"),
+    ("day", "DATE"), ("exact", "DECIMAL(38, 18)"), ("raw", "BINARY"), ("double", "DOUBLE"), ("float", "FLOAT"),
+    ("tiny", "TINYINT"), ("truth", "BOOLEAN"), ("text", "STRING"), ("seq", "STRUCT<at: TIMESTAMP, n: BIGINT>"),
+)  # fmt: skip
+SPECIAL = """
+    TIMESTAMP '0001-01-01 00:00:00', TIMESTAMP '9999-12-31 23:59:59.999999',
+    DATE '0001-01-01', 12345678901234567890.123456789012345678BD, X'00ff', CAST('NaN' AS DOUBLE), CAST('-0.0' AS FLOAT),
+    CAST(-128 AS TINYINT), true, 'né', STRUCT(TIMESTAMP '1500-01-01 00:00:00', 7L)"""
+NULLS = ", ".join(["NULL"] * 11)
+TABLE = Table("values", COLUMNS, keys=("k",), skip_by=("batch", "k"), properties={"delta.enableChangeDataFeed": "true"})
+INFO = CommitInfo("tested", "resolved_join", BatchRange.of(1), "run")
+
+Frame = Callable[..., Any]
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> Frame:
+    """Returns a function that makes rows of TABLE, from (key, batch, whether the values are null, or gone)."""
+
+    def make(*rows: tuple[int, int, str]) -> Any:
+        lines = [
+            f"SELECT {k}, {batch}, {NULLS if what == 'null' else SPECIAL}, {str(what == 'gone').lower()}"
+            for k, batch, what in rows
+        ]
+        found = spark.sql(" UNION ALL ".join(lines)).toDF(*[name for name, _ in COLUMNS], "gone")
+        return found.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS], "gone")
+
+    return make
+
+
+def local(frame: Any) -> pa.Table:
+    rows = Materialised.of(frame, 100, 100).local
+    assert rows is not None
+    return rows
+
+
+def stored(warehouse: Warehouse, table: Table = TABLE) -> list[tuple[Any, ...]]:
+    """Returns the rows of a table as Spark reads them, as text: Python has no year 0."""
+    found = warehouse.session.read.format("delta").load(warehouse.path(table.name))
+    return [
+        tuple(row) for row in found.orderBy("k").selectExpr(*[f"CAST({n} AS STRING)" for n in table.names]).collect()
+    ]
+
+
+def feed(warehouse: Warehouse) -> list[tuple[Any, ...]]:
+    """Returns the changes of the second commit, as text."""
+    options = {"readChangeFeed": "true", "startingVersion": "1", "endingVersion": "1"}
+    found = warehouse.session.read.format("delta").options(**options).load(warehouse.path(TABLE.name))
+    names = ["_change_type", *TABLE.names]
+    return sorted(
+        tuple(row) for row in found.selectExpr(*[f"COALESCE(CAST({n} AS STRING), '')" for n in names]).collect()
+    )
+
+
+def test_a_merge_leaves_the_rows_and_the_change_feed_of_sparks_merge(
+    spark: SparkSession, tmp_path: Path, frame: Frame
+) -> None:
+    by_driver, by_spark = (Warehouse(spark, str(tmp_path / name)) for name in ("driver", "spark"))
+    first = frame((1, 1, "special"), (2, 1, "null"), (3, 1, "special"))
+    changes = frame((2, 2, "special"), (3, 2, "gone"), (4, 2, "special"), (5, 2, "gone"))
+    for rows in (first, changes):
+        assert by_driver.merge_here(local(rows), TABLE, INFO, delete_when="gone")
+    for rows in (first, changes):
+        by_spark.merge(rows, TABLE, INFO, delete_when="gone")
+    assert stored(by_driver) == stored(by_spark)
+    assert [row[0] for row in stored(by_driver)] == ["1", "2", "4"]
+    assert by_driver.read(TABLE).schema == by_spark.read(TABLE).schema
+    assert max(by_driver.history("values")) == (1, INFO.as_json())
+    assert feed(by_driver) == feed(by_spark)
+    assert ("delete", "3") in {row[:2] for row in feed(by_driver)}
+
+
+def test_rows_that_spark_wrote_stay_exact_or_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, frame: Frame
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    warehouse.append(frame((1, 1, "special"), (2, 1, "null")).drop("gone"), TABLE, INFO)
+    before = stored(warehouse)
+    assert warehouse.merge_here(local(frame((3, 2, "null"))), TABLE, INFO, delete_when="gone")
+    assert stored(warehouse)[:2] == before
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:  # as other programs write, and as older versions did
+        frame((4, 3, "special")).drop("gone").write.format("delta").mode("append").save(warehouse.path("values"))
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    before = stored(warehouse)
+    assert not warehouse.merge_here(local(frame((5, 4, "null"))), TABLE, INFO, delete_when="gone")
+    assert stored(warehouse) == before
+
+
+def test_a_condition_finds_the_rows_that_the_driver_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    """delta-rs leaves NaN out of its bounds, and rounds bounds of decimals."""
+    big, small = "12345678901234567891", "12345678901234567.25"
+    columns = (("k", "DECIMAL(20, 0)"), ("money", "DECIMAL(19, 2)"), ("x", "DOUBLE"), ("y", "FLOAT"))
+    table = Table("numbers", columns, keys=("k",), skip_by=("k", "money", "x", "y"))
+    warehouse = Warehouse(spark, str(tmp_path))
+    select = "SELECT CAST({} AS DECIMAL(20, 0)) AS k, {}BD AS money, CAST({} AS DOUBLE) AS x, CAST({} AS FLOAT) AS y"
+    first = local(
+        spark.sql(select.format(big, small, "'NaN'", "'NaN'") + " UNION ALL " + select.format(1, "0.01", 1, 1))
+    )
+    more = local(spark.sql(select.format(2, "0.02", 2, 2)))
+    for rows in (first, more):  # creates the table, then rewrites the file with the first rows
+        assert warehouse.merge_here(rows.cast(warehouse._columns(table)), table, INFO)
+    found = spark.read.format("delta").load(warehouse.path("numbers"))
+    for condition in (f"k = {big}BD", f"money = {small}BD", "x > 2", "y > 2", f"k > {big[:-1]}0BD"):
+        assert [str(row["k"]) for row in found.where(condition).collect()] == [big], condition
+    assert found.count() == 3
+
+
+def test_a_folder_with_files_and_no_log_is_left_to_spark(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    assert warehouse.may_append_here(TABLE, 1)
+    Path(warehouse.path("values")).mkdir()
+    assert not warehouse.may_append_here(TABLE, 1)
+    assert not warehouse.merge_here(local(frame((1, 1, "null"))), TABLE, INFO)
+
+
+def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    rows = frame((1, 1, "special"), (2, 1, "null"), (1, 1, "null"))
+    for _ in range(2):  # the first one creates the table
+        assert warehouse.merge_here(local(rows), TABLE, INFO, delete_when="gone", once=False)
+    assert [(row[0], row[10]) for row in stored(warehouse)] == [("1", "true"), ("2", None)]
+    pairs = pa.table({"a": [1, 1, 2, 1], "b": ["x", "y", "x", "x"], "n": [1, 2, 3, 4]})
+    assert one_per_key(pairs, ["a", "b"])["n"].to_pylist() == [1, 2, 3]
+    assert one_per_key(pairs.slice(0, 3), ["a", "b"]) == pairs.slice(0, 3)
+    zeros = pa.table({"a": [0.0, -0.0, float("nan"), float("nan")]})
+    assert one_per_key(zeros, ["a"]).num_rows == 2
+
+
+def test_the_rows_of_some_batches_are_replaced_and_files_of_others_stay(
+    spark: SparkSession, tmp_path: Path, frame: Frame
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    for batch in (1, 2, 3):
+        warehouse.append_here(local(frame((batch, batch, "special"), (batch + 10, batch, "null"))), TABLE, INFO)
+    files = set(Path(warehouse.path("values")).glob("*.parquet"))
+    new, two = local(frame((2, 2, "null"), (22, 2, "special"))), [Within("batch", BatchRange.of(2))]
+    assert warehouse.replace_here(new, TABLE, "batch = 2 AND batch NOT IN (1)", two, INFO)
+    assert [row[0] for row in stored(warehouse)] == ["1", "2", "3", "11", "13", "22"]
+    plain = warehouse.logs.plain_files(warehouse.path("values"), 3, 9)
+    assert plain is not None
+    assert len(files & set(map(Path, plain.paths))) == 2
+    assert warehouse.replace_here(new.slice(0, 0), TABLE, "batch = 2", two, INFO)
+    assert [row[0] for row in stored(warehouse)] == ["1", "3", "11", "13"]
+
+
+@pytest.mark.parametrize("limit", [Sizes(rewritten_rows=2), Sizes(rewritten_bytes=100)], ids=["rows", "bytes"])
+def test_a_table_that_is_too_large_gets_deletion_vectors_from_spark(
+    spark: SparkSession, tmp_path: Path, frame: Frame, limit: Sizes
+) -> None:
+    table = Table("state", COLUMNS, keys=("k",), skip_by=("k",), properties=MERGED)
+    warehouse = Warehouse(spark, str(tmp_path), sizes=limit)
+    assert warehouse.merge_here(local(frame((1, 1, "special"), (2, 1, "null"))), table, INFO)
+    warehouse.append_here(local(frame((3, 1, "special"))), table, INFO)
+    changes = frame((3, 2, "null"))
+    assert not warehouse.merge_here(local(changes), table, INFO)
+    warehouse.merge(changes, table, INFO, keys=local(changes.select("k")))
+    known = warehouse.logs.table(warehouse.path("state"))
+    assert known is not None
+    assert (DELETION_VECTORS in known.metadata().configuration) == (limit.rewritten_rows < 3)
+    assert [(row[0], row[1]) for row in stored(warehouse, table)] == [("1", "1"), ("2", "1"), ("3", "2")]
+
+
+def test_a_text_that_is_none_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table("texts", (("k", "INT"), ("text", "STRING")), keys=("k",))
+    warehouse = Warehouse(spark, str(tmp_path), sizes=MEASURED)
+    warehouse.append(spark.sql("SELECT 1 AS k, CAST(X'ff' AS STRING) AS text"), table, INFO)
+    good = local(spark.sql("SELECT 2 AS k, 'two' AS text"))
+    assert not warehouse.merge_here(good, table, INFO)
+    assert not warehouse.replace_here(good, table, "k = 1", [], INFO)
+    assert warehouse.version("texts") == 0
