@@ -1,7 +1,6 @@
 """Commits few rows from the driver with delta-rs: a commit takes Spark a second, and some hundredths here (ADR 0030).
 
-Only to tables on a local disk whose files and features delta-rs and Spark read and write alike. `merge` and `replace`
-return whether they made the commit; if not, nothing was written, and Spark must make it.
+Only to tables on a local disk whose files and features delta-rs and Spark read and write alike.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -113,7 +111,7 @@ class DriverWriter:
         columns: pa.Schema,
         *,
         delete_when: str | None,
-    ) -> bool:
+    ) -> None:
         """Updates the rows of a small table whose keys are in `rows`, and inserts the others.
 
         Args:
@@ -127,26 +125,20 @@ class DriverWriter:
         values = {quote(name): f"s.{quote(name)}" for name in table.names}
         same_key = " AND ".join(f"t.{quote(key)} = s.{quote(key)}" for key in table.keys)
         live = None if delete_when is None else f"NOT s.{quote(delete_when)}"
-        try:
-            source = rows.select(table.names).cast(columns)
-            if delete_when is not None:
-                source = source.append_column(delete_when, rows[delete_when])
-            merge = stored.merge(
-                source,
-                same_key,
-                source_alias="s",
-                target_alias="t",
-                writer_properties=_bounds(columns),
-                commit_properties=_properties(user_metadata),
-            )
-            if delete_when is not None:
-                merge = merge.when_matched_delete(f"s.{quote(delete_when)}")
-            merge.when_matched_update(values).when_not_matched_insert(values, live).execute()
-        except CommitFailedError:
-            raise
-        except (DeltaError, pa.ArrowException):  # for example, a text that is not UTF-8
-            return False
-        return True
+        source = rows.select(table.names).cast(columns)
+        if delete_when is not None:
+            source = source.append_column(delete_when, rows[delete_when])
+        merge = stored.merge(
+            source,
+            same_key,
+            source_alias="s",
+            target_alias="t",
+            writer_properties=_bounds(columns),
+            commit_properties=_properties(user_metadata),
+        )
+        if delete_when is not None:
+            merge = merge.when_matched_delete(f"s.{quote(delete_when)}")
+        merge.when_matched_update(values).when_not_matched_insert(values, live).execute()
 
     def replace(
         self,
@@ -157,7 +149,7 @@ class DriverWriter:
         columns: pa.Schema,
         *,
         predicate: str,
-    ) -> bool:
+    ) -> None:
         """Replaces the rows that match a predicate by rows that match it too.
 
         Args:
@@ -168,20 +160,14 @@ class DriverWriter:
             columns: the columns of the table as Arrow's.
             predicate: SQL that Spark and DataFusion understand alike.
         """
-        try:
-            write_deltalake(
-                stored,
-                rows.select(table.names).cast(columns),
-                mode="overwrite",
-                predicate=predicate,
-                writer_properties=_bounds(columns),
-                commit_properties=_properties(user_metadata),
-            )
-        except CommitFailedError:
-            raise
-        except (DeltaError, pa.ArrowException):
-            return False
-        return True
+        write_deltalake(
+            stored,
+            rows.select(table.names).cast(columns),
+            mode="overwrite",
+            predicate=predicate,
+            writer_properties=_bounds(columns),
+            commit_properties=_properties(user_metadata),
+        )
 
 
 def arrow_columns(schema: T.StructType) -> pa.Schema:

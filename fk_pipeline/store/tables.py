@@ -63,6 +63,10 @@ class StoredTables:
         """Returns the path or URI of a table."""
         return f"{self._elsewhere.get(name, self.home)}/{name}"
 
+    def _in_sql(self, name: str) -> str:
+        """Returns a table as SQL names it."""
+        return f"delta.{quote(self.path(name))}"
+
     def version(self, name: str) -> int | None:
         """Returns the current Delta version of a table; None if it does not exist."""
         return self.logs.version(self.path(name))
@@ -210,7 +214,7 @@ class StoredTables:
 
     def history(self, name: str) -> list[tuple[int, str]]:
         """Returns the commits with user metadata that the log of a table still has: version and user metadata."""
-        found = self.session.sql(f"DESCRIBE HISTORY delta.`{self.path(name)}`").where("userMetadata IS NOT NULL")
+        found = self.session.sql(f"DESCRIBE HISTORY {self._in_sql(name)}").where("userMetadata IS NOT NULL")
         return [(int(row[0]), row[1]) for row in found.select("version", "userMetadata").collect()]
 
     def feed(self, table: Table, version: int) -> DataFrame:

@@ -15,6 +15,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -84,9 +85,8 @@ class Warehouse(StoredTables):
         places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
         added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
         if added:
-            target = self.path(table.name).replace("`", "``")
             with self._commit_by_sql(table, info):
-                self.session.sql(f"ALTER TABLE delta.`{target}` ADD COLUMNS ({', '.join(added)})")
+                self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ADD COLUMNS ({', '.join(added)})")
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Appends rows; creates the table if it does not exist."""
@@ -116,12 +116,12 @@ class Warehouse(StoredTables):
                 return False
             self.append_here(live, table, info)
             return True
-        return self._rewritten_here(
-            table,
-            info,
-            (),
-            lambda stored, *how: self.driver.merge(stored, rows, table, *how, delete_when=delete_when),
-        )
+        columns, metadata = self._columns(table), info.as_json()
+
+        def commit(stored: DeltaTable) -> None:
+            self.driver.merge(stored, rows, table, metadata, columns, delete_when=delete_when)
+
+        return self._rewritten_here(table, info, (), commit)
 
     def replace_here(
         self, rows: pa.Table, table: Table, predicate: str, where: Sequence[Condition], info: CommitInfo
@@ -130,25 +130,33 @@ class Warehouse(StoredTables):
 
         `where` are conditions that all rows meet that match the predicate.
         """
-        return self._rewritten_here(
-            table, info, where, lambda stored, *how: self.driver.replace(stored, rows, table, *how, predicate=predicate)
-        )
+        columns, metadata = self._columns(table), info.as_json()
+
+        def commit(stored: DeltaTable) -> None:
+            self.driver.replace(stored, rows, table, metadata, columns, predicate=predicate)
+
+        return self._rewritten_here(table, info, where, commit)
 
     def _rewritten_here(
-        self,
-        table: Table,
-        info: CommitInfo,
-        where: Sequence[Condition],
-        commit: Callable[[DeltaTable, str, pa.Schema], bool],
+        self, table: Table, info: CommitInfo, where: Sequence[Condition], commit: Callable[[DeltaTable], None]
     ) -> bool:
+        """Makes a commit from the driver if it may rewrite the files; returns whether it made it.
+
+        If delta-rs cannot read a file, for example for a text that is not UTF-8, nothing is committed.
+        """
         path = self.path(table.name)
         stored = self.driver.rewritable(path, table, where)
         if stored is None:
             return False
         with committing(table, info):
-            done = commit(stored, info.as_json(), self._columns(table))
+            try:
+                commit(stored)
+            except CommitFailedError:  # a conflict
+                raise
+            except (DeltaError, pa.ArrowException):
+                return False
         self.logs.keep(path, stored)
-        return done
+        return True
 
     def _columns(self, table: Table) -> pa.Schema:
         return arrow_columns(empty(self.session, table.columns).schema)
@@ -164,9 +172,8 @@ class Warehouse(StoredTables):
 
     def delete(self, predicate: str, table: Table, info: CommitInfo) -> None:
         """Removes the rows that match a predicate, in one commit; makes no commit if there are none."""
-        target = self.path(table.name).replace("`", "``")
         with self._commit_by_sql(table, info):
-            self.session.sql(f"DELETE FROM delta.`{target}` WHERE {predicate}").collect()
+            self.session.sql(f"DELETE FROM {self._in_sql(table.name)} WHERE {predicate}").collect()
 
     def remove(self, rows: DataFrame, table: Table, info: CommitInfo) -> None:
         """Removes the rows that equal a row of `rows` in all columns of `rows`, in one commit."""
@@ -175,23 +182,22 @@ class Warehouse(StoredTables):
 
     def pack(self, name: str, retention_hours: float) -> None:
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
-        self.session.sql(f"OPTIMIZE delta.`{self.path(name)}`").collect()
-        self.session.sql(f"VACUUM delta.`{self.path(name)}` RETAIN {retention_hours:f} HOURS").collect()
+        self.session.sql(f"OPTIMIZE {self._in_sql(name)}").collect()
+        self.session.sql(f"VACUUM {self._in_sql(name)} RETAIN {retention_hours:f} HOURS").collect()
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:
         """Runs a MERGE of `source`, alias `s`, into a table, alias `t`; `how` is the text from ON onwards."""
-        view, target = f"fk_source_{uuid.uuid4().hex}", self.path(table.name).replace("`", "``")
+        view = f"fk_source_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
         try:
             with self._commit_by_sql(table, info):
-                self.session.sql(f"MERGE INTO delta.`{target}` t USING {view} s {how}")
+                self.session.sql(f"MERGE INTO {self._in_sql(table.name)} t USING {view} s {how}")
         finally:
             self.session.catalog.dropTempView(view)
 
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
-        target = self.path(table.name).replace("`", "``")
-        writer = typed(frame, table).writeTo(f"delta.`{target}`").using("delta")
+        writer = typed(frame, table).writeTo(self._in_sql(table.name)).using("delta")
         for name, value in table.delta_properties.items():
             writer = writer.tableProperty(name, value)
         if table.partition_by:
@@ -295,9 +301,10 @@ class Warehouse(StoredTables):
             return
         if DELETION_VECTORS in stored.metadata().configuration:
             return
-        target = path.replace("`", "``")
         with self._commit_by_sql(table, info):
-            self.session.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{wanted}')")
+            self.session.sql(
+                f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{wanted}')"
+            )
 
     def _merge(
         self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None

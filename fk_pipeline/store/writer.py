@@ -149,14 +149,18 @@ class TableWriter:
 
     def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
         """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""
-        here = self.warehouse.may_append_here(table, number)
-        if here and local is None and number <= self.read.few:
-            local = self.read.cached(frame, number).local
-        if here and local is not None:
-            self.warehouse.append_here(local, table, self.info)
+        here = self._rows_here(frame, table, number, local)
+        if here is not None:
+            self.warehouse.append_here(here, table, self.info)
         else:
             self.warehouse.append(frame, table, self.info)
         self._committed(table)
+
+    def _rows_here(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None) -> pa.Table | None:
+        """Returns rows in the driver if they are few and it may write them to a table; else None."""
+        if not self.warehouse.may_append_here(table, number):
+            return None
+        return self.read.cached(frame, number).local if local is None and number <= self.read.few else local
 
     def _replace(self, frame: DataFrame, effect: ReplaceBatches, number: int, local: pa.Table | None) -> None:
         """Replaces the batches in a log; appends if the log cannot have rows of them yet."""
@@ -172,10 +176,8 @@ class TableWriter:
             where += f" AND {s.SIDE} = '{effect.origin}'"
         if effect.kept:
             where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
-        if local is None and number <= self.read.few and self.warehouse.may_append_here(table, number):
-            local = self.read.cached(frame, number).local
-        within = [Within(s.BATCH, self.batches)]
-        if local is None or not self.warehouse.replace_here(local, table, where, within, self.info):
+        here, within = self._rows_here(frame, table, number, local), [Within(s.BATCH, self.batches)]
+        if here is None or not self.warehouse.replace_here(here, table, where, within, self.info):
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
