@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from fk_pipeline.trace.cases import AnyCase, Case, LagCase, parse_case
+from fk_pipeline.trace.cases import AnyCase, Case, LagCase, TableCase, parse_case
 
 DATA = Path(__file__).parent / "data" / "kafka"
 
@@ -26,3 +26,8 @@ def joins() -> list[Case]:
 def lagging_joins() -> list[LagCase]:
     """Returns the cases in which messages wait until they are delivered."""
     return [case for case in _cases("fk-lag") if isinstance(case, LagCase)]
+
+
+def joins_by_key() -> list[TableCase]:
+    """Returns the cases of two tables that are joined by their common key."""
+    return [case for case in _cases("table-table") if isinstance(case, TableCase)]

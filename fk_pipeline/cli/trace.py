@@ -7,8 +7,8 @@ from typing import Any
 
 from fk_pipeline.console import err, print_table, say
 from fk_pipeline.errors import UsageError
-from fk_pipeline.trace.cases import AnyCase, Case
-from fk_pipeline.trace.workflow import WORKFLOW_COLUMNS, rows
+from fk_pipeline.trace.cases import AnyCase, Case, LagCase, TableCase
+from fk_pipeline.trace.workflow import columns, rows
 
 
 def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
@@ -24,14 +24,14 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
     """Yields every case with its trace by the Spark stages.
 
     Raises:
-        UsageError: a case holds messages back.
+        UsageError: a case holds messages back, or is an outer join.
     """
-    simple = [case for case in cases if isinstance(case, Case)]
-    if len(simple) < len(cases):
-        lagging = next(case.name for case in cases if not isinstance(case, Case))
-        raise UsageError(
-            f"case {lagging!r} holds messages back, which only the reference can", fix="leave out --engine spark"
-        )
+    simple: list[Case | TableCase] = []
+    for case in cases:
+        if isinstance(case, LagCase) or case.join == "outer":
+            what = "holds messages back" if isinstance(case, LagCase) else "is an outer join"
+            raise UsageError(f"case {case.name!r} {what}, which only the reference can", fix="leave out --engine spark")
+        simple.append(case)
     from fk_pipeline.session import start_session
     from fk_pipeline.trace import stages
 
@@ -48,7 +48,7 @@ def _show(join: str, batch: int, batches: int) -> None:
 def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
     """Prints the workflow table of a case, with its name and description above."""
     print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
-    print_table(WORKFLOW_COLUMNS, rows(case, computed))
+    print_table(columns(case), rows(case, computed))
     if computed["final"].get("result_equals_batch_join") is False:
         print("The result is not the join of the two tables.")
     print()

@@ -82,12 +82,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Result:
-    """A record of the result: the two joined values, or a tombstone when `left` is None."""
+    """A record of the result: the two joined values, None for a side without a row; a tombstone has neither."""
 
     key: bytes
     left: bytes | None
     right: bytes | None
     timestamp: int
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the record deletes its key from the result."""
+        return self.left is None and self.right is None
 
 
 @dataclass

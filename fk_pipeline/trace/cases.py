@@ -1,4 +1,4 @@
-"""Case files: one small history of a foreign-key join as a JSON object (`docs/reference/case.md`)."""
+"""Case files: one small history of a join as a JSON object (`docs/reference/case.md`)."""
 
 from __future__ import annotations
 
@@ -59,34 +59,55 @@ class Delivery(_Strict):
     from_: Literal["subscription", "response"] = Field(alias="from")
 
 
-class _Join(_Strict):
+class TableEvent(_Strict):
+    """A row that arrives at a side of a join by key. A null value is a tombstone; a null key belongs to no row."""
+
+    side: Literal["left", "right"]
+    key: str | None
+    value: str | None
+    ts: int = Field(ge=0)
+    """The timestamp in milliseconds."""
+
+
+class _Tables(_Strict):
     name: str = Field(min_length=1)
     description: str = ""
-    join: Literal["inner", "left"]
     left_versioned: bool = False
     right_versioned: bool = False
     history_retention_ms: int = Field(default=HISTORY_RETENTION_MS, ge=0)
-    wire: bool = False
-    """Whether the trace also shows the bytes of every message."""
     expected: Any = None
     """The recorded output; this module does not read it."""
 
 
+class _Join(_Tables):
+    join: Literal["inner", "left"]
+    wire: bool = False
+    """Whether the trace also shows the bytes of every message."""
+
+
 class Case(_Join):
-    """A join and the events that arrive at it, in order of arrival."""
+    """A foreign-key join and the events that arrive at it, in order of arrival."""
 
     family: Literal["fk-join"]
     events: tuple[Event, ...]
 
 
 class LagCase(_Join):
-    """A join whose messages wait until they are delivered, as they may on a broker."""
+    """A foreign-key join whose messages wait until they are delivered, as they may on a broker."""
 
     family: Literal["fk-lag"]
     ops: tuple[Annotated[Arrival | Delivery, Field(discriminator="op")], ...]
 
 
-AnyCase = Case | LagCase
+class TableCase(_Tables):
+    """A join of two tables by their common key, and the events that arrive at it, in order of arrival."""
+
+    family: Literal["table-table"]
+    join: Literal["inner", "left", "outer"]
+    events: tuple[TableEvent, ...]
+
+
+AnyCase = Case | LagCase | TableCase
 _ADAPTER: TypeAdapter[AnyCase] = TypeAdapter(Annotated[AnyCase, Field(discriminator="family")])
 
 
@@ -126,11 +147,11 @@ def _load(file: Path) -> AnyCase:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise UsageError(f"no case of a foreign-key join: {place}: {first['msg']}", where=str(file)) from None
+        raise UsageError(f"no case of a join: {place}: {first['msg']}", where=str(file)) from None
     except ValueError as error:  # json, utf-8
         raise UsageError(f"not JSON: {error}", where=str(file)) from None
 
 
-def serialise(value: dict[str, Any] | None) -> str | None:
+def serialise(value: dict[str, Any] | str | None) -> str | None:
     """Returns a value as compact JSON in the order of its fields: the text whose UTF-8 bytes are hashed and sent."""
     return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

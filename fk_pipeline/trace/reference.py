@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, kafka_row_hash
@@ -15,8 +16,9 @@ from fk_pipeline.protocol.reference import (
     Rules,
     SubscriptionMessage,
 )
-from fk_pipeline.protocol.stores import PlainStore, TableStore, VersionedStore
-from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, serialise
+from fk_pipeline.protocol.stores import PlainStore, Row, TableStore, VersionedStore
+from fk_pipeline.protocol.table_join import TableJoin
+from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, LagCase, TableCase, serialise
 
 Json = dict[str, Any]
 
@@ -32,13 +34,32 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
 
     Args:
         case: events that are processed one by one, or operations between which messages wait.
-        rules: the rules of Kafka, or of the engine. A case delivers as many messages as Kafka sent; the further
-            messages of other rules are delivered in its last step.
+        rules: the rules of Kafka, or of the engine, for a foreign-key join. A case delivers as many messages as Kafka
+            sent; the further messages of other rules are delivered in its last step.
 
     Returns:
-        `steps` (one per event or operation), `hashes` (text to its two longs) and `final` (the stores; for a case with
-        waiting messages the result and the true join).
+        `steps` (one per event or operation) and `final` (the stores; for a case with waiting messages the result and
+        the true join); of a foreign-key join also `hashes` (text to its two longs).
     """
+    return _join_by_key(case) if isinstance(case, TableCase) else _join_by_foreign_key(case, rules)
+
+
+def _join_by_key(case: TableCase) -> Json:
+    join = TableJoin(
+        keeps_left=case.join != "inner",
+        keeps_right=case.join == "outer",
+        left_table=_store(case, case.left_versioned),
+        right_table=_store(case, case.right_versioned),
+    )
+    steps = [join.process(e.side, _bytes(e.key), _bytes(serialise(e.value)), e.ts) for e in case.events]
+    tables = {"left": join.left_table.rows, "right": join.right_table.rows}
+    return {
+        "steps": [{"emits": [_result(r) for r in step.results], "dropped": step.dropped} for step in steps],
+        "final": {"result": _as_table(join.result), **{side: _rows(rows) for side, rows in tables.items()}},
+    }
+
+
+def _join_by_foreign_key(case: Case | LagCase, rules: Rules) -> Json:
     join = ForeignKeyJoin(
         inner=case.join == "inner",
         extract=foreign_key,
@@ -82,23 +103,32 @@ def _value(data: bytes | None) -> Any:
     return None if data is None else json.loads(data)
 
 
+def _result(result: Result) -> Json:
+    joined = None if result.is_tombstone else {"left": _value(result.left), "right": _value(result.right)}
+    return {"key": result.key.decode(), "value": joined, "ts": result.timestamp}
+
+
+def _as_table(result: Mapping[bytes, Result]) -> list[Json]:
+    return [_result(row) for _, row in sorted(result.items())]
+
+
+def _rows(rows: Mapping[bytes, Row]) -> list[Json]:
+    return [{"key": key.decode(), "value": _value(row.value), "ts": row.timestamp} for key, row in sorted(rows.items())]
+
+
 class _AsJson:
-    """Converts messages, results and stores to the form of the case files."""
+    """Converts the messages and stores of a foreign-key join to the form of the case files."""
 
     def __init__(self, texts: dict[bytes | None, str | None], wire: bool) -> None:
         self.texts, self.wire = texts, wire
 
     def step(self, step: ReferenceStep) -> Json:
         return {
-            "emits": [self.result(r) for r in step.results],
+            "emits": [_result(r) for r in step.results],
             "subscriptions": [self.subscription(m) for m in step.subscriptions],
             "responses": [self.response(m) for m in step.responses],
             "dropped": step.dropped,
         }
-
-    def result(self, result: Result) -> Json:
-        joined = None if result.left is None else {"left": _value(result.left), "right": _value(result.right)}
-        return {"key": result.key.decode(), "value": joined, "ts": result.timestamp}
 
     def subscription(self, message: SubscriptionMessage) -> Json:
         sent = message.subscription
@@ -127,7 +157,7 @@ class _AsJson:
         """Returns the content of every store at the end."""
         tables = {"left": join.left_table.rows, "right": join.right_table.rows}
         return {
-            "result": self.table(join.result),
+            "result": _as_table(join.result),
             "subscriptions": [
                 {
                     "fk": CombinedKey.from_bytes(key).foreign_key.decode(),
@@ -140,13 +170,7 @@ class _AsJson:
                 | ({"store_key": key.hex()} if self.wire else {})
                 for key, (sent, timestamp) in sorted(join.subscriptions.items())
             ],
-            **{
-                side: [
-                    {"key": key.decode(), "value": _value(row.value), "ts": row.timestamp}
-                    for key, row in sorted(rows.items())
-                ]
-                for side, rows in tables.items()
-            },
+            **{side: _rows(rows) for side, rows in tables.items()},
             "result_equals_batch_join": join.result_as_table() == join.batch_join(),
         }
 
@@ -155,13 +179,10 @@ class _AsJson:
         true = join.batch_join()
         return {
             "undelivered": sum(map(len, join.waiting_subscriptions)) + sum(map(len, join.waiting_responses)),
-            "result": self.table(join.result),
+            "result": _as_table(join.result),
             "batch_join": [
                 {"key": key.decode(), "value": {"left": _value(left), "right": _value(right)}}
                 for key, (left, right) in sorted(true.items())
             ],
             "result_equals_batch_join": join.result_as_table() == true,
         }
-
-    def table(self, result: dict[bytes, Result]) -> list[Json]:
-        return [self.result(row) for _, row in sorted(result.items())]

@@ -1,7 +1,8 @@
 """Runs cases through the Spark stages: all cases of one join type in one pipeline, with event i of each in batch i.
 
-Keys are prefixed by the number of the case, so that cases do not share keys. The order of a table is `sequence_by`: the
-timestamp if the case's table is versioned, else the number of the event. The engine stores no record timestamps.
+A join by key is a foreign-key join in which every left row refers to its own key. Keys are prefixed by the number of
+the case, so that cases do not share keys. The order of a table is `sequence_by`: the timestamp if the case's table is
+versioned, else the number of the event. The engine stores no record timestamps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
-from fk_pipeline.trace.cases import Case, Event, serialise
+from fk_pipeline.trace.cases import Case, Event, TableCase, TableEvent, serialise
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -32,7 +33,7 @@ PK, FK, PREVIOUS_FK = k.pk("k"), k.fk("k"), k.previous_fk("k")
 
 
 def trace(
-    cases: Sequence[Case], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
+    cases: Sequence[Case | TableCase], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
 ) -> dict[str, Json]:
     """Returns per case its `steps` and its `final` result.
 
@@ -57,7 +58,7 @@ def trace(
 class _Run:
     """One pipeline over the cases of one join type."""
 
-    def __init__(self, join: str, cases: Sequence[Case], folder: Path, session: SparkSession) -> None:
+    def __init__(self, join: str, cases: Sequence[Case | TableCase], folder: Path, session: SparkSession) -> None:
         self.join, self.cases, self.folder = join, cases, folder
         common = {"format": "rows", "op_column": "op", "key": "k", "sequence_by": "seq"}
         left = {"path": "left", "schema": "k STRING, fk STRING, value STRING, seq BIGINT", "foreign_key": "fk"}
@@ -111,14 +112,15 @@ class _Run:
         if lines:
             (self.folder / side.value / f"{batch:08d}.jsonl").write_text("".join(lines), encoding="utf-8")
 
-    def _row(self, number: int, case: Case, event: Event, batch: int) -> Json:
+    def _row(self, number: int, case: Case | TableCase, event: Event | TableEvent, batch: int) -> Json:
         versioned = case.left_versioned if event.side == "left" else case.right_versioned
         row: Json = {"op": "u", "seq": event.ts if versioned else batch, "value": serialise(event.value)}
         row["k"] = None if event.key is None else f"{number}|{event.key}"
+        foreign_key = event.key if isinstance(event, TableEvent) else (event.value or {}).get("fk")
         if event.value is None:
             row["op"] = "d"
-        elif event.side == "left" and event.value["fk"] is not None:
-            row["fk"] = f"{number}|{event.value['fk']}"
+        elif event.side == "left" and foreign_key is not None:
+            row["fk"] = f"{number}|{foreign_key}"
         return row
 
     def _result(self) -> dict[tuple[str, str], Json]:

@@ -1,26 +1,30 @@
-"""The workflow table of KIP-213 for a traced case: per event, the messages sent, the responses and the emitted rows."""
+"""The workflow table of a traced case: per event the emitted rows, and of a foreign-key join the messages."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, Event
+from fk_pipeline.trace.cases import AnyCase, Arrival, Delivery, Event, LagCase, TableCase, TableEvent
 
 Json = dict[str, Any]
 
-WORKFLOW_COLUMNS = ("event", "sent to the right side", "answered to the left side", "result", "dropped")
+_MESSAGES = ("sent to the right side", "answered to the left side")
+
+
+def columns(case: AnyCase) -> tuple[str, ...]:
+    """Returns the headings of the table of KIP-213; a join by key has no messages between its sides."""
+    return ("event", *(() if isinstance(case, TableCase) else _MESSAGES), "result", "dropped")
 
 
 def rows(case: AnyCase, computed: Json) -> list[list[str]]:
     """Returns the rows of the table, one per event or operation."""
-    events = case.events if isinstance(case, Case) else case.ops
+    events = case.ops if isinstance(case, LagCase) else case.events
     steps = zip(events, computed["steps"], strict=True)
     return [
         [
             f"{number}  {_event(event)}",
-            "\n".join(_sent(m) for m in step["subscriptions"]),
-            "\n".join(_answered(m) for m in step["responses"]),
+            *([] if isinstance(case, TableCase) else _messages(step)),
             "\n".join(f"{r['key']} = {_joined(r['value'])}{_at(r)}" for r in step["emits"]),
             str(step.get("dropped") or ""),
         ]
@@ -28,7 +32,12 @@ def rows(case: AnyCase, computed: Json) -> list[list[str]]:
     ]
 
 
-def _event(event: Event | Arrival | Delivery) -> str:
+def _messages(step: Json) -> list[str]:
+    sent, answered = map(_sent, step["subscriptions"]), map(_answered, step["responses"])
+    return ["\n".join(sent), "\n".join(answered)]
+
+
+def _event(event: Event | TableEvent | Arrival | Delivery) -> str:
     if isinstance(event, Delivery):
         return f"(deliver a {event.from_})"
     return f"{event.side} {_key(event.key)} = {_short(event.value)} @{event.ts}"
@@ -38,10 +47,12 @@ def _key(key: str | None) -> str:
     return "null" if key is None else key
 
 
-def _short(value: Json | None) -> str:
+def _short(value: Json | str | None) -> str:
     """Returns a value as the values of its fields: `{"fk": "1", "v": "x"}` is `x|1`, as KIP-213 writes it."""
     if value is None:
         return "deleted"
+    if isinstance(value, str):
+        return value
     rest = [_text(v) for name, v in value.items() if name != "fk"]
     return "|".join([*rest, *([_text(value["fk"])] if "fk" in value else [])])
 
@@ -64,7 +75,8 @@ def _answered(message: Json) -> str:
 def _joined(value: Json | None) -> str:
     if value is None:
         return "deleted"
-    return f"({_short(value['left'])}, {'-' if value['right'] is None else _short(value['right'])})"
+    left, right = ("-" if value[side] is None else _short(value[side]) for side in ("left", "right"))
+    return f"({left}, {right})"
 
 
 def _at(record: Json) -> str:

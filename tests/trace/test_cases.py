@@ -11,7 +11,7 @@ import pytest
 from fk_pipeline.errors import UsageError
 from fk_pipeline.trace import reference
 from fk_pipeline.trace.cases import load_cases, parse_case
-from fk_pipeline.trace.workflow import rows
+from fk_pipeline.trace.workflow import columns, rows
 from tests.kafka_cases import lagging_joins
 
 CASE = {
@@ -45,7 +45,8 @@ def test_files_and_folders_are_read_in_order(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ([], "no case"),
-        (CASE | {"family": "table-table"}, "family"),
+        (CASE | {"family": "table-tables"}, "family"),
+        (CASE | {"family": "table-table"}, "value"),
         (CASE | {"join": "outer"}, "join"),
         (CASE | {"left_versiond": True}, "left_versiond"),
         (CASE | {"events": [{"side": "left", "key": "k", "value": {"v": 1}, "ts": 1}]}, "a left value has a field fk"),
@@ -91,3 +92,26 @@ def test_the_workflow_table_of_a_case_with_waiting_messages() -> None:
     table = rows(case, reference.trace(case))
     assert len(table) == len(case.ops)
     assert table[6] == ["7  (deliver a response)", "", "", "", "1"]
+
+
+def test_the_workflow_table_of_a_join_by_key_has_no_messages() -> None:
+    case = parse_case(
+        {
+            "family": "table-table",
+            "name": "by key",
+            "join": "outer",
+            "events": [
+                {"side": "right", "key": "k", "value": "r", "ts": 1},
+                {"side": "left", "key": "k", "value": "l", "ts": 2},
+                {"side": "right", "key": None, "value": "r", "ts": 3},
+                {"side": "right", "key": "k", "value": None, "ts": 4},
+            ],
+        }
+    )
+    assert columns(case) == ("event", "result", "dropped")
+    assert rows(case, reference.trace(case)) == [
+        ["1  right k = r @1", "k = (-, r) @1", ""],
+        ["2  left k = l @2", "k = (l, r) @2", ""],
+        ["3  right null = r @3", "", "1"],
+        ["4  right k = deleted @4", "k = (l, -) @4", ""],
+    ]

@@ -16,7 +16,7 @@ from fk_pipeline.protocol.instructions import (
 )
 from fk_pipeline.trace.cases import Case, Event
 from fk_pipeline.trace.stages import trace
-from tests.kafka_cases import joins
+from tests.kafka_cases import joins, joins_by_key
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +92,17 @@ def test_every_kind_of_left_change(spark: SparkSession) -> None:
 def test_every_case(spark: SparkSession) -> None:
     cases = [case for case in joins() if not case.name.startswith(STORE_QUIRKS)]
     assert compare(cases, spark) > 3000
+
+
+@pytest.mark.slow
+def test_every_inner_and_left_join_by_key(spark: SparkSession) -> None:
+    cases = [case for case in joins_by_key() if case.join != "outer"]
+    computed = trace(cases, spark)
+    for case in cases:
+        assert tables(computed[case.name]["steps"]) == tables(case.expected["steps"]), case.name
+        final = {row["key"]: row["value"] for row in computed[case.name]["final"]["result"]}
+        assert final == {row["key"]: row["value"] for row in case.expected["final"]["result"]}, case.name
+    assert len(cases) == 21
 
 
 def test_the_designed_differences_are_few_and_each_is_met() -> None:
