@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -82,17 +82,21 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     their own, and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both
     columns are null for a record that is neither an event nor a truncate.
     """
-    counts = F.col("kind").isin(EVENT, TRUNCATE)
-    alone = F.when(~counts, F.struct("file", "block", "position"))
-    keys = [F.when(F.col("kind") == EVENT, F.col("row")[c.name]) for c in spec.side(side).key_columns]
-    order = F.struct("sequence", "file_number", "block", "position")
-    by_key = Window.partitionBy("batch", "kind", *keys, alone)
-    truncated = F.max(F.when(F.col("kind") == TRUNCATE, order)).over(Window.partitionBy("batch"))
-    newest = F.row_number().over(by_key.orderBy(order.desc())) == 1
-    outlives = F.col("_fk_truncated").isNull() | (order >= F.col("_fk_truncated"))
+    counts = f"kind IN ('{EVENT}', '{TRUNCATE}')"
+    order = "STRUCT(sequence, file_number, block, position)"
+    keys = [f"CASE WHEN kind = '{EVENT}' THEN row.{c.quoted} END" for c in spec.side(side).key_columns]
+    alone = f"CASE WHEN NOT {counts} THEN STRUCT(file, block, position) END"
+    by_key = f"PARTITION BY {', '.join(['batch', 'kind', *keys, alone])}"
+    truncated = f"MAX(CASE WHEN kind = '{TRUNCATE}' THEN {order} END) OVER (PARTITION BY batch)"
+    newest = f"ROW_NUMBER() OVER ({by_key} ORDER BY {order} DESC) = 1"
+    outlives = f"(_fk_truncated IS NULL OR {order} >= _fk_truncated)"
     return (
-        records.withColumn("_fk_truncated", truncated)
-        .withColumns({"last": F.when(counts, newest & outlives), "events": F.when(counts, F.count("*").over(by_key))})
+        records.selectExpr("*", f"{truncated} AS _fk_truncated")
+        .selectExpr(
+            "*",
+            f"CASE WHEN {counts} THEN {newest} AND {outlives} END AS last",
+            f"CASE WHEN {counts} THEN COUNT(*) OVER ({by_key}) END AS events",
+        )
         .drop("_fk_truncated")
     )
 

@@ -77,13 +77,18 @@ class RunHistory:
         )
 
     def may_be_truncated(self, stage: str) -> bool | None:
-        """Returns whether any batch has a truncate in this log; None if an unfinished run may have written one."""
+        """Returns whether any batch has a truncate in this log; None if another unfinished run may have written one.
+
+        The run itself is not finished, but has counted its truncates if it is of that stage.
+        """
         if any(counts.get("truncates") for counts in self.counted.values()):
             return True
-        states = [self.ledger.state(stage, batch) for batch in self.ledger.batches]
-        if any(state.totals.get("truncates") for state in states):
+        states = {batch: self.ledger.state(stage, batch) for batch in self.ledger.batches}
+        if any(state.totals.get("truncates") for state in states.values()):
             return True
-        return False if all(state.attempts == state.successes for state in states) else None
+        own = {*self.known} if stage == self.stage and self.counted else set()
+        finished = all(state.attempts == state.successes + (batch in own) for batch, state in states.items())
+        return False if finished else None
 
     def messages(self, stage: str) -> Messages:
         """Returns the messages that a stage wrote for the batches, by the current ledger."""

@@ -137,13 +137,7 @@ class Landing:
         refusals.refuse_cut_off(self.spec, self.side, records, counts)
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
-        bad = line_numbers(lines, records.where(F.col("kind") == BAD)).select(
-            F.col("batch").alias(s.BATCH),
-            F.col("file").alias(s.FILE),
-            (F.lit(None) if declared.format == "delta" else F.col("line")).cast("bigint").alias(s.LINE),
-            F.col("reason").alias(s.REASON),
-            F.coalesce("value", F.lit("")).alias(s.RAW),
-        )
+        bad = sum(c.get("quarantined", 0) for c in counts.values())
         log = changelog(records, self.spec, self.side, self.read.generations)
         if format_of(declared).has_holes:
             if sum(c.get("holes", 0) for c in counts.values()):
@@ -153,10 +147,21 @@ class Landing:
             log = packed(log)
         rows = self.read.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
         return [
-            Reject(bad, sum(c.get("quarantined", 0) for c in counts.values()), self.side),
+            Reject(self._bad(lines, records) if bad else None, bad, self.side),
             ReplaceBatches(self.log, rows, kept=self.kept),
             Report(counts, self._notes, self._warnings),
         ]
+
+    def _bad(self, lines: DataFrame, records: DataFrame) -> DataFrame:
+        """Returns the bad records with the columns of the quarantine, except the side."""
+        line = "NULL" if self.declared.format == "delta" else "line"
+        return line_numbers(lines, records.where(f"kind = '{BAD}'")).selectExpr(
+            f"batch AS {s.BATCH}",
+            f"file AS {s.FILE}",
+            f"CAST({line} AS BIGINT) AS {s.LINE}",
+            f"reason AS {s.REASON}",
+            f"COALESCE(value, '') AS {s.RAW}",
+        )
 
     def _counted(self) -> tuple[DataFrame, DataFrame]:
         """Returns the lines of the files with their place, and the records with a mark on the last one of each key."""

@@ -53,19 +53,16 @@ def apply_versions(
     """
     if truncated:
         log, unseen = _with_truncates(log, state, keys, payload, batches)
-    incoming = log.where(batches.predicate(s.BATCH)).select(*map(quote, keys), _version(payload).alias("_fk_best"))
+    incoming = log.where(batches.predicate(s.BATCH)).selectExpr(*map(quote, keys), f"{_version(payload)} AS _fk_best")
     best = incoming if batches.first == batches.last else _latest(incoming, keys, "_fk_best")
     if truncated:
         best = _latest(best.unionByName(unseen), keys, "_fk_best")
-    before = state.select(
-        *map(quote, keys), F.struct(*[quote(c) for c in state.columns if c not in keys]).alias(BEFORE)
-    )
+    others = ", ".join(quote(c) for c in state.columns if c not in keys)
+    before = state.selectExpr(*map(quote, keys), f"STRUCT({others}) AS {BEFORE}")
     if truncated or any(batch in batches for batch in generations):
         rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
     else:  # a partition that was never rewritten still has all rows that were read in its batch
-        rows = best.join(before, list(keys), "left").withColumns(
-            {"_fk_lost": F.lit(False), "_fk_winner": F.col("_fk_best")}
-        )
+        rows = best.join(before, list(keys), "left").selectExpr("*", "FALSE AS _fk_lost", "_fk_best AS _fk_winner")
     return _decide(rows, keys, payload, batches, generations)
 
 
@@ -94,13 +91,13 @@ def _with_truncates(
     unseen = own.distinct().join(state.select(*names), list(keys), "left_anti").crossJoin(F.broadcast(elsewhere))
     return (
         both.groupBy(*names, s.BATCH).agg(version.alias("_fk_version")).select("_fk_version.*"),
-        unseen.select(*names, _version(payload).alias("_fk_best")),
+        unseen.selectExpr(*names, f"{_version(payload)} AS _fk_best"),
     )
 
 
-def _version(payload: Sequence[str]) -> Column:
-    """Returns one version of a key as a struct, in the order of last writer wins: by sequence, ties by batch."""
-    return F.struct(*map(quote, (*_VERSION, *payload)))
+def _version(payload: Sequence[str]) -> str:
+    """Returns SQL (STRUCT) for one version of a key, in the order of last writer wins: by sequence, ties by batch."""
+    return f"STRUCT({', '.join(map(quote, (*_VERSION, *payload)))})"
 
 
 def order_of(sequence: Column, batch: Column) -> Column:
@@ -145,7 +142,8 @@ def _with_lost_rows(
     lost = old[s.OWNER].between(int(batches.first), int(batches.last)) & ~still
     hits = hits.select(*map(quote, keys), BEFORE, F.coalesce(lost, F.lit(False)).alias("_fk_lost"))
     versions = log.join(hits.where("_fk_lost").select(*map(quote, keys)), on, "left_semi")
-    winners = _latest(versions.select(*map(quote, keys), _version(payload).alias("_fk_winner")), keys, "_fk_winner")
+    versions = versions.selectExpr(*map(quote, keys), f"{_version(payload)} AS _fk_winner")
+    winners = _latest(versions, keys, "_fk_winner")
     rows = best.join(hits, on, "full").withColumn("_fk_lost", F.coalesce("_fk_lost", F.lit(False)))
     return rows.join(winners, on, "left")
 
@@ -157,49 +155,55 @@ def _decide(
     batches: BatchRange,
     generations: Mapping[int, int],
 ) -> DataFrame:
-    """Applies the rules row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be."""
-    old, best, lost = F.col(BEFORE), F.col("_fk_best"), F.col("_fk_lost")
-    newer = best.isNotNull() & (
-        old.isNull()
-        | old[s.SEQUENCE].isNull()
-        | (order_of(best[s.SEQUENCE], best[s.BATCH]) > order_of(old[s.SEQUENCE], old[s.OWNER]))
+    """Applies the rules row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be.
+
+    It is written in SQL: a small batch spends a good part of its time in calls that build columns one by one.
+    """
+    old, best, new, first, last = BEFORE, "_fk_best", "_fk_new", int(batches.first), int(batches.last)
+
+    def later(one: str, other: str, owner: str) -> str:
+        """SQL (BOOLEAN): the version `one` wins over the version `other`, whose batch is in the field `owner`."""
+        ours, theirs = ((f"{row}.{s.SEQUENCE}", f"{row}.{batch}") for row, batch in ((one, s.BATCH), (other, owner)))
+        return f"STRUCT({', '.join(ours)}) > STRUCT({', '.join(theirs)})"
+
+    newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {later(best, old, s.OWNER)}))"
+    silent = f"({old} IS NOT NULL AND {new}.{s.HASH} <=> {old}.{s.HASH} AND NOT {_unread(generations)})"
+    outcome = (
+        f"CASE WHEN NOT _fk_takes THEN '{LATE}' WHEN {old} IS NULL THEN '{INSERTED}' "
+        f"WHEN {silent} THEN '{SILENT}' ELSE '{APPLIED}' END"
     )
-    new = F.col("_fk_new")
-    rows = rows.withColumn("_fk_takes", lost | newer).withColumn(
-        "_fk_new", F.when(lost, F.col("_fk_winner")).when(newer, best)
-    )
-    silent = old.isNotNull() & new[s.HASH].eqNullSafe(old[s.HASH]) & ~_unread(old, generations)
-    outcome = F.when(~F.col("_fk_takes"), LATE).when(old.isNull(), INSERTED).when(silent, SILENT).otherwise(APPLIED)
-    in_range = new[s.BATCH].between(int(batches.first), int(batches.last))
-    acting = F.when(in_range, new[s.BATCH]).otherwise(F.coalesce(old[s.OWNER], F.lit(int(batches.first))))
-    propagated = F.col(OUTCOME).isin(INSERTED, APPLIED)
+    in_range = "{}." + f"{s.BATCH} BETWEEN {first} AND {last}"
+    acting = f"CASE WHEN {in_range.format(new)} THEN {new}.{s.BATCH} ELSE COALESCE({old}.{s.OWNER}, {first}) END"
+    propagated = f"{OUTCOME} IN ('{INSERTED}', '{APPLIED}')"
     return (
-        rows.withColumn(OUTCOME, outcome)
-        .withColumn("_fk_acting", acting)
-        .select(
+        rows.selectExpr(
+            "*",
+            f"(_fk_lost OR {newer}) AS _fk_takes",
+            f"CASE WHEN _fk_lost THEN _fk_winner WHEN {newer} THEN {best} END AS {new}",
+        )
+        .selectExpr("*", f"{outcome} AS {OUTCOME}", f"{acting} AS _fk_acting")
+        .selectExpr(
             *map(quote, keys),
-            *[new[p].alias(p) for p in payload],
-            new[s.SEQUENCE].alias(s.SEQUENCE),
-            new[s.BATCH].alias(s.OWNER),
-            F.coalesce(new[s.GENERATION], F.lit(0)).alias(s.GENERATION),
-            F.when(propagated, F.col("_fk_acting")).otherwise(old[s.APPLIED_IN]).alias(s.APPLIED_IN),
-            F.when(propagated, old.isNotNull()).otherwise(old[s.SEEN_BEFORE]).alias(s.SEEN_BEFORE),
-            new[s.HASH].alias(s.HASH),
+            *[f"{new}.{quote(column)} AS {quote(column)}" for column in payload],
+            f"{new}.{s.SEQUENCE} AS {s.SEQUENCE}",
+            f"{new}.{s.BATCH} AS {s.OWNER}",
+            f"COALESCE({new}.{s.GENERATION}, 0) AS {s.GENERATION}",
+            f"CASE WHEN {propagated} THEN _fk_acting ELSE {old}.{s.APPLIED_IN} END AS {s.APPLIED_IN}",
+            f"CASE WHEN {propagated} THEN {old} IS NOT NULL ELSE {old}.{s.SEEN_BEFORE} END AS {s.SEEN_BEFORE}",
+            f"{new}.{s.HASH} AS {s.HASH}",
             OUTCOME,
             # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
-            F.when(propagated, F.col("_fk_acting"))
-            .when(best[s.BATCH].between(int(batches.first), int(batches.last)), best[s.BATCH])
-            .otherwise(F.col("_fk_acting"))
-            .alias(COUNTED_IN),
+            f"CASE WHEN NOT {propagated} AND {in_range.format(best)} THEN {best}.{s.BATCH} ELSE _fk_acting END "
+            f"AS {COUNTED_IN}",
             BEFORE,
         )
     )
 
 
-def _unread(old: Column, generations: Mapping[int, int]) -> Column:
-    """Returns whether the version of a state row was rewritten since: its payload can no longer be read (rule 6)."""
+def _unread(generations: Mapping[int, int]) -> str:
+    """SQL (BOOLEAN): the version of a state row was rewritten since: its payload can no longer be read (rule 6)."""
     if not generations:
-        return F.lit(False)
-    known = F.create_map(*[F.lit(int(x)) for item in generations.items() for x in item])
-    current = F.coalesce(F.try_element_at(known, old[s.OWNER]), F.lit(0))
-    return old[s.OWNER].isNotNull() & (current != old[s.GENERATION])
+        return "FALSE"
+    known = ", ".join(f"{int(batch)}, {int(number)}" for batch, number in generations.items())
+    current = f"COALESCE(TRY_ELEMENT_AT(MAP({known}), {BEFORE}.{s.OWNER}), 0)"
+    return f"({BEFORE}.{s.OWNER} IS NOT NULL AND {current} <> {BEFORE}.{s.GENERATION})"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from fk_pipeline.spec import quote
 from fk_pipeline.store.sizes import UNKNOWN
@@ -45,9 +46,7 @@ class Materialised:
             few: the most rows that are brought to the driver.
         """
         if at_most is None or at_most <= few:
-            # Nullable throughout: Arrow refuses a null struct whose fields are declared not null.
-            schema = frame.schema.toNullable()
-            wanted = frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields])
+            wanted, schema = _nullable(frame)
             rows = (wanted.limit(max(0, few + 1)) if at_most is None else wanted).toArrow()
             if at_most is not None or len(rows) <= few:
                 return cls(frame.sparkSession.createDataFrame(rows, schema), local=rows)
@@ -103,6 +102,25 @@ class Materialised:
         self._values = {}
         if self._persisted is not None:
             self._persisted.unpersist()
+
+
+def _nullable(frame: DataFrame) -> tuple[DataFrame, T.StructType]:
+    """Returns a frame whose structs may have null fields, and its schema.
+
+    Arrow refuses a null struct whose fields are declared not null.
+    """
+    declared = frame.schema
+    schema = declared.toNullable()
+    kinds = [(field, declared[field.name].dataType) for field in schema.fields]
+    if all(field.dataType == kind for field, kind in kinds):
+        return frame, schema
+    columns = [F.col(quote(field.name)) for field in schema.fields]
+    return frame.select(
+        *[
+            column if field.dataType == kind else column.cast(field.dataType).alias(field.name)
+            for column, (field, kind) in zip(columns, kinds, strict=True)
+        ]
+    ), schema
 
 
 def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
