@@ -140,6 +140,8 @@ class Kind:
             determines it.
         meaning: reference to a function of column and table that returns the meaning of a column of the pipeline's own,
             in a few words.
+        removals: the table of messages that tell which rows of the result a batch removes, and SQL (BOOLEAN) over it:
+            the message removes the row with its key.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
     """
@@ -155,6 +157,7 @@ class Kind:
     layout: str
     declared_layout: str
     meaning: str
+    removals: tuple[str, str]
     views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

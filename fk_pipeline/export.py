@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from fk_pipeline.contract import loaded
 from fk_pipeline.errors import UsageError
-from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import value_from_text
 
@@ -22,8 +22,12 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
     """Writes the selected columns of the result, in the order of `select`, sorted by key; see `write`."""
-    keys = [quote(name) for name, _ in k.pk_columns(spec)]
-    return write(result.orderBy(*keys).select(*[quote(o.name) for o in spec.outputs]), file, private=spec.has_sensitive)
+    keys, _ = loaded(spec.definition.keys)(spec, spec.definition.result.name)
+    return write(
+        result.orderBy(*[quote(name) for name, _ in keys]).select(*[quote(o.name) for o in spec.outputs]),
+        file,
+        private=spec.has_sensitive,
+    )
 
 
 def write(

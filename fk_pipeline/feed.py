@@ -14,12 +14,11 @@ from pyspark.sql import functions as F
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
-from fk_pipeline.identity import QUARANTINED, BatchRange, parse_batches
-from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import RETRACTED
+from fk_pipeline.identity import BatchRange, parse_batches
 from fk_pipeline.spec import quote
 from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.schemas import Table
 
 CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
@@ -44,16 +43,17 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     Raises:
         StateError: the change feed of these commits is no longer available.
     """
-    warehouse, table = runner.warehouse, runner.layout[k.RESOLVED_JOIN]
+    warehouse, kind = runner.warehouse, runner.spec.definition
+    table = runner.layout[kind.result.name]
     columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
     commits = [
         (version, span, told["run_id"])
-        for version, told in _history(runner, table.name, stage=runner.spec.definition.result_stage)
+        for version, told in _history(runner, table.name, stage=kind.result_stage)
         if batch in (span := parse_batches(told["batches"])[0])
     ]
-    written = runner.ledger.state(runner.spec.definition.result_stage, batch).versions.get(f"{table.name} written")
+    written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
     wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
     gone = [version for version in wanted if not _kept(warehouse.path(table.name), version)]
     if gone:
@@ -103,10 +103,11 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
 
 def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
     """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed."""
-    table = runner.layout[k.RESOLVED_JOIN]
+    table = runner.layout[runner.spec.definition.result.name]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
-    same = " AND ".join(f"_fk_new.{c} <=> _fk_old.{c}" for c in (k.LEFT_HASH, k.RIGHT_HASH, s.BATCH, s.CHANGED_AT))
+    ours = [quote(name) for name in table.names if name.startswith("_fk_") and name not in table.keys]
+    same = " AND ".join(f"_fk_new.{name} <=> _fk_old.{name}" for name in ours)
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
     pairs = (
         feed.groupBy(*map(quote, table.keys))
@@ -123,19 +124,16 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
     if span.first != span.last:
-        gone = gone.join(_retracted(runner, batch, run_id), list(table.keys), "left_semi")
+        gone = gone.join(_removed(runner, table, batch, run_id), list(table.keys), "left_semi")
     return mine.unionByName(gone).select(CHANGE, VERSION, TIME, "_fk_row.*")
 
 
-def _retracted(runner: Runner, batch: int, run_id: str) -> DataFrame:
-    """Returns the keys that a run removed from the result for a batch, from the verdicts after that run."""
-    table = runner.layout[k.VERDICTS]
-    keys = [quote(name) for name, _ in k.pk_columns(runner.spec)]
-    history = _history(runner, table.name, run_id=run_id)
+def _removed(runner: Runner, result: Table, batch: int, run_id: str) -> DataFrame:
+    """Returns the keys that a run removed from the result for a batch, from the messages right after that run."""
+    name, removes = runner.spec.definition.removals
+    history = _history(runner, name, run_id=run_id)
     if not history:
-        return empty(runner.session, k.pk_columns(runner.spec))
-    verdicts = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
-    rows = verdicts.load(runner.warehouse.path(table.name))
-    return (
-        rows.where((F.col(s.BATCH) == batch) & F.col(k.VERDICT).isin(RETRACTED, QUARANTINED)).select(*keys).distinct()
-    )
+        return empty(runner.session, [column for column in result.columns if column[0] in result.keys])
+    messages = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
+    rows = messages.load(runner.warehouse.path(name)).where(F.col(s.BATCH) == batch).where(removes)
+    return rows.select(*map(quote, result.keys)).distinct()

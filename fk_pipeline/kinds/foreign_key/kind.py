@@ -137,5 +137,6 @@ FOREIGN_KEY = Kind(
     layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
     declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",
     meaning="fk_pipeline.kinds.foreign_key.tables:meaning",
+    removals=("verdicts", f"_fk_verdict IN ('{RETRACTED}', '{QUARANTINED}')"),
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
 )
