@@ -47,7 +47,6 @@ def quarantined(made: Any) -> list[tuple[int, int, str]]:
     return sorted((r["batch"], json.loads(r["raw"])["left"]["id"], r["reason"].split(" AS ")[-1]) for r in found)
 
 
-@pytest.mark.connect
 @pytest.mark.parametrize("join", ["left", pytest.param("inner", marks=pytest.mark.slow)])
 def test_a_left_row_stays_without_the_right_row_on_which_an_expression_fails(rows_pipeline: Any, join: str) -> None:
     made = rows_pipeline(join, select=SELECT)
