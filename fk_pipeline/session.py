@@ -40,6 +40,7 @@ COMPILED = {"spark.sql.codegen.cache.maxEntries": "1000"}
 LOCAL = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # the text of each plan for the pages of Spark, which are off
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -119,6 +119,7 @@ def dagster(chain: Chain, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield Dagster(loaded(chain.folder / "definitions.py").defs, instance)
 
 
+@pytest.mark.docs
 @pytest.mark.spark
 def test_a_batch_of_the_first_goes_through_both(chain: Chain, dagster: Dagster) -> None:
     chain.run()

@@ -65,6 +65,7 @@ def joined_by_hand(folder: Path) -> set[Row]:
     }
 
 
+@pytest.mark.docs
 @pytest.mark.spark
 def test_the_result_is_the_join_of_the_last_rows(ran: Any) -> None:
     pipeline, _ = ran
@@ -77,6 +78,7 @@ def test_the_result_is_the_join_of_the_last_rows(ran: Any) -> None:
     assert len(alone) > 50  # of customers that are gone, and of nobody
 
 
+@pytest.mark.docs
 @pytest.mark.spark
 def test_references_that_cannot_be_parsed_are_in_the_quarantine(ran: Any) -> None:
     pipeline, _ = ran
@@ -86,6 +88,7 @@ def test_references_that_cannot_be_parsed_are_in_the_quarantine(ran: Any) -> Non
     assert all(row["reason"].startswith("foreign_key CAST(SPLIT_PART(customer_ref, '/', 2) AS INT)") for row in bad)
 
 
+@pytest.mark.docs
 @pytest.mark.spark
 def test_a_batch_tells_what_it_changed(ran: Any) -> None:
     pipeline, changed = ran
@@ -113,6 +116,7 @@ def test_the_data_are_what_the_script_makes(loaded: Any) -> None:
         assert content(name, data) == content(name, (landing / name).read_bytes()), name
 
 
+@pytest.mark.docs
 @pytest.mark.spark
 def test_a_project_of_its_own_reports_the_join(
     ran: Any, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from fk_pipeline.errors import UsageError
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "python" / "own_storage.py"
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("python_on_executors")]
+pytestmark = [pytest.mark.docs, pytest.mark.spark, pytest.mark.usefixtures("python_on_executors")]
 
 
 def test_the_script_keeps_its_own_tables(
