@@ -112,7 +112,8 @@ def test_the_classifiers_are_known(wheel: Path) -> None:
 def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as file:
-        file.extractall(folder, filter="data")
+        file.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.0 to 3.11.3
+        file.extractall(folder)
     [root] = folder.iterdir()
     return root
 

@@ -24,7 +24,8 @@ ARCHIVE = Path(__file__).parent.parent / "data" / "older" / "orders.tgz"
 def older(tmp_path: Path, spark: Any) -> Pipeline:
     """The pipeline of the archive, in another folder than where it was written."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.0 to 3.11.3
+        archive.extractall(tmp_path)
     return Pipeline(load_spec(tmp_path / "orders.yaml"), spark)
 
 
