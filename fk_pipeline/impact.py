@@ -154,10 +154,10 @@ def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
         keys: its key columns.
     """
     there = state.select(
-        *map(quote, keys), order_of(F.col(s.SEQUENCE), F.col(s.OWNER)).alias("_at"), F.col(s.HASH).alias("_hash")
+        *map(quote, keys), F.expr(order_of(s.SEQUENCE, s.OWNER)).alias("_at"), F.col(s.HASH).alias("_hash")
     )
     first = F.col(quote(keys[0]))
-    order = order_of(F.col(s.SEQUENCE), F.col(s.BATCH))
+    order = F.expr(order_of(s.SEQUENCE, s.BATCH))
     new = log.where(first.isNotNull()).select(*map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"))
     effect = (
         F.when(F.col("_at") > F.col("_new_at"), LATE)

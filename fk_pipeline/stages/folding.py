@@ -73,7 +73,7 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
         folded: SQL (BOOLEAN): the row is of a folded batch.
     """
     keys = [c.name for c in side.key_columns]
-    is_row, order = F.col(quote(keys[0])).isNotNull(), order_of(F.col(s.SEQUENCE), F.col(s.BATCH))
+    is_row, order = F.col(quote(keys[0])).isNotNull(), F.expr(order_of(s.SEQUENCE, s.BATCH))
     old = log.where(folded)
     rows = old.where(is_row).select(*map(quote, keys), s.BATCH, order.alias("_fk_at"))
     truncated = old.where(~is_row).agg(F.max(order).alias("_fk_truncated"))

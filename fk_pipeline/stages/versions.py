@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, BatchRange
@@ -100,15 +100,14 @@ def _version(payload: Sequence[str]) -> str:
     return f"STRUCT({', '.join(map(quote, (*_VERSION, *payload)))})"
 
 
-def order_of(sequence: Column, batch: Column) -> Column:
-    """Returns the value by which versions of a key are compared: the last writer wins, by sequence, ties by batch."""
-    return F.struct(sequence.alias("sequence"), batch.alias("batch"))
+def order_of(sequence: str, batch: str) -> str:
+    """Returns SQL (STRUCT) that orders the versions of a key: the last writer wins, by sequence, ties by batch."""
+    return f"NAMED_STRUCT('sequence', {sequence}, 'batch', {batch})"
 
 
 def _latest(versions: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
     """Returns one row per key: its newest version."""
-    version = F.col(name)
-    newest = F.max_by(version, order_of(version[s.SEQUENCE], version[s.BATCH]))
+    newest = F.expr(f"MAX_BY({name}, {order_of(f'{name}.{s.SEQUENCE}', f'{name}.{s.BATCH}')})")
     return versions.groupBy(*map(quote, keys)).agg(newest.alias(name))
 
 
@@ -160,13 +159,11 @@ def _decide(
     It is written in SQL: a small batch spends a good part of its time in calls that build columns one by one.
     """
     old, best, new, first, last = BEFORE, "_fk_best", "_fk_new", int(batches.first), int(batches.last)
-
-    def later(one: str, other: str, owner: str) -> str:
-        """SQL (BOOLEAN): the version `one` wins over the version `other`, whose batch is in the field `owner`."""
-        ours, theirs = ((f"{row}.{s.SEQUENCE}", f"{row}.{batch}") for row, batch in ((one, s.BATCH), (other, owner)))
-        return f"STRUCT({', '.join(ours)}) > STRUCT({', '.join(theirs)})"
-
-    newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {later(best, old, s.OWNER)}))"
+    ours, theirs = (
+        order_of(f"{best}.{s.SEQUENCE}", f"{best}.{s.BATCH}"),
+        order_of(f"{old}.{s.SEQUENCE}", f"{old}.{s.OWNER}"),
+    )
+    newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {ours} > {theirs}))"
     silent = f"({old} IS NOT NULL AND {new}.{s.HASH} <=> {old}.{s.HASH} AND NOT {_unread(generations)})"
     outcome = (
         f"CASE WHEN NOT _fk_takes THEN '{LATE}' WHEN {old} IS NULL THEN '{INSERTED}' "

@@ -109,18 +109,10 @@ def _nullable(frame: DataFrame) -> tuple[DataFrame, T.StructType]:
 
     Arrow refuses a null struct whose fields are declared not null.
     """
-    declared = frame.schema
-    schema = declared.toNullable()
-    kinds = [(field, declared[field.name].dataType) for field in schema.fields]
-    if all(field.dataType == kind for field, kind in kinds):
+    schema = frame.schema.toNullable()
+    if all(one.dataType == other.dataType for one, other in zip(frame.schema.fields, schema.fields, strict=True)):
         return frame, schema
-    columns = [F.col(quote(field.name)) for field in schema.fields]
-    return frame.select(
-        *[
-            column if field.dataType == kind else column.cast(field.dataType).alias(field.name)
-            for column, (field, kind) in zip(columns, kinds, strict=True)
-        ]
-    ), schema
+    return frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields]), schema
 
 
 def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
