@@ -102,7 +102,7 @@ def test_every_inner_and_left_join_by_key(spark: SparkSession) -> None:
         assert tables(computed[case.name]["steps"]) == tables(case.expected["steps"]), case.name
         final = {row["key"]: row["value"] for row in computed[case.name]["final"]["result"]}
         assert final == {row["key"]: row["value"] for row in case.expected["final"]["result"]}, case.name
-    assert len(cases) == 21
+    assert len(cases) == 22
 
 
 def test_the_designed_differences_are_few_and_each_is_met() -> None:
