@@ -59,7 +59,7 @@ test-lowest: $(STAMP) ## the tests of stages and tables with the lowest versions
 	@test -x .venv-lowest/bin/python || $(BIN)/python -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --requirement build-lowest.txt && rm build-lowest.txt
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/stages/test_join.py)
+	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/engine/test_join.py)
 
 test-docs: $(STAMP) ## the examples, and every code block of README, documentation and examples, as a reader runs them
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/docs tests/examples

@@ -8,9 +8,9 @@ from typing import Any
 from dagster import MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
 
 from fk_pipeline.contract import loaded
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.store.schemas import Table
 from resources.names import asset_key
 

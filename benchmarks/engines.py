@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from workload import JOIN, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
 
 from expectations.checking import check
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.runner import StageRun
 
 HERE = Path(__file__).parent
 JAVA_FLAGS = ("-Xmx4g", "-XX:+UseSerialGC")

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 from expectations.check_reader import CheckReader
 from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from expectations.suites import HOLES
+from fk_pipeline.blocks.changelog import anew
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
-from fk_pipeline.stages.changelog import anew
 from fk_pipeline.store import schemas as s
 
 TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Role
 from fk_pipeline.effects import RowSet
+from fk_pipeline.engine.history import RunHistory
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.history import RunHistory
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.materialised import Materialised

@@ -18,13 +18,13 @@ from expectations.suites import SUITES, Depth, Expectation, Remedy, Severity, su
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
 from fk_pipeline.contract import Role
+from fk_pipeline.engine.runner import check_failed
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.settings import OwnExpectation
-from fk_pipeline.stages.runner import check_failed
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.verify.rejoin import current_rows

@@ -15,8 +15,8 @@ from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of,
 from expectations.subscription_store import source_key
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.rejoin import pending_keys

@@ -6,10 +6,10 @@ from expectations.changelogs import has_values
 from expectations.check_reader import CheckReader
 from expectations.scan import ROW, Rule, View, hex_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.protocol.hashing import row_hash
 from fk_pipeline.store import schemas as s
 
 

@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 from expectations.check_reader import CheckReader
 from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.blocks.changelog import anew
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.protocol.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
-from fk_pipeline.stages.changelog import anew
 from fk_pipeline.store import schemas as s
 
 INDEXED = "_fk_indexed"

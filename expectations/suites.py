@@ -11,10 +11,10 @@ from typing import Literal
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.contract import Kind
+from fk_pipeline.engine.drift import compares
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.settings import Settings
-from fk_pipeline.stages.drift import compares
 from fk_pipeline.store.ledger import checks
 
 Severity = Literal["critical", "warning"]

@@ -18,6 +18,7 @@ from expectations.scan import SAMPLE, Finding, Scan, View, scan
 from expectations.subscription_store import subscription_store_view
 from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, log_prefix, suite_of
 from fk_pipeline.contract import Role
+from fk_pipeline.engine.drift import missed
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -26,7 +27,6 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.stages.drift import missed
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.settings import GUARDED, settings
 from fk_pipeline.verify.report import VerifyReport

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.passes import Pass
-    from fk_pipeline.stages.runner import StageRun
     from fk_pipeline.verify.report import VerifyReport
 
 

@@ -90,6 +90,26 @@ class History(Protocol):
         """Returns whether no run of a stage for these batches, finished or not, can have counted any of `counts`."""
         ...
 
+    def read_nothing(self, stage: str) -> bool:
+        """Returns whether the batches have no row in the log of a stage that reads landing files, and never had one."""
+        ...
+
+    def is_finished(self, stage: str) -> bool:
+        """Returns whether the counts of a stage match the stored rows: its last run for every batch succeeded."""
+        ...
+
+    def generations(self, stage: str) -> dict[int, int]:
+        """Returns the generation of every batch, of any run, whose partition in the log of a stage was rewritten."""
+        ...
+
+    def was_rewritten(self, stage: str) -> bool:
+        """Returns whether the partition of one of the batches in such a log was ever rewritten."""
+        ...
+
+    def may_be_truncated(self, stage: str) -> bool | None:
+        """Returns whether any batch has a truncate in such a log; None if an unfinished run may have written one."""
+        ...
+
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs approval."""
         ...
@@ -156,6 +176,10 @@ class Reader(Protocol):
 
         The frame may contain other rows too.
         """
+        ...
+
+    def table_of(self, name: str) -> Any:
+        """Returns the declaration of a table: its columns and keys (`fk_pipeline.store.schemas.Table`)."""
         ...
 
     def rows(self, *names: str) -> int:

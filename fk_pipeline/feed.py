@@ -11,12 +11,12 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.engine.runner import Runner
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange, parse_batches
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
 

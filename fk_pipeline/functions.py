@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last
+from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
@@ -25,8 +27,6 @@ from fk_pipeline.kinds.foreign_key.right_table import right_table
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
-from fk_pipeline.stages.versions import OUTCOME
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
 

@@ -11,6 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last
+from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.names import as_utf8, linked, strange
 from fk_pipeline.cdc.reader import read_records
@@ -24,8 +26,6 @@ from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.stages.changelog import changelog, evaluate, mark_last
-from fk_pipeline.stages.versions import order_of
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader

@@ -26,8 +26,8 @@ from fk_pipeline.store.sizes import MEASURED, Sizes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fk_pipeline.stages.behind import Lag
-    from fk_pipeline.stages.runner import Runner
+    from fk_pipeline.engine.behind import Lag
+    from fk_pipeline.engine.runner import Runner
     from fk_pipeline.store.ledger import Ledger
     from fk_pipeline.store.reader import TableReader
 
@@ -85,8 +85,8 @@ class OpenPipeline:
         Raises:
             StateError: the stored tables were made with another pipeline file.
         """
+        from fk_pipeline.engine.runner import Runner
         from fk_pipeline.environment.spark_life import is_gone
-        from fk_pipeline.stages.runner import Runner
 
         if self._runner is None or is_gone(self._runner.session):
             self.check_fingerprints()
@@ -107,8 +107,8 @@ class OpenPipeline:
         Raises:
             StateError: one of its tables is damaged, or it is another pipeline's.
         """
-        from fk_pipeline.stages.claim import check_claim
-        from fk_pipeline.stages.damage import telling_damage
+        from fk_pipeline.engine.claim import check_claim
+        from fk_pipeline.engine.damage import telling_damage
 
         with telling_damage(self.spec, self.zone):
             self._ledger.refresh()
@@ -120,7 +120,7 @@ class OpenPipeline:
 
         Known landing files in other places then count as vanished, which changes nothing.
         """
-        from fk_pipeline.stages.claim import claim
+        from fk_pipeline.engine.claim import claim
 
         with lease(self.spec.home, "discovery"):
             self._ledger.refresh()
@@ -142,7 +142,7 @@ class OpenPipeline:
             StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
                 them.
         """
-        from fk_pipeline.stages.behind import refuse
+        from fk_pipeline.engine.behind import refuse
 
         found, behind = self._discover(wait_seconds)
         refuse(self.spec, behind)
@@ -150,11 +150,11 @@ class OpenPipeline:
 
     def _discover(self, wait_seconds: float = 600.0) -> tuple[Discovery, list[Lag]]:
         """Does the work of `discover`, but returns tables that are behind the ledger instead of raising an error."""
-        from fk_pipeline.stages import behind
-        from fk_pipeline.stages.claim import claim
-        from fk_pipeline.stages.discovery import discover
-        from fk_pipeline.stages.evolution import reopen_batches
-        from fk_pipeline.stages.fingerprints import columns_to_add
+        from fk_pipeline.engine import behind
+        from fk_pipeline.engine.claim import claim
+        from fk_pipeline.engine.discovery import discover
+        from fk_pipeline.engine.evolution import reopen_batches
+        from fk_pipeline.engine.fingerprints import columns_to_add
 
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
             ledger = self.ledger()
@@ -173,7 +173,7 @@ class OpenPipeline:
         Raises:
             StateError: the tables are another pipeline's.
         """
-        from fk_pipeline.stages.claim import check_unclaimed
+        from fk_pipeline.engine.claim import check_unclaimed
 
         found = look(self.spec, self.ledger().files, self.zone)
         check_unclaimed(self.spec, self._ledger, found)
@@ -190,7 +190,7 @@ class OpenPipeline:
         Args:
             found: the outcome of `look`, if it is known already.
         """
-        from fk_pipeline.stages.behind import lags
+        from fk_pipeline.engine.behind import lags
 
         return lags(self.spec, self.ledger(), found or self.look())
 
@@ -206,7 +206,7 @@ class OpenPipeline:
         Raises:
             StateError: the stored tables were made with another pipeline file, or have no ledger.
         """
-        from fk_pipeline.stages.fingerprints import check_fingerprints
+        from fk_pipeline.engine.fingerprints import check_fingerprints
 
         ledger = self.ledger()
         if ledger.rebuilds.unfinished is None:
@@ -253,7 +253,7 @@ class OpenPipeline:
             StateError: a rebuild died while its tables were swapped in, or is swapping them in; or columns were added
                 to the schema.
         """
-        from fk_pipeline.stages.fingerprints import columns_to_add
+        from fk_pipeline.engine.fingerprints import columns_to_add
 
         ledger = self.ledger()
         if columns_to_add(self.spec, ledger):

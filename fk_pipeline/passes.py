@@ -19,7 +19,7 @@ from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
-    from fk_pipeline.stages.runner import StageRun
+    from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.store.ledger.checks import FailedCheck
 
 
@@ -94,7 +94,7 @@ def run_stages(
         refusing = _run_due(pipeline, stage, size, run_pass)
         refused += [one for one in refusing if one not in refused]
     if refused:
-        from fk_pipeline.stages.runner import check_failed
+        from fk_pipeline.engine.runner import check_failed
 
         stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
         stopped.done = done
@@ -131,7 +131,7 @@ def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
         UsageError: one of its landing files is gone; the batch stays removed.
         StateError: the batch was folded.
     """
-    from fk_pipeline.stages.folding import refuse_folded
+    from fk_pipeline.engine.folding import refuse_folded
 
     ledger = pipeline.ledger()
     refuse_folded(ledger, pipeline.spec, batch)
@@ -180,7 +180,7 @@ def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callabl
         UsageError: a single number is not that of a batch (see `empty_batches`).
         StateError: the stored tables do not fit the pipeline file.
     """
-    from fk_pipeline.stages.fingerprints import columns_to_add
+    from fk_pipeline.engine.fingerprints import columns_to_add
 
     pipeline.check_fingerprints()
     notices = pipeline.discover().notices

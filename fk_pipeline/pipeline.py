@@ -23,11 +23,11 @@ from fk_pipeline.store.lease import lease
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.impact import Impact
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
-    from fk_pipeline.stages.runner import StageRun
     from fk_pipeline.story import Story
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
@@ -69,7 +69,7 @@ class Pipeline(OpenPipeline):
             UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already.
             StateError: it was folded.
         """
-        from fk_pipeline.stages.folding import refuse_folded
+        from fk_pipeline.engine.folding import refuse_folded
 
         self.check_fingerprints()
         self.discover()
@@ -149,9 +149,9 @@ class Pipeline(OpenPipeline):
         Returns:
             Per stage the number of rows of its tables and the seconds.
         """
+        from fk_pipeline.engine.damage import make_ledger_readable, telling_damage
         from fk_pipeline.privacy import concealing
         from fk_pipeline.rebuild import Rebuild
-        from fk_pipeline.stages.damage import make_ledger_readable, telling_damage
 
         if source not in list(Source):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
@@ -175,8 +175,8 @@ class Pipeline(OpenPipeline):
             StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
                 them.
         """
+        from fk_pipeline.engine.behind import refuse
         from fk_pipeline.plan import make_plan
-        from fk_pipeline.stages.behind import refuse
 
         found = self.look()
         refuse_missing(found, self.spec, self._ledger.files)
@@ -226,8 +226,8 @@ class Pipeline(OpenPipeline):
             StateError: the stored tables do not fit the pipeline file, nothing was ever run, or a file of a table is
                 not the one that was written according to its log.
         """
+        from fk_pipeline.engine.damage import refuse_damaged
         from fk_pipeline.privacy import concealing
-        from fk_pipeline.stages.damage import refuse_damaged
         from fk_pipeline.store.settings import settings, suiting
         from fk_pipeline.verify.rejoin import verify
 

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.contract import Role, loaded
+from fk_pipeline.engine.behind import Lag, due_by
+from fk_pipeline.engine.evolution import to_read_again
+from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, needed_rebuild, stale_parts
 from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.behind import Lag, due_by
-from fk_pipeline.stages.evolution import to_read_again
-from fk_pipeline.stages.fingerprints import can_be_finished, columns_to_add, needed_rebuild, stale_parts
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import choose
 from fk_pipeline.store.sizes import MEASURED

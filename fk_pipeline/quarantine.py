@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of, line_digest
 from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
+from fk_pipeline.engine.folding import refuse_folded
+from fk_pipeline.engine.runner import Runner
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, LandedFile, Origin, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
-from fk_pipeline.stages.folding import refuse_folded
-from fk_pipeline.stages.runner import Runner
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.corrections import Correction, digest_of

@@ -1,7 +1,7 @@
 """The rebuild of state and result from the changelogs or the landing files, beside the tables that are in use.
 
 Rebuilt stages run over all batches as in an empty warehouse, so the result starts empty: after an edit from a left to
-an inner join no row is left over. The new tables are verified, and only then swapped in (`stages/swap.py`).
+an inner join no row is left over. The new tables are verified, and only then swapped in (`engine/swap.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,16 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import anew
 from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.contract import Role, Source, loaded
-from fk_pipeline.errors import FkPipelineError, StateError, UsageError
-from fk_pipeline.failures import is_from_spark
-from fk_pipeline.identity import BatchRange, Side, passes
-from fk_pipeline.privacy import cause_of, message_of
-from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.behind import lags, refuse
-from fk_pipeline.stages.changelog import anew
-from fk_pipeline.stages.damage import damage_error, damages, translated
-from fk_pipeline.stages.evolution import forget_columns, reopen_batches
-from fk_pipeline.stages.fingerprints import (
+from fk_pipeline.engine.behind import lags, refuse
+from fk_pipeline.engine.damage import damage_error, damages, translated
+from fk_pipeline.engine.evolution import forget_columns, reopen_batches
+from fk_pipeline.engine.fingerprints import (
     NeededRebuild,
     can_be_finished,
     fingerprints,
@@ -37,9 +32,14 @@ from fk_pipeline.stages.fingerprints import (
     stale_parts,
     tables_without_ledger,
 )
-from fk_pipeline.stages.runner import Runner, StageRun
-from fk_pipeline.stages.sole import sole_session
-from fk_pipeline.stages.swap import discard_shadow, swap_in
+from fk_pipeline.engine.runner import Runner, StageRun
+from fk_pipeline.engine.sole import sole_session
+from fk_pipeline.engine.swap import discard_shadow, swap_in
+from fk_pipeline.errors import FkPipelineError, StateError, UsageError
+from fk_pipeline.failures import is_from_spark
+from fk_pipeline.identity import BatchRange, Side, passes
+from fk_pipeline.privacy import cause_of, message_of
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.layout import Layout

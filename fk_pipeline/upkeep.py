@@ -15,15 +15,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Kind
+from fk_pipeline.engine.folding import foldable, forgettable, is_old, settled, superseded
+from fk_pipeline.engine.runner import Runner
+from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import BatchId, BatchRange, Side, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.spec import quote
-from fk_pipeline.stages.folding import foldable, forgettable, is_old, settled, superseded
-from fk_pipeline.stages.runner import Runner
-from fk_pipeline.stages.sole import sole_session
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from fk_pipeline import console
 from fk_pipeline.console import Progress, plain_table, print_table
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.passes import Pass
-from fk_pipeline.stages.runner import StageRun
 
 COLOURED = re.compile(r"\x1b\[(\d+;)*(3[0-8]|4[0-8]|9\d)")
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.definitions import definitions
+from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.errors import BadRecordError, StageError
 from fk_pipeline.failures import kind_of
 from fk_pipeline.identity import Side
@@ -25,7 +26,6 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.tables import sensitive_names
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.fingerprints import fingerprints
 from fk_pipeline.store import LEDGER_TABLES
 from tests.expectations.test_checks import execute
 from tests.expectations.world import land, mutated
@@ -127,7 +127,7 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            "fk_pipeline.stages.landing.mark_last", lambda records, *_: records.selectExpr("CAST(row.mail AS INT)")
+            "fk_pipeline.engine.landing.mark_last", lambda records, *_: records.selectExpr("CAST(row.mail AS INT)")
         )
         with pytest.raises(StageError, match="CAST_INVALID_INPUT") as failed:
             pipeline.run("1", ["left_changelog"])

@@ -18,10 +18,10 @@ from expectations.checking import Checked, CheckResult
 from expectations.scan import Finding
 from expectations.suites import SUITES, Depth
 from expectations.validation import Outcome
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.store import schemas
 from fk_pipeline.store.planner import Choice
 

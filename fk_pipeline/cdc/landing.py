@@ -1,6 +1,6 @@
 """Discovery: which landing files are new, and which batch each belongs to (`docs/reference/landing.md`). No Spark.
 
-It returns what it found; `fk_pipeline.stages.discovery` records that in the ledger.
+It returns what it found; `fk_pipeline.engine.discovery` records that in the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ state is trusted."""
 
 READERS_KEPT = ("2",)
 """Older versions whose rows stay trusted until the next rebuild, because few pipelines have other rows by them. Version
-2 read a number with a fraction in JSON as a double (`fk_pipeline.stages.inexact`)."""
+2 read a number with a fraction in JSON as a double (`fk_pipeline.engine.inexact`)."""
 
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:

@@ -39,8 +39,8 @@ class Told(typer.core.TyperGroup):
             file, said = ctx.meta.get(PIPELINE), isinstance(error, FkPipelineError)
             if file is None or (said and not isinstance(error, ConcealedError)):
                 raise
+            from fk_pipeline.engine.damage import telling_damage
             from fk_pipeline.spec import load_spec
-            from fk_pipeline.stages.damage import telling_damage
 
             with telling_damage(load_spec(file)):
                 raise

@@ -7,9 +7,9 @@ from typing import Any
 
 from fk_pipeline.cli.plan import notices_as_json
 from fk_pipeline.console import print_table
+from fk_pipeline.engine.inexact import inexact
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.stages.inexact import inexact
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.neighbours import never_run

@@ -13,7 +13,7 @@ from fk_pipeline.trace.workflow import columns, rows
 
 def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
     """Yields every case with its trace by the reference; `rules` is `kafka` or `engine`."""
-    from fk_pipeline.protocol.reference import ENGINE, KAFKA
+    from fk_pipeline.kinds.foreign_key.kafka.reference import ENGINE, KAFKA
     from fk_pipeline.trace import reference
 
     for case in cases:

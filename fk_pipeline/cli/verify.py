@@ -11,9 +11,9 @@ from typing import Any
 from expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
 from expectations.validation import Validator, import_early
 from fk_pipeline.console import Progress, key_of, print_lines, say
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.stages.runner import StageRun
 from fk_pipeline.verify.report import VerifyReport
 
 SAMPLE_SHOWN = 3

@@ -2,7 +2,7 @@
 
 There are two kinds. First, functions whose result does not depend on the row alone, such as `rand()` or
 `session_user()`. Spark's own flag does not mark the latter, so they are listed here, and
-`tests/stages/test_determinism.py` compares the list with the functions of the session. Second, texts that Spark reads
+`tests/engine/test_determinism.py` compares the list with the functions of the session. Second, texts that Spark reads
 as a day or moment, such as `'today'`, where a constant text becomes a date or timestamp: by a cast in the expression or
 by one that Spark adds (rule `SpecialDatetimeValues`, Spark 4.2).
 """

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.protocol.stores import HISTORY_RETENTION_MS
+from fk_pipeline.kinds.foreign_key.kafka.stores import HISTORY_RETENTION_MS
 
 
 class _Strict(BaseModel):

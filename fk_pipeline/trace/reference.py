@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fk_pipeline.protocol.keys import CombinedKey, hash_as_longs, kafka_row_hash
-from fk_pipeline.protocol.reference import (
+from fk_pipeline.kinds.foreign_key.kafka.keys import CombinedKey, hash_as_longs, kafka_row_hash
+from fk_pipeline.kinds.foreign_key.kafka.reference import (
     KAFKA,
     ForeignKeyJoin,
     ReferenceStep,
@@ -16,8 +16,8 @@ from fk_pipeline.protocol.reference import (
     Rules,
     SubscriptionMessage,
 )
-from fk_pipeline.protocol.stores import PlainStore, Row, TableStore, VersionedStore
-from fk_pipeline.protocol.table_join import TableJoin
+from fk_pipeline.kinds.foreign_key.kafka.stores import PlainStore, Row, TableStore, VersionedStore
+from fk_pipeline.kinds.foreign_key.kafka.table_join import TableJoin
 from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, LagCase, TableCase, serialise
 
 Json = dict[str, Any]

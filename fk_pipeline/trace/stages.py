@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kafka.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.protocol.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.trace.cases import Case, Event, TableCase, TableEvent, serialise

@@ -25,12 +25,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from expectations.violations import violations
+from fk_pipeline.engine.fingerprints import columns_to_add
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.fingerprints import columns_to_add
 from fk_pipeline.store import faults
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Place, story
 from tests.deaths import Killed

@@ -16,7 +16,7 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.spec import SideSpec
 from tests.cdc.fuzz import NAMES, lines_of
 from tests.cdc.independent import row_of, text_of, value_of
-from tests.stages.test_postgres import FLIGHTS, PLANES
+from tests.engine.test_postgres import FLIGHTS, PLANES
 
 pytestmark = pytest.mark.spark
 

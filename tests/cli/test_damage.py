@@ -14,10 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from fk_pipeline.cli.main import app_main
+from fk_pipeline.engine.damage import all_tables
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.damage import all_tables
 from fk_pipeline.store import faults
 from tests.damage import DATA, INDEXED, KINDS, LEDGER, TABLES, fill
 from tests.deaths import Killed

@@ -285,7 +285,7 @@ def test_a_batch_between_others_in_which_nothing_landed_is_empty(place: Path) ->
 
 
 def test_a_plan_that_is_refused_is_the_refusal_and_status_1(place: Path) -> None:
-    from fk_pipeline.stages.fingerprints import fingerprints
+    from fk_pipeline.engine.fingerprints import fingerprints
 
     put(place, "1.jsonl")
     found = load(place)

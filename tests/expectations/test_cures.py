@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from expectations.checking import check
+from fk_pipeline.engine.runner import check_failed
 from fk_pipeline.errors import CheckFailedError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.runner import check_failed
 from fk_pipeline.store.settings import settings, suiting
 from tests.expectations.test_mutations import CASES, with_hashes
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from fk_pipeline.engine.damage import telling_damage
 from fk_pipeline.errors import ConcealedError, StateError
 from fk_pipeline.privacy import concealing
 from fk_pipeline.spec import load_spec
-from fk_pipeline.stages.damage import telling_damage
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, has_files_only, put_aside
 from fk_pipeline.store.ledger.entries import Entries, rows_in_files
 

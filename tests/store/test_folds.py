@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fk_pipeline.engine.folding import foldable, settled
 from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
-from fk_pipeline.stages.folding import foldable, settled
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.ledger.corrections import Correction

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.protocol.instructions import (
+from fk_pipeline.kinds.foreign_key.kafka.instructions import (
     DELETE_KEY_AND_PROPAGATE,
     DELETE_KEY_NO_PROPAGATE,
     PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE,

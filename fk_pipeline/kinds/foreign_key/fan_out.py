@@ -13,12 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.identity import APPLIED, INSERTED
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.responses import PROPAGATED
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
-from fk_pipeline.stages.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.store import schemas as s
 
 SUBSCRIBER_COUNT = "_fk_subscribers"

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
@@ -15,7 +16,6 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.stages.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.protocol.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
+from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.blocks.versions import apply_versions
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.stages.versions import apply_versions
 
 
 def right_table(

@@ -12,6 +12,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.effects import (
     CountBy,
     Counts,
@@ -39,8 +40,6 @@ from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store 
 from fk_pipeline.spec import Column, PipelineSpec, quote
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
-from fk_pipeline.stages.stage_reader import StageReader
-from fk_pipeline.stages.state import state_effects
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -48,7 +47,7 @@ _UPSTREAM = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
 _TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
 
 
-def right_table(read: StageReader) -> list[Effect]:
+def right_table(read: Reader) -> list[Effect]:
     """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
     keys = {column.name: column.name for column in read.spec.right.key_columns}
     return state_effects(
@@ -62,7 +61,7 @@ def right_table(read: StageReader) -> list[Effect]:
     )
 
 
-def subscription_store(read: StageReader) -> list[Effect]:
+def subscription_store(read: Reader) -> list[Effect]:
     """Returns the effects that apply the batches to the subscription store; a large store has an index by right key."""
     spec = read.spec
     keys = {k.pk(column.name): column.name for column in spec.left.key_columns}

@@ -14,11 +14,11 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.versions import BEFORE, OUTCOME, apply_versions
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.protocol.instructions import instruction_sql
+from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.stages.versions import BEFORE, OUTCOME, apply_versions
 from fk_pipeline.store import schemas as s
 
 

@@ -1,0 +1,188 @@
+"""The changelog of one side: the last valid event per key and batch, with the whole row, its hash and its sequence.
+
+Used by `left_changelog` and by `right_table`. Late events are kept here; the state tables decide which version wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.blocks.holes import AT, PLACE
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import STOPPING, Evaluator
+from fk_pipeline.store import schemas as s
+
+
+def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
+    """Evaluates the pipeline's own expressions on the events among records (`fk_pipeline.cdc.records`).
+
+    Args:
+        records: one row per line.
+        spec: the pipeline.
+        side: the side of the lines.
+        evaluator: if it is isolating, events on which an expression fails become bad records; otherwise Spark fails.
+
+    Returns:
+        The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
+        `{value}` when the side has a `sequence_by`; records of an input with derived columns (`Input.derives`) get
+        `derived`, a struct of these, all null when one is.
+    """
+    side_spec = spec.side(side)
+    kept = [c for c in records.columns if c != "row"]
+    frame = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
+    is_event = f"_fk_record.kind = '{EVENT}'"
+    written = f"{is_event} AND NOT _fk_record.deleted"
+    when, gone = side_spec.delete_when, "FALSE"
+    if when is not None:
+        said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
+        frame, gone = frame.selectExpr("*", said), "_fk_gone"
+    has_row = f"{written} AND NOT {gone}"
+    derived, of = _derived(spec, side), spec.definition.input(side).derived_as.removeprefix(f"{side}.")
+    expressions = [(f"_fk_derived_{i}", sql, has_row, of) for i, sql in enumerate(derived.values())]
+    if side_spec.sequence_by is not None:
+        ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
+        expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
+    first = [] if when is None else [(written, when, "delete_when")]
+    failed = evaluator.reason([*first, *[(on, sql, what) for _, sql, on, what in expressions]])
+    frame = frame.selectExpr("*", f"{failed} AS _fk_failed").selectExpr(
+        "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
+    )
+    row = ", ".join(c.quoted for c in side_spec.columns)
+    out = {name: f"_fk_record.{name}" for name in kept} | {"row": f"STRUCT({row})"}
+    if when is not None:
+        out |= {"op": "IF(_fk_gone, 'd', _fk_record.op)", "deleted": "_fk_record.deleted OR _fk_gone"}
+    wrong = "_fk_failed"
+    if side_spec.sequence_by is not None:
+        wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
+        out["sequence"] = "STRUCT(_fk_value AS value)"
+    if evaluator.isolating or side_spec.sequence_by is not None:
+        out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
+        out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
+    # Only the text of a bad record is used later: that of the others need not be sorted and kept.
+    text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
+    out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
+    if derived:
+        parts = [f"{sql} AS {quote(name)}" for name, sql in _whole(derived).items()]
+        out["derived"] = f"STRUCT({', '.join(parts)})"
+    return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
+
+
+def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    """Adds two columns to records: `last`, newest event of its key in its batch; `events`, number of events there.
+
+    The order is the source's sequence, ties by the place in the landing files. Truncates count as events of one key of
+    their own, and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both
+    columns are null for a record that is neither an event nor a truncate.
+    """
+    counts = f"kind IN ('{EVENT}', '{TRUNCATE}')"
+    order = "STRUCT(sequence, file_number, block, position)"
+    keys = [f"CASE WHEN kind = '{EVENT}' THEN row.{c.quoted} END" for c in spec.side(side).key_columns]
+    alone = f"CASE WHEN NOT {counts} THEN STRUCT(file, block, position) END"
+    by_key = f"PARTITION BY {', '.join(['batch', 'kind', *keys, alone])}"
+    truncated = f"MAX(CASE WHEN kind = '{TRUNCATE}' THEN {order} END) OVER (PARTITION BY batch)"
+    newest = f"ROW_NUMBER() OVER ({by_key} ORDER BY {order} DESC) = 1"
+    outlives = f"(_fk_truncated IS NULL OR {order} >= _fk_truncated)"
+    return (
+        records.selectExpr("*", f"{truncated} AS _fk_truncated")
+        .selectExpr(
+            "*",
+            f"CASE WHEN {counts} THEN {newest} AND {outlives} END AS last",
+            f"CASE WHEN {counts} THEN COUNT(*) OVER ({by_key}) END AS events",
+        )
+        .drop("_fk_truncated")
+    )
+
+
+def mark_only(records: DataFrame) -> DataFrame:
+    """Adds the columns of `mark_last` to records with every key of a batch once, after its truncates: all are last."""
+    event = F.col("kind").isin(EVENT, TRUNCATE)
+    return records.withColumns({"last": F.when(event, F.lit(True)), "events": F.when(event, F.lit(1).cast("bigint"))})
+
+
+def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
+    """Returns the rows of a changelog: one per batch and key, and per batch its newest truncate, without a key.
+
+    For a format with unavailable values the rows also have `holes.AT`, their place among all versions.
+
+    Args:
+        records: what `mark_last` returns.
+        spec: the pipeline.
+        side: the side of the records.
+        generations: per batch, the generation of its partition.
+    """
+    side_spec = spec.side(side)
+    generation = F.lit(0)
+    for batch, number in generations.items():
+        if number:
+            generation = F.when(F.col("batch") == batch, number).otherwise(generation)
+    keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.key_columns]
+    values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
+    lacking = []
+    if format_of(side_spec).has_holes:
+        hole = "STRUCT(_name AS column, IF(FALSE, sequence, NULL) AS sequence, CAST(NULL AS INT) AS batch)"
+        lacking = [
+            f"TRANSFORM(holes, _name -> {hole}) AS {s.HOLES}",
+            f"IF(holes IS NULL OR old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS {s.OLD_KEY}",
+            f"{PLACE} AS {AT}",
+        ]
+    rows = (
+        records.where("last")
+        .withColumn("generation", generation)
+        .selectExpr(
+            f"batch AS {s.BATCH}",
+            f"generation AS {s.GENERATION}",
+            f"sequence AS {s.SEQUENCE}",
+            f"op AS {s.OP}",
+            f"deleted AS {s.DELETED}",
+            f"events AS {s.EVENTS}",
+            f"file AS {s.FILE}",
+            *[f"derived.{quote(name)} AS {quote(name)}" for name in _derived(spec, side)],
+            *lacking,
+            *keys,
+            *values,
+        )
+    )
+    return _with_hash(rows, spec, side)
+
+
+def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
+    """Computes the derived columns and the hash of stored changelog rows again, as the pipeline file declares them now.
+
+    Args:
+        log: the changelog of a side, whole rows.
+        spec: the pipeline.
+        side: the side of the changelog.
+        evaluator: if it is isolating, the derived columns of a row on which an expression fails are null; otherwise
+            Spark fails.
+    """
+    derived = _derived(spec, side)
+    if derived:
+        values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
+        evaluated = [f"{value} AS _fk_derived_{i}" for i, value in enumerate(values)]
+        log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in _whole(derived).items()})
+    return _with_hash(log, spec, side)
+
+
+def _derived(spec: PipelineSpec, side: Side) -> dict[str, str]:
+    """Returns the columns of a changelog besides those of the source: per name, the SQL over a row."""
+    return spec.definition.input(side).derives(spec)
+
+
+def _whole(derived: Collection[str]) -> dict[str, str]:
+    """Returns the SQL of derived columns from `_fk_derived_<i>`: all are null when one is."""
+    parts = [f"_fk_derived_{i}" for i in range(len(derived))]
+    whole = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    return {name: f"IF({whole}, {part}, NULL)" for part, name in zip(parts, derived, strict=True)}
+
+
+def _with_hash(rows: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    hashed = [*_derived(spec, side), *[column.name for column in spec.selected[side]]]
+    return with_row_hash(rows.drop(s.HASH), s.HASH, hashed, s.DELETED)

@@ -1,0 +1,89 @@
+"""The new rows of a state table as effects: from its changelog, by look-up or full join, with the owner rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME
+from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
+from fk_pipeline.identity import INSERTED, LATE, BatchRange
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.reader import keys_as
+from fk_pipeline.store.sizes import UNKNOWN
+
+
+class MakeState(Protocol):
+    """Computes the new rows of a state: one row per key that the batches concern, as `versions.apply_versions` does."""
+
+    def __call__(
+        self,
+        log: DataFrame,
+        state: DataFrame,
+        spec: PipelineSpec,
+        batches: BatchRange,
+        generations: Mapping[int, int],
+        truncated: bool = False,
+        /,
+    ) -> DataFrame: ...
+
+
+def state_effects(
+    read: Reader,
+    log_stage: str,
+    log_name: str,
+    name: str,
+    keys: Mapping[str, str],
+    make: MakeState,
+    *,
+    index: Index | None = None,
+    check: Callable[[RowSet], RowSet] = lambda rows: rows,
+) -> list[Effect]:
+    """Returns the effects of a stage with a state.
+
+    Args:
+        read: reads its tables.
+        log_stage: the stage that writes its changelog.
+        log_name: the changelog.
+        name: the state.
+        keys: per key column of the state, its name in the changelog.
+        make: computes the new rows of the state.
+        index: the index of the state.
+        check: checks the new rows before anything is committed; may raise.
+    """
+    history = read.history
+    if history.read_nothing(log_stage):
+        return []
+    truncated = is_truncated(read, log_stage, log_name, next(iter(keys.values())))
+    log, state, at_most = read.read(log_name), read.read(name), UNKNOWN
+    if not truncated and not history.was_rewritten(log_stage) and history.is_finished(log_stage):
+        at_most = history.rows_read(log_stage)
+        needed = {*keys.values(), *read.table_of(name).names, s.BATCH}
+        log = read.of_batches(log_name, s.BATCH)
+        log = log.select(*[quote(column) for column in read.table_of(log_name).names if column in needed])
+        if at_most <= read.lookup_limit(at_most, name):
+            incoming = read.cached(log, at_most)
+            log, state = incoming.frame, read.with_keys(name, incoming, keys)
+        else:
+            state = state.join(keys_as(log, keys), list(keys), "left_semi")
+    rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
+    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=INSERTED)
+    kept = check(read.planned(rows, at_most))
+    return [Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]
+
+
+def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:
+    """Returns whether a changelog may have truncates. It is read only if an unfinished run may have written one.
+
+    Args:
+        read: reads the changelog.
+        stage: the stage that writes it.
+        log: its name.
+        key: its first key column, null in the row of a truncate.
+    """
+    known = read.history.may_be_truncated(stage)
+    return not read.read(log).where(F.col(quote(key)).isNull()).isEmpty() if known is None else known

@@ -1,0 +1,107 @@
+"""Fills values that a change did not send from stored rows and from the batches of the run (architecture, rule 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.changelog import anew
+from fk_pipeline.blocks.holes import AT, changed, filled, filled_within, stored_at, unpacked
+from fk_pipeline.blocks.state import is_truncated
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.effects import Counts, Effect, Reopen
+from fk_pipeline.engine.stage_reader import StageReader
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+
+
+def filled_rows(
+    read: StageReader, side: Side, log: DataFrame, records: DataFrame, counts: Counts, kept: Collection[int]
+) -> tuple[DataFrame, dict[int, int]]:
+    """Returns the rows of a changelog with their unavailable values filled.
+
+    Args:
+        read: reads the changelog.
+        side: the side of the changelog.
+        log: the rows that the batches have.
+        records: all records of the batches.
+        counts: of the batches; `holes` is the number of rows with unavailable values.
+        kept: batches whose stored rows stay.
+
+    Returns:
+        The rows; and per batch the number of rows with a value that stays unknown.
+    """
+    declared, whole = read.spec.side(side), log.where(f"{s.HOLES} IS NULL")
+    number = sum(c.get("holes", 0) for c in counts.values())
+    holed = read.cached(log.where(f"{s.HOLES} IS NOT NULL"), number)
+    within = read.cached(filled_within(holed.frame, records, declared, partial(read.cached, at_most=None)), number)
+    known = _searched(read, side, within.frame, kept, whole.unionByName(within.frame))
+    rows = anew(known, read.spec, side, read.evaluator)
+    unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
+    done = read.cached(rows.withColumn("_fk_unresolved", unresolved), number)
+    found = {batch: groups.get((True,), 0) for batch, groups in done.counts(s.BATCH, "_fk_unresolved").items()}
+    return whole.unionByName(done.frame.select(*map(quote, log.columns))), found
+
+
+def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effect]:
+    """Makes the stage due for other batches whose unavailable values are filled from another version now.
+
+    If the batches may have run before, their earlier rows are no longer known: then, and if there may be truncates, the
+    unavailable values of all other batches are checked, otherwise only those of the keys of these batches.
+
+    Args:
+        read: reads the changelog as it is after the batches were written.
+        side: the side of the changelog.
+        kept: batches whose stored rows stayed.
+    """
+    declared, history = read.spec.side(side), read.history
+    if not format_of(declared).has_holes:
+        return []
+    others = [
+        int(batch)
+        for batch in history.ledger.batches
+        if (batch not in read.known or int(batch) in kept)
+        and history.ledger.state(history.stage, batch).totals.get("holes")
+    ]
+    if not others:
+        return []
+    name, keys = read.spec.definition.input(side).log, [c.name for c in declared.key_columns]
+    log = read.read(name)
+    holed = unpacked(log.where(F.col(s.BATCH).isin(others) & F.col(s.HOLES).isNotNull()), declared)
+    if history.first_time and not is_truncated(read, history.stage, name, keys[0]):
+        key = F.struct(*map(quote, keys))
+        here = log.where(read.batches.predicate(s.BATCH)).select(key.alias("_fk_key"))
+        same = [holed.join(here, one == here["_fk_key"], "left_semi") for one in (key, F.col(s.OLD_KEY)["key"])]
+        holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *keys])
+    rows = read.cached(holed, None)
+    if rows.frame.isEmpty():
+        return []
+    again = changed(rows.frame, _searched(read, side, rows.frame, kept), declared)
+    return [Reopen(sorted(int(row[0]) for row in again.collect()))]
+
+
+def _searched(
+    read: StageReader, side: Side, holed: DataFrame, kept: Collection[int], incoming: DataFrame | None = None
+) -> DataFrame:
+    """Fills unavailable values from stored rows, and from the rows that replace the stored ones of the batches."""
+    declared, name = read.spec.side(side), read.spec.definition.input(side).log
+    columns = {c.name: c.name for c in declared.key_columns}
+    first = declared.key_columns[0]
+    truncated = is_truncated(read, read.history.stage, name, first.name)
+
+    def log(asked: DataFrame) -> DataFrame:
+        keys = read.cached(asked.select(*map(quote, columns)).distinct(), None)
+        stored = read.with_keys(name, keys, columns)
+        if truncated:
+            stored = stored.unionByName(read.read(name).where(f"{first.quoted} IS NULL"))
+        if incoming is None:
+            return unpacked(stored, declared)
+        replaced = F.expr(read.batches.predicate(s.BATCH)) & ~F.col(s.BATCH).isin(list(kept))
+        placed = incoming.withColumn(AT, F.expr(stored_at(declared)))
+        return unpacked(stored.where(~replaced), declared).unionByName(placed)
+
+    return filled(holed, log, declared, partial(read.cached, at_most=None))

@@ -1,0 +1,150 @@
+"""The parts of the pipeline file that the stored tables depend on; an edit that does not fit the tables is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fk_pipeline.blocks.hashing import HASH_VERSION
+from fk_pipeline.contract import Kind, Role, Source
+from fk_pipeline.engine.claim import check_claim
+from fk_pipeline.engine.evolution import Stale, edits, only_adds
+from fk_pipeline.errors import StateError
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.registry import FIRST
+from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.store.damage import damage_of, is_there
+from fk_pipeline.store.ledger import Ledger
+
+HASHES = "hash version"
+"""The part that every changelog depends on: the version of the row hash."""
+
+STATE_VERSION = 4
+"""The version of the stored tables; it must grow when tables of an older version can no longer be read."""
+
+
+def fingerprints(spec: PipelineSpec) -> dict[str, str]:
+    """Returns the values that the stored state depends on; the parts are named after the pipeline file."""
+    parts = {
+        "kind": spec.kind,
+        **spec.definition.depends_on(spec),
+        HASHES: str(HASH_VERSION),
+        "state version": str(STATE_VERSION),
+    }
+    for side in Side:
+        side_spec = spec.side(side)
+        parts[f"{side}.schema"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
+        parts[f"{side}.key"] = ", ".join(side_spec.key)
+        parts[f"{side}.format"] = _format(side_spec)
+        logical = [f"{c.name}: {how}" for c in side_spec.columns if (how := side_spec.logical_type(c)) is not None]
+        parts[f"{side}.logical_types"] = ", ".join(logical)
+        parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
+    return parts
+
+
+def _format(side: SideSpec) -> str:
+    """Returns how the files of a side are read, as text; settings with their default are left out."""
+    said = side.model_dump(include={"table", "contents", "csv", "delete_when"}, exclude_defaults=True)
+    by_place = side.csv.header is False if side.format == "csv" else side.format == "dms" and not side.csv.header
+    said |= {"columns": [c.name for c in side.columns]} if by_place else {}  # their fields have no names
+    return " ".join(
+        [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
+    )
+
+
+def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
+    """Returns the stale parts of the pipeline file if the next run adds columns for all of them; otherwise none."""
+    stale = stale_parts(spec, ledger)
+    return stale if only_adds(spec, stale) and ledger.rebuilds.unfinished is None else {}
+
+
+def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
+    """Returns the parts of the pipeline file that differ from those of the stored tables: (was, is)."""
+    wanted, stored = fingerprints(spec), ledger.fingerprints
+    stored = {"kind": FIRST, **stored} if stored else stored
+    return {part: (stored[part], wanted[part]) for part in wanted if part in stored and stored[part] != wanted[part]}
+
+
+@dataclass(frozen=True)
+class NeededRebuild:
+    """The rebuild that makes the stored tables fit the pipeline file: its source and its stages."""
+
+    source: Source
+    stages: tuple[str, ...]
+
+    @classmethod
+    def of_all(cls, kind: Kind) -> NeededRebuild:
+        """Returns the rebuild of everything from the landing files."""
+        return cls(Source.LANDING, kind.stage_names)
+
+    def command(self, spec: PipelineSpec) -> str:
+        """Returns the command of the rebuild."""
+        is_default = set(self.stages) == set(spec.definition.rebuilds(self.source))
+        some = "" if is_default else f" --stages {','.join(self.stages)}"
+        return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
+
+
+def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
+    """Returns the smallest rebuild that is enough for some stale parts.
+
+    The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and so can
+    a schema with other columns or wider types. Another reading of the landing files (key, order, format, another type)
+    cannot, and tables of another state version are not read at all.
+    """
+    known = {**kind.rebuilt_by, HASHES: tuple(one.stage for one in kind.inputs)}
+    for side, edit in edits(stale).items():
+        if not edit.retyped:
+            known[f"{side}.schema"] = (kind.input(side).stage,)
+    if set(stale) - known.keys():
+        return NeededRebuild.of_all(kind)
+    return NeededRebuild(Source.CHANGELOG, kind.downstream(stage for part in stale for stage in known[part]))
+
+
+def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
+    """Refuses tables that were made with another pipeline file, and tables without a ledger. Needs no Spark.
+
+    Accepts tables that only lack columns: a run adds them (`evolution.py`).
+
+    Raises:
+        StateError: the pipeline file differs (names the parts and the rebuild that remedies it), the ledger is gone, or
+            the tables belong to another pipeline.
+    """
+    check_claim(spec, ledger)
+    stale = stale_parts(spec, ledger)
+    if stale and not only_adds(spec, stale):
+        changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())
+        raise StateError(
+            f"the stored tables were made with another pipeline file: {changes}",
+            where=str(spec.file),
+            why="mixing both would give a wrong join; nothing was changed",
+            fix=f"undo the edit, or: {needed_rebuild(spec.definition, stale).command(spec)}",
+        )
+    if tables_without_ledger(spec, ledger):
+        raise StateError(
+            "there are tables but no ledger",
+            where=spec.home,
+            why="which batches they hold is not known",
+            fix="restore the ledger tables (files, batches, runs, fingerprints, corrections, fields), or: "
+            + NeededRebuild.of_all(spec.definition).command(spec),
+        )
+
+
+def tables_without_ledger(spec: PipelineSpec, ledger: Ledger) -> bool:
+    """Returns whether there are tables, but no ledger or not all that it needs: then their content is unknown."""
+    whole = bool(ledger.fingerprints)
+    if ledger.home == spec.home.rstrip("/"):  # the copy of a rebuild has no runs yet
+        whole = whole and bool(ledger.files.known and ledger.files.lists and ledger.runs.stages)
+    return not whole and any(is_there(spec.home, table) for table in spec.definition.with_role(Role.STATE))
+
+
+def shadow_home(spec: PipelineSpec) -> str:
+    """Returns the folder of a rebuild's tables until they are complete."""
+    return f"{spec.home}/rebuilding"
+
+
+def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
+    """Returns whether a rebuild died while it was swapped in, and the next run can make the missing commits."""
+    ready = ledger.rebuilds.unfinished
+    if ready is None or dict(ready["fingerprints"]) != fingerprints(spec):
+        return False
+    built = shadow_home(spec)
+    return all(is_there(built, name) and damage_of(built, name) is None for name, _ in ready["rows"])

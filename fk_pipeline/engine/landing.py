@@ -1,0 +1,332 @@
+"""One run of a stage that reads landing files: from the files to the changelog of an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, mark_only
+from fk_pipeline.blocks.holes import packed
+from fk_pipeline.cdc.names import linked, real, strange
+from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
+from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
+from fk_pipeline.cdc.table_versions import are_kept
+from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, needs_look, remove_copies
+from fk_pipeline.cdc.zone import LandingZone
+from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
+from fk_pipeline.engine import landing_refusals as refusals
+from fk_pipeline.engine.drift import DRIFT, Watch
+from fk_pipeline.engine.filling import filled_rows
+from fk_pipeline.engine.stage_reader import StageReader
+from fk_pipeline.errors import LandingError, StageError
+from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger.fields import NOT_COMPARED
+from fk_pipeline.store.sizes import UNKNOWN, Sizes
+
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
+"""The columns by which the records of a batch are counted."""
+
+_COMPRESSED = ("parquet", "delta")
+"""Formats in which a megabyte may have more rows than the driver takes."""
+
+Files = Mapping[int, Sequence[LandedFile]]
+"""Per batch, its files in the order in which they are read."""
+
+
+class Landing:
+    """Reads the landing files of the batches of one run.
+
+    Attributes:
+        kept: batches whose stored rows stay, because one of their files is gone or they were folded.
+    """
+
+    def __init__(self, read: StageReader, zone: LandingZone, side: Side) -> None:
+        """Prepares to read the landing files of a side.
+
+        Args:
+            read: reads the changelog.
+            zone: lists the landing folder.
+            side: the side.
+        """
+        self.read, self.zone, self.side = read, zone, side
+        self.spec, self.ledger, self.stage = read.spec, read.history.ledger, read.history.stage
+        self.declared, self.log = read.spec.side(side), read.spec.definition.input(side).log
+        self.counts: Counts = {int(b): {"read": 0, "rows": 0} for b in read.known}
+        self.kept: list[int] = []
+        self._files: Files = {}
+        self._looked: dict[str, Looked] = {}
+        self._notes: list[str] = []
+        self._warnings: list[str] = []
+
+    def keep_stored(self) -> list[int]:
+        """Finds the batches whose stored rows stay, excludes them from reading, and returns them.
+
+        A vanished file changes nothing: the stored partition of its batch stays and serves backfills. So does the
+        partition of a folded batch if only the reader has changed: a row that it would lose now may have superseded
+        rows that are gone.
+
+        Raises:
+            LandingError: a file that was not read before is gone.
+        """
+        for batch in map(int, self.read.known):
+            if self.ledger.folds.keeps_stored(self.stage, batch):
+                self._keep(batch, "batch {batch} was folded; the stored partition was kept")
+        kept = {*self.kept}
+        wanted = {f.path: int(b) for b in self.read.known if b not in kept for f in self.ledger.files.of(b, self.side)}
+        if not wanted:
+            return self.kept
+        delta = self.declared.format == "delta"
+        there = set() if delta else {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(self.side))}
+        for path, batch in sorted(wanted.items()):
+            state = self.ledger.state(self.stage, batch)
+            was_read = state.succeeded is not None and not state.uncertain and state.input == state.started_input
+            # Versions of a table that were never read are read now: Spark reports which are gone.
+            if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
+                continue
+            if not was_read:
+                raise LandingError(
+                    "the landing file is gone, and its batch was not read with it before",
+                    where=path,
+                    why=f"batch {batch} cannot be read without it; nothing was changed",
+                    fix="restore the file and run again",
+                )
+            if batch not in self.kept:
+                what = f"versions {path} are not kept any more" if delta else f"{path} is gone"
+                self._keep(batch, f"batch {{batch}}: {what}; the stored partition was kept")
+        return self.kept
+
+    def effects(self) -> list[Effect]:
+        """Returns the effects of the batches on the changelog and the quarantine; called after `keep_stored`.
+
+        Raises:
+            UnreadableFileError: a snapshot cannot be read to its end.
+        """
+        read = self.read
+        files = {int(b): self.ledger.files.of(b, self.side) for b in read.known if b not in self.kept}
+        self._files = {batch: group for batch, group in files.items() if group}
+        if not self._files:
+            effects: list[Effect] = []
+            if not read.history.never_any and len(self.kept) < len(read.known):
+                nothing = read.planned(read.read(self.log).limit(0), 0)
+                effects = [ReplaceBatches(self.log, nothing, kept=self.kept), Reject(None, 0, self.side)]
+            return [*effects, Report(self.counts, self._notes)]
+        leaves = bool(self._strange())
+        if (
+            read.evaluator.isolating or leaves or not read.history.first_time
+        ):  # a run that was killed may have left some
+            remove_copies(self._readable)
+        read.on_release(lambda: remove_copies(self._readable) if self._looked or leaves else None)
+        self._look()
+        return self._bring()
+
+    @property
+    def _readable(self) -> str:
+        """The folder for links to files, and for the complete lines of truncated files, while the stage reads them."""
+        return f"{self.read.warehouse.home}/readable/{self.stage}"
+
+    def _bring(self) -> list[Effect]:
+        """Returns the effects that replace the stored rows of the batches with the rows of the files."""
+        lines, records = self._counted()
+        counts, declared = self.counts, self.declared
+        refusals.refuse_truncates(self.spec, self.side, records, counts)
+        refusals.refuse_cut_off(self.spec, self.side, records, counts)
+        self._notes += refusals.about_other_tables(self.spec, self.side, counts)
+        self._notes += refusals.about_rounded(self.spec, self.side, counts)
+        bad = sum(c.get("quarantined", 0) for c in counts.values())
+        log = changelog(records, self.spec, self.side, self.read.generations)
+        if format_of(declared).has_holes:
+            if sum(c.get("holes", 0) for c in counts.values()):
+                log, unresolved = filled_rows(self.read, self.side, log, records, counts, self.kept)
+                for batch, number in unresolved.items():
+                    counts[batch]["unresolved"] = number
+            log = packed(log)
+        rows = self.read.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
+        return [
+            Reject(self._bad(lines, records) if bad else None, bad, self.side),
+            ReplaceBatches(self.log, rows, kept=self.kept),
+            Report(counts, self._notes, self._warnings),
+        ]
+
+    def _bad(self, lines: DataFrame, records: DataFrame) -> DataFrame:
+        """Returns the bad records with the columns of the quarantine, except the side."""
+        line = "NULL" if self.declared.format == "delta" else "line"
+        return line_numbers(lines, records.where(f"kind = '{BAD}'")).selectExpr(
+            f"batch AS {s.BATCH}",
+            f"file AS {s.FILE}",
+            f"CAST({line} AS BIGINT) AS {s.LINE}",
+            f"reason AS {s.REASON}",
+            f"COALESCE(value, '') AS {s.RAW}",
+        )
+
+    def _counted(self) -> tuple[DataFrame, DataFrame]:
+        """Returns the lines of the files with their place, and the records with a mark on the last one of each key."""
+        read, side, files, counts = self.read, self.side, self._files, self.counts
+        unreadable = {path: found.unreadable for path, found in self._looked.items() if found.unreadable is not None}
+        paths = [file.path for group in files.values() for file in group]
+        texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
+        links = linked(self._strange(), self._readable)
+        found_lines = read_records(read.warehouse.session, files, self.spec, side, unreadable, texts, links)
+        if found_lines.corrected is not None:
+            for row in found_lines.corrected.groupBy("batch").count().collect():
+                counts[row["batch"]]["corrected"] = row["count"]
+        watch = Watch(self.spec, self.ledger, self.stage)
+        landed = [file for group in files.values() for file in group]
+        many = are_many(self.spec, side, landed, read.sizes, self._looked)
+        if many:
+            watch.learn(found_lines.parsed)
+        parsed = watch.marked(found_lines.parsed)
+        records = self._records(parsed)
+        found = self._survey(parsed) if many and not unreadable else None
+        if found is not None:
+            records = mark_only(records)
+        else:
+            kept = read.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
+            records, found = kept.frame, kept.counts("batch", *_COUNTED_BY)
+        if None in found:
+            raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
+        for batch, groups in found.items():
+            _count_records(counts[batch], groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted, _ in groups)
+        drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
+        self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
+        self._warnings += watch.warnings()
+        return found_lines.lines, records
+
+    def _as_folded(self, log: DataFrame) -> DataFrame:
+        """Returns the rows of a changelog without those that folding removed: a folded batch stays folded."""
+        folded = [batch for batch in self.read.known if self.ledger.folds.stays_folded(self.stage, batch)]
+        if not folded:
+            return log
+        keys, old = [c.name for c in self.declared.key_columns], ranges_sql(s.BATCH, folded)
+        stored = self.read.read(self.log).where(old).select(s.BATCH, *map(quote, keys))
+        kept = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")
+        truncates = f"{quote(keys[0])} IS NULL"
+        return kept.select(*map(quote, log.columns)).unionByName(log.where(f"NOT {old} OR {truncates}"))
+
+    def _strange(self) -> list[str]:
+        """Returns the files that Spark reads through links; none for a Delta table, which has versions instead."""
+        if self.declared.format == "delta":
+            return []
+        return strange(real(self.spec.location(file.path)) for group in self._files.values() for file in group)
+
+    def _look(self) -> None:
+        """Examines files that may have a line that is too long; all files after Spark failed on one.
+
+        Raises:
+            UnreadableFileError: an unreadable file is a snapshot; the rows that are not read would be deleted.
+        """
+        limit = self.spec.settings.max_line_bytes
+        for file in (file for group in self._files.values() for file in group):
+            path = real(self.spec.location(file.path))
+            shape = shape_of(path, self.declared)
+            if not self.read.evaluator.isolating and (shape is None or not needs_look(path, file.size, limit)):
+                continue
+            looked = look_into(path, self._readable, limit=limit if shape else None, shape=shape or LINES)
+            self._looked[path] = looked
+            if looked.unreadable is not None and self.declared.is_snapshot:
+                raise refusals.unreadable_snapshot(looked.unreadable, self.spec.location(file.path))
+
+    def _records(self, parsed: DataFrame) -> DataFrame:
+        """Returns records with the expressions of the pipeline evaluated, and with `why` they are ignored."""
+        records = evaluate(parsed, self.spec, self.side, self.read.evaluator)
+        holed = F.col("holes").isNotNull() if format_of(self.declared).has_holes else F.lit(False)
+        return records.withColumns(
+            {
+                "why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")),
+                "holed": holed,
+                "drifted": F.col(DRIFT).isNotNull(),
+                "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
+            }
+        )
+
+    def _survey(self, parsed: DataFrame) -> dict[int, dict[tuple[Any, ...], int]] | None:
+        """Returns the counts of `Materialised.counts` per batch by the key columns alone; None unless keys are unique.
+
+        So the rows of a large load are neither sorted nor cached to find the last event of every key.
+        """
+        reads = format_of(self.declared)
+        records = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
+        groups = records.groupBy("batch", *(name for name in _COUNTED_BY if name != "last")).count().collect()
+        if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
+            return None
+        if not all(
+            len(group) == 1 and reads.has_keys_once(real(self.spec.location(group[0].path)), self.declared)
+            for group in self._files.values()
+        ):
+            # Two keys with the same hash count as one duplicate key, which only costs time.
+            keys = [F.col("row")[c.name] for c in self.declared.key_columns]
+            events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
+            if not events.groupBy("key").count().where("count > 1").isEmpty():
+                return None
+        found: dict[int, dict[tuple[Any, ...], int]] = {}
+        for row in groups:
+            last = True if row["kind"] in (EVENT, TRUNCATE) else None
+            by = (row["kind"], row["why"], last, row["deleted"], False, row["drifted"], row["rounded"])
+            found.setdefault(row["batch"], {})[by] = row["count"]
+        return found
+
+    def _keep(self, batch: int, note: str) -> None:
+        self.kept.append(batch)
+        self.counts[batch] = dict(self.ledger.state(self.stage, batch).counts)
+        self._notes.append(note.replace("{batch}", str(batch)))
+
+
+def as_stored(read: StageReader, side: Side) -> list[Effect]:
+    """Returns the effects of a stage that reads landing files if only its state is rebuilt: its changelog stays."""
+    ledger, stage = read.history.ledger, read.history.stage
+    outcomes = (INSERTED, APPLIED, SILENT, LATE)
+    looked = ledger.fields.looked_since(side)
+    counts: Counts = {}
+    for batch in map(int, read.known):
+        state = ledger.state(stage, batch)
+        counts[batch] = {"rows": 0} | {k: n for k, n in state.counts.items() if k not in outcomes}
+        if looked is None or (state.succeeded or 0) < looked:  # the rows are not examined now either
+            counts[batch][NOT_COMPARED] = state.counts.get("events", 0)
+    return [Report(counts)]
+
+
+def are_many(
+    spec: PipelineSpec, side: Side, files: Iterable[LandedFile], sizes: Sizes, looked: Mapping[str, Looked]
+) -> bool:
+    """Returns whether landing files have more rows than are brought to the driver, by their size or their text size.
+
+    Args:
+        spec: the pipeline.
+        side: the side of the files.
+        files: the files.
+        sizes: the limits.
+        looked: per path, the findings about an examined file.
+    """
+    most = sizes.compressed_bytes if spec.side(side).format in _COMPRESSED else sizes.small_bytes
+    texts = {path: found.size for path, found in looked.items()}
+    return sum(max(file.size, texts.get(real(spec.location(file.path)), 0)) for file in files) > most
+
+
+def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
+    """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
+
+    The truncate before a snapshot does not count as read.
+    """
+    names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
+    for (kind, why, last, deleted, holed, _, rounded), number in groups.items():
+        name = f"ignored: {why}" if kind == IGNORED else names[kind]
+        added = {"read": number, name: number}
+        if kind in (EVENT, TRUNCATE):
+            added |= {"rows": number} if last else {"superseded": number}
+        if kind == EVENT and last and deleted:
+            added["tombstones"] = number
+        if last and holed:
+            added["holes"] = number
+        if kind == EVENT and not deleted and rounded:
+            added |= {refusals.ROUNDED: number} | {
+                f"{refusals.ROUNDED}: {column}": number for column in rounded.split(",")
+            }
+        if why == SNAPSHOT:
+            added = {"truncates": number, "rows" if last else "superseded": number, "snapshots": number}
+        for key, value in added.items():
+            counts[key] = counts.get(key, 0) + value

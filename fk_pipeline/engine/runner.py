@@ -1,0 +1,267 @@
+"""Runs one stage for a range of batches: lease, ledger, work, and a repetition of the work where that helps.
+
+The command and the Dagster assets call this and nothing else. Every run: take the lease, read the ledger, record the
+start, recompute the stage's whole effect from upstream tables at fixed versions, commit table by table, record the end.
+A crash anywhere leaves the stage due; running it again repairs it (architecture, rule 8).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deltalake.exceptions import DeltaError
+from pyspark.sql import SparkSession
+
+from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
+from fk_pipeline.contract import Source, loaded
+from fk_pipeline.effects import Counts
+from fk_pipeline.engine.behind import overtaken, versions_of
+from fk_pipeline.engine.damage import telling_damage, translated
+from fk_pipeline.engine.evolution import reopen_batches
+from fk_pipeline.engine.execution import Done, Execution
+from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints
+from fk_pipeline.engine.sole import sole_session
+from fk_pipeline.engine.swap import finish_rebuild
+from fk_pipeline.environment.refusals import refusal
+from fk_pipeline.environment.spark_life import has_ended
+from fk_pipeline.errors import (
+    CheckFailedError,
+    FkPipelineError,
+    LeaseLostError,
+    SparkEndedError,
+    StageError,
+)
+from fk_pipeline.failures import is_conflict, is_from_spark
+from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.privacy import cause_of, concealing, message_of
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.failing import ISOLATING, STOPPING
+from fk_pipeline.store.layout import Layout
+from fk_pipeline.store.lease import LeaseCheck, lease, leases
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
+from fk_pipeline.store.planner import Choice
+from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.sizes import MEASURED, Sizes
+from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+
+SUSPECTS = 3
+"""The number of largest files that are named when Spark ends during a batch."""
+
+ATTEMPTS_ON_CONFLICT = 3
+"""The most attempts of a stage that meets concurrent commits; each one reads the tables again."""
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """The result of one run of a stage: counts per batch, seconds, and the Delta versions that it read and wrote."""
+
+    stage: str
+    batches: BatchRange
+    run_id: str
+    counts: Counts
+    seconds: float
+    versions: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    choice: Choice | None = None
+    """The strategy and its reason; None if there was nothing to do, or no choice."""
+    warnings: tuple[str, ...] = ()
+    """Probable mistakes in the pipeline file."""
+
+
+def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledger) -> CheckFailedError:
+    """Returns the error for batches that failed checks, with the remedy for the first."""
+    first = failed[0]
+    mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
+    waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON" if first.may_be_waived else ""
+    if first.remedy == LANDING:
+        mend = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read"
+    elif first.remedy == AGREEMENT:
+        mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
+    elif first.remedy == SOURCE:
+        mend = "correct what landed and run the batch again"
+    elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # a run would restore a withdrawn one
+        mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
+    others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
+    return CheckFailedError(
+        f"{first}{others}",
+        where=f"pipeline {spec.name}",
+        why="no later version of it is applied"
+        if first.remedy == LANDING
+        else "what comes after it does not run for it",
+        fix=f"{mend}{waiving}",
+    )
+
+
+class Runner:
+    """Runs the stages of one pipeline in one Spark session."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: PipelineSpec,
+        ledger: Ledger,
+        zone: LandingZone | None = None,
+        warehouse: Warehouse | None = None,
+        sizes: Sizes = MEASURED,
+        source: Source = Source.LANDING,
+    ) -> None:
+        self.session = session
+        self.spec = spec
+        self.zone = zone or FsspecLandingZone()
+        self.layout: Layout = loaded(spec.definition.layout)(session, spec)
+        self.warehouse = warehouse or Warehouse(session, spec.home, sizes=sizes)
+        self.ledger, self.source = ledger, source
+
+    def reader(self) -> TableReader:
+        """Returns a reader of the tables, which reads each at the version that it has at its first read."""
+        return TableReader(self.warehouse, self.layout.tables)
+
+    def finish_rebuild(self) -> None:
+        """Completes the swap of a rebuild that died during it, if there is one."""
+        with telling_damage(self.spec, self.zone), concealing(self.spec):
+            finish_rebuild(self.session, self.spec, self.ledger, self.layout)
+
+    def add_columns(self) -> None:
+        """Adds the columns that the stored tables lack to them, if the edit of the schema only added columns.
+
+        The values are read when the changelog stages run for the batches that may have them; these become due.
+        """
+        home = self.ledger.home
+        with (
+            telling_damage(self.spec, self.zone),
+            concealing(self.spec),
+            leases(home, self.spec.definition.stage_names) as held,
+            sole_session(self.session, home, self.spec.definition.stage_names),
+        ):
+            self.ledger.refresh()
+            stale = columns_to_add(self.spec, self.ledger)
+            if not stale:
+                return
+            known = self.ledger.batches
+            run_id = uuid.uuid4().hex[:12]
+            info = CommitInfo(self.spec.name, "add columns", BatchRange(known[0], known[-1]), run_id, held)
+            for table in self.layout.tables:
+                self.warehouse.add_columns(table, info)
+            reopen_batches(self.spec, self.ledger, stale, run_id)
+            self.ledger.record_fingerprints(fingerprints(self.spec))
+
+    def run(self, stage: str, batches: BatchRange) -> StageRun:
+        """Runs a stage for every known batch of a range.
+
+        Raises:
+            StageError: the stage failed; its batches stay due.
+            CheckFailedError: a batch failed a check upstream of the stage.
+            LeaseTakenError: another run of the stage is still running.
+            StateError: the stored tables do not fit the pipeline file.
+        """
+        while True:
+            home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
+            with (
+                telling_damage(self.spec, self.zone),
+                concealing(self.spec),
+                lease(home, stage, run_id=run_id) as held,
+                sole_session(self.session, home, [stage]),
+            ):
+                self.ledger.refresh()
+                if self.ledger.rebuilds.unfinished is None:
+                    check_fingerprints(self.spec, self.ledger)
+                    if not columns_to_add(self.spec, self.ledger):
+                        return self._run_leased(stage, batches, held, run_id)
+            self.finish_rebuild()
+            self.add_columns()
+
+    def _run_leased(self, stage: str, batches: BatchRange, held: LeaseCheck, run_id: str) -> StageRun:
+        started = time.monotonic()
+        known = [b for b in self.ledger.batches if b in batches]
+        if not known:
+            note = f"batch {batches} has no files: an empty batch"
+            return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
+        refused = self.ledger.checks.refusing(stage, known)
+        if refused:
+            raise check_failed(refused, self.spec, self.ledger)
+        if not self.ledger.fingerprints:
+            self.ledger.record_fingerprints(fingerprints(self.spec))
+        info = CommitInfo(self.spec.name, stage, batches, run_id, held)
+        parts = (self.warehouse, self.ledger, self.layout, self.spec, self.zone)
+        work = Execution(*parts, stage, known, info, self.source)
+        try:
+            done = self._with_second_tries(work)
+            seconds = time.monotonic() - started
+            how = (done.choice.strategy, done.choice.reason) if done.choice else (None, None)
+            self.ledger.runs.succeed(done.counts, done.versions, seconds, *how)
+        except Exception as error:
+            where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
+            ours = self._ended(stage, batches, error) or error
+            if not isinstance(ours, FkPipelineError):
+                ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
+            what = message_of(ours, self.spec)
+            with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry of its start must suffice
+                self.ledger.runs.fail(time.monotonic() - started, what)
+            if ours is not error:
+                raise ours from cause_of(error, self.spec)
+            if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
+                raise
+            raise StageError(
+                what,
+                where=where,
+                why="the batches stay due; whatever the stage had committed is repaired by running it again",
+                fix=f"fk-pipeline run {self.spec.file}",
+            ) from cause_of(error, self.spec)
+        told = tuple(done.notes), done.choice, tuple(done.warnings)
+        return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
+
+    def _ended(self, stage: str, batches: BatchRange, error: Exception) -> SparkEndedError | None:
+        """Returns the error for a stage whose Spark has ended, and forgets that Spark; None if Spark still runs."""
+        if not has_ended(self.session, error):
+            return None
+        known = [batch for batch in self.ledger.batches if batch in batches]
+        files = [file for batch in known for side in Side for file in self.ledger.files.of(batch, side)]
+        largest = sorted(files, key=lambda file: -file.size)[:SUSPECTS]
+        named = ", ".join(f"{file.path} ({file.size:,} bytes)" for file in largest)
+        more = f" and {len(files) - len(largest)} more" if len(files) > len(largest) else ""
+        heap = self.spec.settings.driver_memory or "Spark's own"
+        return SparkEndedError(
+            "Spark ended while the stage ran",
+            where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
+            why=f"most often its memory ran out (heap: {heap}), here over {named or 'its tables'}{more}. The batches "
+            "stay due; whatever the stage had committed is repaired by running it again",
+            fix=f"fk-pipeline run {self.spec.file}, which starts Spark anew; if it ends again, raise "
+            "settings.driver_memory (of a Connect server: its own), or land the rows in smaller files",
+        )
+
+    def _with_second_tries(self, work: Execution) -> Done:
+        """Runs the work; repeats it after a conflict, and with row-error isolation after an error in a row or a file.
+
+        A commit that a run without its lease makes meanwhile also counts as a conflict, though Delta sees none.
+        """
+        conflicts, evaluator, stage = 0, STOPPING, work.stage.name
+        home, kind = self.ledger.home, self.ledger.kind
+        alone = home != self.warehouse.home  # no other run knows the tables of a rebuild
+        while True:
+            before = {} if alone else versions_of(kind, home, stage)
+            try:
+                done = work.run(evaluator)
+                late = None if alone else overtaken(kind, home, stage, work.info.run_id, before)
+            except Exception as error:
+                if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
+                    conflicts += 1
+                elif not evaluator.isolating and work.may_be_mended(error):
+                    evaluator = ISOLATING
+                else:
+                    raise
+                continue
+            if late is None:
+                return done
+            conflicts += 1
+            if conflicts == ATTEMPTS_ON_CONFLICT or late.appends:
+                raise LeaseLostError(
+                    f"run {late.run_id} of {stage} committed meanwhile, without its lease",
+                    where=f"pipeline {self.spec.name}, stage {stage}",
+                    why="the tables may hold what both wrote; the batches stay due",
+                    fix=f"fk-pipeline run {self.spec.file}",
+                )

@@ -1,0 +1,1 @@
+"""KIP-213 as Kafka Streams has it: instructions, messages and their bytes, and a reference in plain Python."""

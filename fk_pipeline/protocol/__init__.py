@@ -1,1 +1,0 @@
-"""The protocol of KIP-213: instructions, row hashes, Kafka's messages and a reference in plain Python."""
