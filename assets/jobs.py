@@ -23,8 +23,8 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from expectations.suites import Depth, suite_of
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource
 from resources.names import asset_key

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.scan import Finding
-from expectations.suites import SUITES, Depth, Expectation, Remedy, Severity, suite_of
 from expectations.validation import Outcome, Validator
 from expectations.violations import violations
 from fk_pipeline.contract import Role
@@ -23,11 +21,13 @@ from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, Pipelin
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
+from fk_pipeline.rules.scan import Finding
+from fk_pipeline.rules.suites import Depth, Expectation, Remedy, Severity, suite_of, suites_of
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.settings import OwnExpectation
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.skipping import Within
-from fk_pipeline.verify.rejoin import current_rows
+from fk_pipeline.verify.last_writers import current_rows
 
 if TYPE_CHECKING:
     from fk_pipeline.verify.report import VerifyReport
@@ -116,7 +116,7 @@ def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
     kind = spec.definition
     about = kind.result.name if stage == kind.result_stage else kind.side_of(stage)
     own: tuple[OwnExpectation, ...] = () if about is None else getattr(spec.expectations, about)
-    ours = {one.name for one in SUITES[stage]}
+    ours = {one.name for one in suites_of(kind)[stage]}
     for one in own:
         if one.name in ours:
             raise PipelineFileError(

@@ -23,11 +23,11 @@ from dagster import (
 )
 
 from expectations.checking import Checked, CheckResult, check, fix_of, not_run, own_suite
-from expectations.scan import SAMPLE
-from expectations.suites import suite_of
 from expectations.validation import Validator
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.rules.scan import SAMPLE
+from fk_pipeline.rules.suites import suite_of
 from fk_pipeline.spec import PipelineSpec
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, partitions_name, pool_of

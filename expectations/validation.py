@@ -16,9 +16,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from expectations.scan import Finding
-from expectations.suites import Expectation
 from fk_pipeline.privacy import LEFT_OUT
+from fk_pipeline.rules.scan import Finding
+from fk_pipeline.rules.suites import Expectation
 from fk_pipeline.spec.settings import OwnExpectation, Settings
 
 if TYPE_CHECKING:

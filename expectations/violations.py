@@ -7,24 +7,18 @@ inputs is a legal state (`docs/architecture.md`, rule 8). Two rows for one key a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from expectations.changelogs import changelog_view, ledger_counts
-from expectations.check_reader import CheckReader
-from expectations.resolved_join import resolved_join_views
-from expectations.responses import responses_views
-from expectations.right_table import right_table_view
-from expectations.scan import SAMPLE, Finding, Scan, View, scan
-from expectations.subscription_store import subscription_store_view
-from expectations.suites import LATE, PROOF, QUARANTINED, SENT, Depth, log_prefix, suite_of
-from fk_pipeline.contract import Role
-from fk_pipeline.engine.drift import missed
+from fk_pipeline.blocks.drift import missed
+from fk_pipeline.contract import Role, loaded
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchId, BatchRange, Side
-from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.logs import changelog_view, ledger_counts
+from fk_pipeline.rules.scan import SAMPLE, Finding, Scan, View, scan
+from fk_pipeline.rules.suites import LATE, PROOF, QUARANTINED, SENT, Depth, log_prefix, suite_of
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
@@ -49,7 +43,9 @@ def violations(
     Raises:
         StateError: the stored tables do not fit the pipeline file.
     """
-    reader = CheckReader(pipeline, stage, batches)
+    runner = pipeline.runner
+    tables, ledger = (runner.warehouse, runner.layout.tables), pipeline.ledger()
+    reader = CheckReader(*tables, pipeline.spec, ledger, stage, batches, pipeline.refuse_unfinished)
     try:
         with settings(pipeline.session, reader.settings(), optional=True):
             found = _scanned(reader)
@@ -65,9 +61,10 @@ def violations(
 
 def _scanned(reader: CheckReader) -> Scan:
     """Scans the tables; if an expression of the pipeline file fails on a row, scans again with row-error isolation."""
-    session, side = reader.warehouse.session, reader.spec.definition.side_of(reader.stage)
-    sides = [] if side is None else [side]
-    mask = mask_of(reader.spec, reader.ledger, k.sensitive_names(reader.spec, *sides))
+    session, kind = reader.warehouse.session, reader.kind
+    side = kind.side_of(reader.stage)
+    _, sensitive = loaded(kind.keys)(reader.spec, reader.stage if side is None else kind.input(side).log)
+    mask = mask_of(reader.spec, reader.ledger, sensitive)
 
     def scanned(evaluator: Evaluator) -> Scan:
         views = _views(reader, evaluator)
@@ -76,7 +73,8 @@ def _scanned(reader: CheckReader) -> Scan:
     try:
         return scanned(STOPPING)
     except Exception as error:
-        if not is_from_spark(error) or all(parse_expression(sql).plain for sql in reader.spec.left.foreign_key):
+        derived = [sql for one in kind.inputs for sql in one.derives(reader.spec).values()]
+        if not is_from_spark(error) or all(parse_expression(sql).plain for sql in derived):
             raise
     with settings(session, GUARDED):
         return scanned(ISOLATING)
@@ -84,19 +82,9 @@ def _scanned(reader: CheckReader) -> Scan:
 
 def _views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the views of a stage's tables: of its main table, and of its log if it has one."""
-    of_main = VIEWS.get(reader.stage)
-    side = reader.spec.definition.side_of(reader.stage)
+    side, views = reader.kind.side_of(reader.stage), reader.kind.stage(reader.stage).views
     logs = [] if side is None else [_changelog_view(reader, side, evaluator)]
-    return [*(of_main(reader, evaluator) if of_main else []), *logs]
-
-
-VIEWS: dict[str, Callable[[CheckReader, Evaluator], list[View]]] = {
-    Stage.RIGHT_TABLE: lambda reader, _: [right_table_view(reader)],
-    Stage.SUBSCRIPTION_STORE: lambda reader, evaluator: [subscription_store_view(reader, evaluator)],
-    Stage.RESPONSES: lambda reader, _: responses_views(reader),
-    Stage.RESOLVED_JOIN: lambda reader, _: resolved_join_views(reader),
-}
-"""Per stage, a function that returns the views of its main table; a stage that writes only a log has no entry."""
+    return [*(loaded(views)(reader, evaluator) if views else []), *logs]
 
 
 def _changelog_view(reader: CheckReader, side: Side, evaluator: Evaluator) -> View:

@@ -15,7 +15,7 @@ _LAZY = {
     "changes": "fk_pipeline.pipeline",
     "definitions": "fk_pipeline.definitions",
     "FkJoinComponent": "fk_pipeline.component",
-    "StageFunctions": "fk_pipeline.functions",
+    "StageFunctions": "fk_pipeline.kinds.registry",
 }
 __all__ = ["FkJoinComponent", "Pipeline", "StageFunctions", "__version__", "changes", "definitions", "load"]
 

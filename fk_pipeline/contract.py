@@ -10,12 +10,12 @@ in the tables, and the engine chooses how they are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fk_pipeline.identity import Side
 
@@ -73,12 +73,14 @@ class TableDef:
         role: its purpose.
         stage: the stage that writes it; None if several stages do.
         of: the input whose rows a log or a state keeps.
+        index: of an index, reference to a function of a pipeline that returns its `effects.Index`.
     """
 
     name: str
     role: Role
     stage: str | None = None
     of: Side | None = None
+    index: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,9 @@ class StageDef:
             the batches concern; empty: the number counts as 0.
         evaluates: function of a pipeline (`PipelineSpec`) that returns the expressions of its file which `run`
             computes, as SQL.
+        views: reference to a function of a `rules.check_reader.CheckReader` and an `Evaluator` that returns the views
+            (`rules.scan.View`) which check the tables that only this kind has; empty if there are none. Logs are
+            checked without it.
     """
 
     name: str
@@ -112,6 +117,79 @@ class StageDef:
     run: str = ""
     concerns: str = ""
     evaluates: Callable[[Any], Iterable[str]] = lambda _: ()
+    views: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The definition of the result, for `verify`: references to functions that share no code with the stages.
+
+    Attributes:
+        expected: function of tables (frames by name), pipeline and `isolating` (whether an expression of the pipeline
+            file fails on a row) that returns the rows which the result must have: its key columns and the selected
+            columns.
+        pending: function of tables, due batches by stage, and pipeline that returns the keys of the rows which due work
+            may still change, each once.
+        counted: function of tables, pipeline, `isolating`, and a function from key columns to SQL (BOOLEAN, the key
+            belongs to the verified share) that returns, per number of a `VerifyReport` which is about the inputs, a
+            frame with as many rows.
+    """
+
+    expected: str
+    pending: str
+    counted: str
+
+
+class AnyStory(Protocol):
+    """The story of one key, as `explain` returns it."""
+
+    @property
+    def due(self) -> Mapping[str, Sequence[int]]:
+        """The due batches per stage."""
+        ...
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the result has the row that the definition of the kind has."""
+        ...
+
+    @property
+    def heading(self) -> str:
+        """The name of the row that the story is about."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """The meaning of a mark in the events; empty if none is marked."""
+        ...
+
+    def events(self) -> Sequence[tuple[int, str, str, str]]:
+        """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
+        ...
+
+    def sentences(self) -> Sequence[str]:
+        """Returns the present state in sentences, the conclusion last."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the story as a JSON object."""
+        ...
+
+
+class AnyImpact(Protocol):
+    """The impact of a change before it is made, as `impact` returns it."""
+
+    def table(self) -> list[list[str]]:
+        """Returns the keys with the largest impact as a table for people, its header first."""
+        ...
+
+    def sentences(self) -> Sequence[str]:
+        """Returns the numbers in sentences."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the impact as a JSON object."""
+        ...
 
 
 Named = TypeVar("Named", TableDef, StageDef)
@@ -132,6 +210,14 @@ class Kind:
             together with all downstream stages. An edit of a part that is not named here needs the landing files.
         keys: reference to a function of pipeline and table that returns the columns (name, type) which identify a row
             of the table, and the names of the sensitive ones; no columns if the table has no such key.
+        shown_keys: reference to a function of a pipeline that returns, per key column of the result, its name for
+            people.
+        proof: the definition of the result.
+        suites: reference to the expectations (`rules.suites.Expectation`) of each stage.
+        explain: reference to a function of reader, pipeline, ledger and the text of a key. It returns the story
+            (`AnyStory`) of the key.
+        impact: reference to a function of reader, pipeline, ledger, the text of a right key or None, a file of changes
+            or None, and the largest number of keys to report. It returns the impact (`AnyImpact`) of the change.
         lineage: reference to a function of pipeline and stage that returns, per column of the main table, the
             (stage, column) pairs that its values come from.
         layout: reference to a function of a Spark session and a pipeline that returns its tables (`store.layout`), with
@@ -153,6 +239,11 @@ class Kind:
     depends_on: Callable[[Any], dict[str, str]]
     rebuilt_by: Mapping[str, tuple[str, ...]]
     keys: str
+    shown_keys: str
+    proof: Proof
+    suites: str
+    explain: str
+    impact: str
     lineage: str
     layout: str
     declared_layout: str
@@ -195,6 +286,14 @@ class Kind:
     def input(self, side: Side) -> Input:
         """Returns an input by its name in the pipeline file."""
         return next(one for one in self.inputs if one.name == side)
+
+    def state_of(self, side: Side) -> TableDef:
+        """Returns the state that has the current version of every key of an input."""
+        return next(one for one in self.tables if one.role is Role.STATE and one.of == side)
+
+    def indexed_by(self, index: TableDef) -> str:
+        """Returns the name of the state that an index belongs to: that of the same stage."""
+        return next(one.name for one in self.tables if one.role is Role.STATE and one.stage == index.stage)
 
     def side_of(self, stage: str) -> Side | None:
         """Returns the input whose landing files a stage reads; None if it reads none."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import refuse_missing
-from fk_pipeline.contract import Source
+from fk_pipeline.contract import AnyImpact, AnyStory, Source, loaded
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import (
     BatchId,
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fk_pipeline.engine.runner import StageRun
-    from fk_pipeline.impact import Impact
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
-    from fk_pipeline.story import Story
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
 
@@ -229,7 +227,7 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.engine.damage import refuse_damaged
         from fk_pipeline.privacy import concealing
         from fk_pipeline.store.settings import settings, suiting
-        from fk_pipeline.verify.rejoin import verify
+        from fk_pipeline.verify.verification import verify
 
         self.refuse_never_run()
         self.refuse_unfinished()
@@ -239,35 +237,30 @@ class Pipeline(OpenPipeline):
         with concealing(self.spec), settings(self.session, suiting(read.rows(*proved), self.sizes), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
 
-    def explain(self, key: str) -> Story:
-        """Returns the story of one left key: see `fk_pipeline.explain`.
+    def explain(self, key: str) -> AnyStory:
+        """Returns the story of one left key: see `Kind.explain`.
 
         Args:
             key: `17`, or `a=1,b=2` if it has several columns.
         """
-        from fk_pipeline.explain import explain
-
         with self._looking() as read:
-            return explain(read, self.spec, self._ledger, key)
+            story: AnyStory = loaded(self.spec.definition.explain)(read, self.spec, self._ledger, key)
+            return story
 
-    def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> Impact:
-        """Returns the impact of a change of the right side: see `fk_pipeline.impact`. Changes nothing.
+    def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> AnyImpact:
+        """Returns the impact of a change of the right side: see `Kind.impact`. Changes nothing.
 
         Args:
             right_key: the key of a right row, in the form that `explain` takes; or
             changes: a file as it would land.
             limit: the largest number of right keys to report.
         """
-        from fk_pipeline.impact import of_changes, of_key
-
-        if (right_key is None) == (changes is None):
-            raise UsageError(
-                "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
-            )
+        file = None if changes is None else Path(changes)
         with self._looking() as read:
-            if right_key is not None:
-                return of_key(read, self.spec, right_key)
-            return of_changes(read, self.spec, self._ledger, Path(str(changes)), limit)
+            found: AnyImpact = loaded(self.spec.definition.impact)(
+                read, self.spec, self._ledger, right_key, file, limit
+            )
+            return found
 
     def changes(self, batch: int) -> DataFrame:
         """Returns the rows that the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

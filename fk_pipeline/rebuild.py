@@ -19,7 +19,7 @@ from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.contract import Role, Source, loaded
+from fk_pipeline.contract import Input, Role, Source, loaded
 from fk_pipeline.engine.behind import lags, refuse
 from fk_pipeline.engine.damage import damage_error, damages, translated
 from fk_pipeline.engine.evolution import forget_columns, reopen_batches
@@ -48,7 +48,7 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
-from fk_pipeline.verify.rejoin import verify
+from fk_pipeline.verify.verification import verify
 
 RebuildProgress = Callable[[str, BatchRange, int, int, StageRun | None], None]
 """Called before a pass of a stage (without a result) and after it."""
@@ -185,8 +185,10 @@ class Rebuild:
             made_of = {up for stage in chosen for up in self.kind.stage(stage).upstream}
             messages = {self.kind.table(name).stage for name in self.kind.with_role(Role.MESSAGES)}
             chosen = self.kind.downstream([*chosen, *(made_of & messages)])
-        if "left.foreign_key" in stale and self.source is Source.CHANGELOG:
-            self._refuse_lost_lines()
+        if self.source is Source.CHANGELOG:
+            for one in self.kind.inputs:
+                if one.derived_as in stale:
+                    self._refuse_lost_lines(one)
         return chosen
 
     @staticmethod
@@ -198,20 +200,21 @@ class Rebuild:
             "this rebuild would not be enough", where=str(self.spec.file), why=why, fix=needed.command(self.spec)
         )
 
-    def _refuse_lost_lines(self) -> None:
-        """Refuses a rebuild that would lose lines: those on which the old foreign key failed are in no changelog.
+    def _refuse_lost_lines(self, of: Input) -> None:
+        """Refuses a rebuild that would lose lines: those on which the old derived columns failed are in no changelog.
 
-        With the new foreign key they may be valid.
+        With the new ones they may be valid.
         """
         warehouse = Warehouse(self.session, self.spec.home)
         if warehouse.version(s.QUARANTINE) is None:
             return
         rows = self.session.read.format("delta").load(warehouse.path(s.QUARANTINE))
-        lost = rows.where(F.col(s.SIDE) == Side.LEFT.value).where(F.col(s.REASON).startswith("foreign_key "))
+        part = of.derived_as.removeprefix(f"{of.name}.")
+        lost = rows.where(F.col(s.SIDE) == of.name.value).where(F.col(s.REASON).startswith(f"{part} "))
         if not lost.isEmpty():
             self._refuse(
                 NeededRebuild.of_all(self.kind),
-                "there are lines in the quarantine on which the old foreign_key failed: the changelog has not got them",
+                f"there are lines in the quarantine on which the old {part} failed: the changelog has not got them",
             )
 
     def _refuse_what_is_gone(self, stages: tuple[str, ...]) -> None:

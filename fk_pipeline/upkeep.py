@@ -14,15 +14,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.contract import Kind
+from fk_pipeline.contract import Kind, Role, TableDef, loaded
 from fk_pipeline.engine.folding import foldable, forgettable, is_old, settled, superseded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
-from fk_pipeline.identity import BatchId, BatchRange, Side, ranges_sql
-from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
-from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
+from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Side, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
@@ -43,8 +40,8 @@ ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false
 LOG_FOLDER = "/_delta_log/"
 """Part of the path of a file that is not a data file of a table."""
 
-MOST_PAIRS = 1.5
-"""Pairs of the index of subscribers per row of the store, above which the index is rewritten."""
+MOST_ENTRIES = 1.5
+"""Entries of an index per row of its state, above which the index is rewritten."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +112,12 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
             folding.versions_of(stage, side)
-        progress("folding: responses")
-        folding.responses()
+        for table in runner.ledger.kind.tables:
+            if table.role is Role.MESSAGES:
+                progress(f"folding: {table.name}")
+                folding.messages(table)
+            elif table.role is Role.INDEX:
+                folding.index(table)
     done = []
     for name in stored:
         progress(name)
@@ -152,7 +153,7 @@ def _writers(kind: Kind, name: str) -> list[str]:
     """Returns the stages whose leases keep a table unchanged."""
     table = kind.table(name)
     writers = [*kind.rejecting.values()] if table.stage is None else [table.stage]
-    # A stage that finds rows by an index may have opened an older state and needs the pairs of that state.
+    # A stage that finds rows by an index may have opened an older state and needs the entries of that state.
     return writers + [stage.name for stage in kind.stages if stage.index == name]
 
 
@@ -175,7 +176,7 @@ class _Folding:
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.spec, self.layout = runner, runner.spec, runner.layout
-        self.warehouse, self.ledger = runner.warehouse, runner.ledger
+        self.warehouse, self.ledger, self.kind = runner.warehouse, runner.ledger, runner.ledger.kind
         self.removed: Counter[str] = Counter()
         """Number of removed rows, by table."""
 
@@ -199,7 +200,7 @@ class _Folding:
 
         Deleted keys are forgotten only with `settings.tombstone_retention`.
         """
-        log = self.layout[self.spec.definition.input(side).log]
+        log = self.layout[self.kind.input(side).log]
         with self._at(log) as info:
             if info is not None:
                 old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folds.of(stage)), self.ledger.batches)
@@ -209,15 +210,11 @@ class _Folding:
 
     def _forget(self, log_stage: str, side: Side, hours: float) -> None:
         """Removes deleted keys, from the changelog first; a key left only in the state is removed the next time."""
-        spec, ledger, log = self.spec, self.ledger, self.layout[self.spec.definition.input(side).log]
-        if side is Side.LEFT:
-            state, state_stage = self.layout[k.SUBSCRIPTION_STORE], Stage.SUBSCRIPTION_STORE
-            keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
-        else:
-            state, state_stage = self.layout[k.RIGHT_TABLE], Stage.RIGHT_TABLE
-            keys = {c.name: c.name for c in spec.right.key_columns}
+        ledger, log, stored = self.ledger, self.layout[self.kind.input(side).log], self.kind.state_of(side)
+        state = self.layout[stored.name]
+        keys = dict(zip(state.keys, [c.name for c in self.spec.side(side).key_columns], strict=True))
         with self._at(log, state) as info:
-            if info is None or ledger.due.of(log_stage) or ledger.due.of(state_stage):
+            if info is None or ledger.due.of(log_stage) or ledger.due.of(str(stored.stage)):
                 return  # landed rows that are not read yet may be older than a delete
             now = datetime.now(UTC)
             done = [b for b in settled(ledger, ledger.folds.on_all_sides) if is_old(ledger, b, now, hours)]
@@ -235,30 +232,36 @@ class _Folding:
             finally:
                 dead.unpersist()
 
-    def responses(self) -> None:
-        """Removes the responses and verdicts of folded batches, and outdated pairs of the index of subscribers."""
-        spec, layout, ledger = self.spec, self.layout, self.ledger
-        for table in (layout[k.RESPONSES], layout[k.VERDICTS]):
-            with self._at(table) as info:
-                if info is not None:
-                    # A folded batch may run again; its new responses are then still to be resolved. Pairs that could
-                    # not be computed are resolved again on request (`quarantine --replay`).
-                    both = settled(ledger, ledger.folds.on_all_sides)
-                    counts = {b: ledger.state(Stage.RESOLVED_JOIN, b).counts for b in both}
-                    refused = [b for b, found in counts.items() if any(found.get(verdict) for verdict in REFUSED)]
-                    where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)
-                    number = self.warehouse.read(table).where(where).count()
-                    if number:
-                        self.warehouse.delete(where, table, info)
-                    self.removed[table.name] += number
-        store, index = layout[k.SUBSCRIPTION_STORE], layout[k.SUBSCRIBERS]
-        rows = self.warehouse.rows([index])
-        if rows > self.warehouse.rows([store]) * MOST_PAIRS:
-            with self._at(index) as info:
-                if info is not None:
-                    pairs = new_subscribers(self.warehouse.read(store), spec)
-                    ordered = clustered(pairs, [name for name, _ in k.fk_columns(spec)], rows, self.warehouse.sizes)
-                    self.warehouse.rewrite(ordered, None, index, info, delete_when=None)
+    def messages(self, of: TableDef) -> None:
+        """Removes the messages of folded batches.
+
+        A folded batch may run again; its new messages are then still to be resolved. Rows that could not be computed
+        are resolved again on request (`quarantine --replay`), so the messages of their batches stay.
+        """
+        table, ledger = self.layout[of.name], self.ledger
+        with self._at(table) as info:
+            if info is None:
+                return
+            both = settled(ledger, ledger.folds.on_all_sides)
+            counts = {b: ledger.state(self.kind.result_stage, b).counts for b in both}
+            refused = [b for b, found in counts.items() if any(found.get(name) for name in QUARANTINING)]
+            where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)
+            number = self.warehouse.read(table).where(where).count()
+            if number:
+                self.warehouse.delete(where, table, info)
+            self.removed[table.name] += number
+
+    def index(self, of: TableDef) -> None:
+        """Rewrites the index of a state if it has many entries that the state no longer has."""
+        state, table = self.layout[self.kind.indexed_by(of)], self.layout[of.name]
+        rows = self.warehouse.rows([table])
+        if rows <= self.warehouse.rows([state]) * MOST_ENTRIES:
+            return
+        with self._at(table) as info:
+            if info is not None:
+                index = loaded(of.index)(self.spec)
+                ordered = clustered(index.entries(self.warehouse.read(state)), index.keys, rows, self.warehouse.sizes)
+                self.warehouse.rewrite(ordered, None, table, info, delete_when=None)
 
     def _remove(self, lost: DataFrame, info: CommitInfo, table: Table) -> None:
         """Removes rows; commits nothing if there are none."""

@@ -15,13 +15,14 @@ from blocks.sample import SPEC
 from assets import shown
 from expectations import checks
 from expectations.checking import Checked, CheckResult
-from expectations.scan import Finding
-from expectations.suites import SUITES, Depth
 from expectations.validation import Outcome
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
+from fk_pipeline.rules.scan import Finding
+from fk_pipeline.rules.suites import Depth
 from fk_pipeline.store import schemas
 from fk_pipeline.store.planner import Choice
 

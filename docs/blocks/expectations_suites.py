@@ -1,10 +1,10 @@
-"""What is expected of every stage: from `expectations/suites.py`."""
+"""What is expected of every stage: from `fk_pipeline/kinds/foreign_key/rules/suites.py`."""
 
 from __future__ import annotations
 
 from blocks.markdown import code, table
 
-from expectations.suites import SUITES
+from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
 
 
 def blocks() -> dict[str, str]:

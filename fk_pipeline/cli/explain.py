@@ -11,7 +11,7 @@ from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
-    from fk_pipeline.impact import Impact
+    from fk_pipeline.contract import AnyStory
 
 
 def explain(
@@ -21,14 +21,13 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """The story of one left key: what came, what was asked and answered, and why its row is (not) in the result."""
-    from fk_pipeline.cli.story import print_story
     from fk_pipeline.pipeline import load
 
     story = load(pipeline).explain(key)
     if format_ is OutputFormat.JSON:
         print_json(story.as_json())
     else:
-        print_story(story)
+        _print_story(story)
     if not story.as_expected and not story.due:
         raise typer.Exit(1)
 
@@ -52,16 +51,18 @@ def impact(
     if format_ is OutputFormat.JSON:
         print_json(found.as_json())
     else:
-        _print_impact(found)
+        header, *rows = found.table()
+        print_table(header, rows)
+        print_lines(found.sentences())
 
 
-def _print_impact(found: Impact) -> None:
-    rows = [[row["key"], f"{row['subscribers']:,}", row["effect"]] for row in found.keys]
-    print_table(["right key", "left rows that refer to it", "what it would do"], rows)
-    print_lines([f"{number:,} right row(s) {what}" for what, number in found.right_rows.items()])
-    if found.quarantined:
-        print_lines([f"{found.quarantined:,} record(s) of the file cannot be used"])
-    print_lines([f"{found.fan_out:,} rows of the result would be written or taken out."])
+def _print_story(story: AnyStory) -> None:
+    """Prints a story for people: a table of the events, then the present state in sentences."""
+    print_lines([story.heading, ""])
+    if rows := story.events():
+        print_table(["batch", "what", "what it says", "file"], rows)
+        print_lines([story.note, ""] if story.note else [""])
+    print_lines(story.sentences())
 
 
 def add_to(app: typer.Typer) -> None:

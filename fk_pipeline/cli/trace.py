@@ -13,11 +13,10 @@ from fk_pipeline.trace.workflow import columns, rows
 
 def by_reference(cases: Sequence[AnyCase], rules: str) -> Iterator[tuple[AnyCase, dict[str, Any]]]:
     """Yields every case with its trace by the reference; `rules` is `kafka` or `engine`."""
-    from fk_pipeline.kinds.foreign_key.kafka.reference import ENGINE, KAFKA
     from fk_pipeline.trace import reference
 
     for case in cases:
-        yield case, reference.trace(case, KAFKA if rules == "kafka" else ENGINE)
+        yield case, reference.trace(case, reference.RULES[rules])
 
 
 def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any]]]:

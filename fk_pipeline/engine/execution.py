@@ -11,7 +11,6 @@ from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.contract import Role, Source, loaded
 from fk_pipeline.effects import Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
 from fk_pipeline.engine.filling import reopened
-from fk_pipeline.engine.history import RunHistory
 from fk_pipeline.engine.landing import Landing, are_many, as_stored
 from fk_pipeline.engine.landing_refusals import refuse_gone_versions
 from fk_pipeline.engine.stage_reader import StageReader
@@ -23,6 +22,7 @@ from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, mark_only
+from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
 from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
@@ -18,7 +19,6 @@ from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, needs_look, rem
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
-from fk_pipeline.engine.drift import DRIFT, Watch
 from fk_pipeline.engine.filling import filled_rows
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fk_pipeline.effects import Messages
-from fk_pipeline.engine.history import RunHistory
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.planner import Planner
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fk_pipeline.contract import Kind, loaded
 
@@ -11,6 +12,16 @@ KINDS = {"foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY"}
 
 FIRST = "foreign_key"
 """The kind of tables whose ledger names no kind: they were created when this was the only one."""
+
+
+_PUBLIC = {"StageFunctions": "fk_pipeline.kinds.foreign_key.functions:StageFunctions"}
+"""Names of one kind that `fk_pipeline` offers."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return loaded(_PUBLIC[name])
 
 
 def kind_named(name: str) -> Kind:

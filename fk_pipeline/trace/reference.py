@@ -8,6 +8,7 @@ from typing import Any
 
 from fk_pipeline.kinds.foreign_key.kafka.keys import CombinedKey, hash_as_longs, kafka_row_hash
 from fk_pipeline.kinds.foreign_key.kafka.reference import (
+    ENGINE,
     KAFKA,
     ForeignKeyJoin,
     ReferenceStep,
@@ -21,6 +22,9 @@ from fk_pipeline.kinds.foreign_key.kafka.table_join import TableJoin
 from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, LagCase, TableCase, serialise
 
 Json = dict[str, Any]
+
+RULES = {"kafka": KAFKA, "engine": ENGINE}
+"""The rules of a foreign-key join, by the value of `--rules`."""
 
 
 def foreign_key(_: bytes, value: bytes) -> bytes | None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.foreign_key import steps
+from fk_pipeline.kinds.foreign_key import stages as steps
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from expectations.scan import Scan
 from expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.rules.scan import Scan
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
 

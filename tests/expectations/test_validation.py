@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.scan import Finding
-from expectations.suites import SUITES, Expectation
 from expectations.validation import Outcome, Validator
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
+from fk_pipeline.rules.scan import Finding
+from fk_pipeline.rules.suites import Expectation
 from fk_pipeline.spec.settings import OwnExpectation, Settings
 
 SUITE = SUITES[Stage.LEFT_CHANGELOG]

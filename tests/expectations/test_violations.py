@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.check_reader import CheckReader
 from expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -226,7 +226,7 @@ def test_a_batch_that_changed_nothing_is_looked_at_without_inferring_a_schema(
     """Spark Connect refuses to infer one from no rows."""
     land(own.spec.file.parent, {"left/7.jsonl": [left(70, "a")], "left/8.jsonl": [left(70, "a")]})
     own.run("8,7")
-    monkeypatch.setattr("expectations.check_reader.SMALL_ROWS", 0)
+    monkeypatch.setattr("fk_pipeline.rules.check_reader.SMALL_ROWS", 0)
     kind = type(own.session)
     create = kind.createDataFrame
 

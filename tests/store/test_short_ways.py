@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.kinds.foreign_key import steps
+from fk_pipeline.kinds.foreign_key import stages as steps
 from fk_pipeline.store.settings import GUARDED, SMALL, settings
 from fk_pipeline.store.sizes import Sizes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
+from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, QUARANTINING, SILENT, Side
 
 
@@ -32,8 +32,11 @@ _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
 (`docs/benchmark.md`)."""
 
 
-_RUNS = "fk_pipeline.kinds.foreign_key.steps"
+_RUNS = "fk_pipeline.kinds.foreign_key.stages"
 """The module with the functions of the stages."""
+
+_RULES = "fk_pipeline.kinds.foreign_key.rules"
+"""The package with the rules of their tables."""
 
 
 def _foreign_key(spec: Any) -> dict[str, str]:
@@ -65,7 +68,7 @@ FOREIGN_KEY = Kind(
         TableDef("right_changelog", Role.LOG, Stage.RIGHT_TABLE, Side.RIGHT),
         TableDef("right_table", Role.STATE, Stage.RIGHT_TABLE, Side.RIGHT),
         TableDef("subscription_store", Role.STATE, Stage.SUBSCRIPTION_STORE, Side.LEFT),
-        TableDef("subscribers", Role.INDEX, Stage.SUBSCRIPTION_STORE),
+        TableDef("subscribers", Role.INDEX, Stage.SUBSCRIPTION_STORE, index=f"{_RUNS}:subscribers"),
         TableDef("responses", Role.MESSAGES, Stage.RESPONSES),
         TableDef("verdicts", Role.MESSAGES, Stage.RESOLVED_JOIN),
         TableDef("resolved_join", Role.RESULT, Stage.RESOLVED_JOIN),
@@ -88,6 +91,7 @@ FOREIGN_KEY = Kind(
             },
             full_share=_STATE_SHARE,
             run=f"{_RUNS}:right_table",
+            views=f"{_RULES}.right_table:right_table_views",
         ),
         StageDef(
             Stage.SUBSCRIPTION_STORE,
@@ -96,6 +100,7 @@ FOREIGN_KEY = Kind(
             counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
             full_share=_STATE_SHARE,
             run=f"{_RUNS}:subscription_store",
+            views=f"{_RULES}.subscription_store:subscription_store_views",
         ),
         StageDef(
             Stage.RESPONSES,
@@ -106,6 +111,7 @@ FOREIGN_KEY = Kind(
             index="subscribers",
             full_share=_STATE_SHARE,
             run=f"{_RUNS}:responses",
+            views=f"{_RULES}.responses:responses_views",
             concerns=f"{_RUNS}:touched_by_responses",
         ),
         StageDef(
@@ -122,6 +128,7 @@ FOREIGN_KEY = Kind(
             },
             full_share=_RESULT_SHARE,
             run=f"{_RUNS}:resolved_join",
+            views=f"{_RULES}.resolved_join:resolved_join_views",
             concerns=f"{_RUNS}:touched_by_resolving",
             evaluates=lambda spec: [output.sql for output in spec.outputs],
         ),
@@ -133,6 +140,15 @@ FOREIGN_KEY = Kind(
         "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
     },
     keys="fk_pipeline.kinds.foreign_key.tables:keys_of",
+    shown_keys="fk_pipeline.kinds.foreign_key.tables:shown_keys",
+    proof=Proof(
+        expected="fk_pipeline.kinds.foreign_key.proof:expected",
+        pending="fk_pipeline.kinds.foreign_key.proof:pending",
+        counted="fk_pipeline.kinds.foreign_key.proof:counted",
+    ),
+    suites="fk_pipeline.kinds.foreign_key.rules.suites:SUITES",
+    explain="fk_pipeline.kinds.foreign_key.explain:explain",
+    impact="fk_pipeline.kinds.foreign_key.impact:impact",
     lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
     layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
     declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",

@@ -140,10 +140,18 @@ def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...]
 
     There are no identifying columns except in the right table, the subscription store and the result.
     """
+    side = {LEFT_CHANGELOG: Side.LEFT, RIGHT_CHANGELOG: Side.RIGHT, RIGHT_TABLE: Side.RIGHT}.get(table)
+    keys: tuple[tuple[str, str], ...] = ()
     if table == RIGHT_TABLE:
-        return typed_columns(spec.right.key_columns), sensitive_names(spec, Side.RIGHT)
-    keyed = table in (SUBSCRIPTION_STORE, RESOLVED_JOIN)
-    return (pk_columns(spec) if keyed else ()), sensitive_names(spec)
+        keys = typed_columns(spec.right.key_columns)
+    elif table in (SUBSCRIPTION_STORE, RESOLVED_JOIN):
+        keys = pk_columns(spec)
+    return keys, sensitive_names(spec, *([] if side is None else [side]))
+
+
+def shown_keys(spec: PipelineSpec) -> list[str]:
+    """Returns, per key column of the result, the name of the column of the left row that it is."""
+    return [column.name for column in spec.left.key_columns]
 
 
 def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:

@@ -58,6 +58,43 @@ class Impact:
         """Returns the impact as a JSON object."""
         return asdict(self)
 
+    def table(self) -> list[list[str]]:
+        """Returns the right keys as a table for people, its header first."""
+        rows = [[row["key"], f"{row['subscribers']:,}", row["effect"]] for row in self.keys]
+        return [["right key", "left rows that refer to it", "what it would do"], *rows]
+
+    def sentences(self) -> list[str]:
+        """Returns the numbers in sentences."""
+        lines = [f"{number:,} right row(s) {what}" for what, number in self.right_rows.items()]
+        if self.quarantined:
+            lines.append(f"{self.quarantined:,} record(s) of the file cannot be used")
+        return [*lines, f"{self.fan_out:,} rows of the result would be written or taken out."]
+
+
+def impact(
+    read: TableReader, spec: PipelineSpec, ledger: Ledger, right_key: str | None, changes: Path | None, limit: int
+) -> Impact:
+    """Returns the impact of any change of one right row, or of the changes in a file.
+
+    Args:
+        read: reads the tables of the pipeline.
+        spec: the pipeline.
+        ledger: its ledger.
+        right_key: the key of a right row; or
+        changes: a file as it would land.
+        limit: the largest number of right keys to report.
+
+    Raises:
+        UsageError: it is neither or both, not a key of the right side, or not a file in its format.
+    """
+    if right_key is not None and changes is None:
+        return of_key(read, spec, right_key)
+    if changes is not None and right_key is None:
+        return of_changes(read, spec, ledger, changes, limit)
+    raise UsageError(
+        "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
+    )
+
 
 def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
     """Returns the impact of any change of one right row.

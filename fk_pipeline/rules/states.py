@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.changelogs import TRUNCATES
-from expectations.check_reader import CheckReader
-from expectations.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
 from fk_pipeline.identity import BatchRange, ranges_sql
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.logs import TRUNCATES
+from fk_pipeline.rules.scan import PENDING, ROW, Rule, View, in_batch, only_one, with_copies
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 

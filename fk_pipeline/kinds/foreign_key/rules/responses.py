@@ -9,17 +9,20 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.changelogs import ledger_counts
-from expectations.check_reader import ABSENT, CheckReader
-from expectations.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
-from expectations.subscription_store import source_key
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.proof import pending as pending_keys
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of, subscribers_of
+from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.logs import ledger_counts
+from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
-from fk_pipeline.verify.rejoin import pending_keys
+from fk_pipeline.store.reader import ABSENT
 
 
 def pair_of(left: str, right: str) -> str:
@@ -43,7 +46,7 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
     def mark(rows: DataFrame) -> DataFrame:
         read = (k.LEFT_CHANGELOG, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, k.SUBSCRIPTION_STORE, k.RESPONSES)
         pending = pending_keys({name: reader.whole(name) for name in read}, reader.due, reader.spec)
-        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(reader.pks), "left")
+        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(pks_of(reader.spec)), "left")
         return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
 
     return mark
@@ -59,7 +62,7 @@ def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
     return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
 
 
-def responses_views(reader: CheckReader) -> list[View]:
+def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views of the responses: by themselves, against the counts of the ledger, and against their causes."""
     stored = reader.of_batches(k.RESPONSES, s.BATCH)
     counted = ledger_counts("rows_are_those_counted", reader)
@@ -206,8 +209,9 @@ def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, Data
     """Returns the subscriptions that may get a response from the batches, and their right rows; or more of both."""
     if reader.small:
         return reader.whole(k.SUBSCRIPTION_STORE), rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
-    columns = [*reader.pks, *reader.right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
-    known = [*reader.right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    pks, right_keys = pks_of(reader.spec), right_keys_of(reader.spec)
+    columns = [*pks, *right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
+    known = [*right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
     asking = reader.touched_by(
         {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, reader.propagated(Stage.SUBSCRIPTION_STORE)
     )
@@ -215,11 +219,11 @@ def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, Data
     if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     hearing, referred = reader.at_once(
-        lambda: reader.subscribers_of(news, columns),
+        lambda: subscribers_of(reader, news, columns),
         lambda: reader.at_hand(
-            reader.with_keys(k.RIGHT_TABLE, asking, reader.right_keys).select(*map(quote, known)), asking.at_most
+            reader.with_keys(k.RIGHT_TABLE, asking, right_keys).select(*map(quote, known)), asking.at_most
         ),
     )
-    subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates(list(reader.pks))
-    rights = referred.frame.unionByName(news.frame).dropDuplicates(list(reader.right_keys))
+    subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates([*pks])
+    rights = referred.frame.unionByName(news.frame).dropDuplicates([*right_keys])
     return subscriptions, rights_of(rights, reader.spec)

@@ -1,6 +1,7 @@
-"""The suites as data: the expectations of every stage, each with its severity and its remedy.
+"""Expectations as data, each with its severity and its remedy: those of any log and any state, and those of a stage.
 
-The rules behind the names are SQL in the module of their table; `docs/reference/expectations.md` lists them for users.
+A kind names the expectations of its stages (`Kind.suites`). The rules behind the names are SQL in the views of the
+tables; `docs/reference/expectations.md` lists the expectations for users.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from fk_pipeline.blocks.drift import compares
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.contract import Kind
-from fk_pipeline.engine.drift import compares
-from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.contract import Kind, loaded
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.store.ledger import checks
@@ -79,8 +79,8 @@ class Expectation:
         return float(getattr(settings, self.threshold)) if self.threshold else 0
 
 
-def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
-    rows = "left" if not prefix else "right"
+def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
+    """Returns the expectations of a log; `rows` is a word for its rows, `prefix` begins every name (`log_prefix`)."""
     return (
         Expectation(
             f"{prefix}one_row_per_key_and_batch",
@@ -140,7 +140,8 @@ def _changelog(prefix: str = "") -> tuple[Expectation, ...]:
     )
 
 
-def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
+def of_state(one_row: str, what: str) -> tuple[Expectation, ...]:
+    """Returns the expectations of a state; `one_row` names the first, `what` is a word for its rows and keys."""
     return (
         Expectation(one_row, f"Every {what} key has one row. Two would get two responses."),
         Expectation(
@@ -164,123 +165,10 @@ def _state(one_row: str, what: str) -> tuple[Expectation, ...]:
     )
 
 
-SUITES: dict[str, tuple[Expectation, ...]] = {
-    Stage.LEFT_CHANGELOG: (
-        *_changelog(),
-        Expectation(
-            "foreign_key_is_that_of_the_row",
-            "The stored foreign key is what its expression says of the row.",
-            remedy=Remedy.RUN,
-        ),
-    ),
-    Stage.RIGHT_TABLE: (
-        *_state("one_row_per_right_key", "right"),
-        Expectation(
-            "hash_is_that_of_the_row",
-            "The hash of a right row, computed anew from the row, is the stored one. Otherwise its subscribers "
-            "are not told of the next change, or told of none.",
-        ),
-        Expectation(
-            "row_is_that_of_the_changelog",
-            "A right row has the values of the changelog row that it comes from, and is deleted where that is.",
-        ),
-        Expectation("no_payload_in_a_tombstone", "A deleted right row has no values."),
-        *_changelog("changelog_"),
-    ),
-    Stage.SUBSCRIPTION_STORE: (
-        *_state("one_row_per_left_key", "left"),
-        Expectation(
-            "hash_is_that_of_the_changelog_row",
-            "Hash consistency: the hash of a subscription is that of the left row that it points to, computed anew. "
-            "Otherwise its responses are about a row that nobody can read.",
-        ),
-        Expectation(
-            "foreign_key_is_that_of_the_changelog_row",
-            "A subscription is to the right key that its left row refers to. Otherwise it hears of the changes of "
-            "another row.",
-        ),
-        Expectation(
-            "instruction_is_that_of_the_change",
-            "A subscription asks for the response that its change calls for. Otherwise a row that has to go may stay.",
-        ),
-        Expectation(
-            "subscribers_are_indexed",
-            "The index of a large store knows every subscription. One that it does not know hears of no right change.",
-            depths=(Depth.FULL,),
-        ),
-    ),
-    Stage.RESPONSES: (
-        Expectation(
-            "one_answer_per_key_and_cause",
-            "A batch responds to a left key at most once for its own change and once for that of its right row.",
-            remedy=Remedy.RUN,
-        ),
-        Expectation(
-            "rows_are_those_counted",
-            "A batch has as many responses as its last run counted. With fewer, responses were lost.",
-            remedy=Remedy.RUN,
-        ),
-        Expectation(
-            "no_missing_answer",
-            "Every response that was due by the tables as the stage read them is there.",
-            remedy=Remedy.RUN,
-            depths=(Depth.BATCH,),
-        ),
-        Expectation(
-            "no_unexpected_answer",
-            "No response is there that was not due by the tables as the stage read them.",
-            remedy=Remedy.RUN,
-            depths=(Depth.BATCH,),
-        ),
-        Expectation(
-            "answer_is_about_the_rows_read",
-            "A response carries the hashes of both rows as the stage read them, and the instruction that asks for it.",
-            remedy=Remedy.RUN,
-            depths=(Depth.BATCH,),
-        ),
-        Expectation(
-            "every_current_pair_has_a_response",
-            "Every left row and the right row that it refers to have been propagated to the resolver as they are now. "
-            "A pair that was not is missing in the result, or stale there.",
-            remedy=Remedy.RUN,
-            depths=(Depth.FULL,),
-        ),
-    ),
-    Stage.RESOLVED_JOIN: (
-        Expectation(
-            "one_row_per_left_key",
-            "A left row refers to one right row, so the join has at most one row per left key.",
-        ),
-        Expectation(
-            "no_stale_row",
-            "Both hashes of a row are the current ones of the left row and of the right row; KIP-213 checks the left "
-            "one only. Values are compared by `rows_are_those_of_the_join`, not here.",
-        ),
-        Expectation("no_missing_row", "Every left row that belongs in the join has a row."),
-        Expectation("no_row_for_a_deleted_key", "A left row that was deleted, or never seen, has no row."),
-        Expectation(
-            "no_inner_row_without_match",
-            "An inner join has no row whose right row is not there.",
-            only="inner",
-        ),
-        Expectation(
-            "foreign_key_is_the_current_one",
-            "A row carries the foreign key that its left row has now.",
-        ),
-        Expectation(
-            "every_response_has_its_verdict",
-            "Each response has one verdict, stored or told by itself; by batch they are as many as were counted.",
-            remedy=Remedy.RUN,
-        ),
-        Expectation(
-            "rows_are_those_of_the_join",
-            "The proof: both changelogs joined anew, by another way than the stages', give the same rows, value by "
-            "value.",
-            depths=(Depth.FULL,),
-        ),
-    ),
-}
-"""Per stage, the expectations of its tables. A key that due work explains violates none."""
+def suites_of(kind: Kind) -> dict[str, tuple[Expectation, ...]]:
+    """Returns, per stage of a kind, the expectations of its tables. A key that due work explains violates none."""
+    found: dict[str, tuple[Expectation, ...]] = loaded(kind.suites)
+    return found
 
 
 def log_prefix(kind: Kind, stage: str) -> str:
@@ -294,7 +182,7 @@ def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tupl
     sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.inputs}
     return tuple(
         one
-        for one in SUITES[stage]
+        for one in suites_of(kind)[stage]
         if one.only in ("", spec.join)
         and (depth is None or depth in one.depths)
         and (not one.threshold.endswith("holes") or format_of(sides[one.name.removesuffix(HOLES)]).has_holes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cached_property, partial, reduce
@@ -13,54 +13,66 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Role
 from fk_pipeline.effects import RowSet
-from fk_pipeline.engine.history import RunHistory
 from fk_pipeline.identity import BatchId, BatchRange
-from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import quote
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.reader import ABSENT, TableReader
+from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, suiting
 from fk_pipeline.store.sizes import UNKNOWN
 from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.tables import StoredTables
 
 
 class CheckReader(TableReader):
     """The reader of the tables that the checks of a stage need, with the batches that are due.
 
     Args:
-        pipeline: the pipeline.
+        warehouse: the stored tables.
+        tables: the tables.
+        spec: the pipeline.
+        ledger: its ledger.
         stage: the stage whose tables are checked.
         batches: reads only the rows that these batches touched; None for all rows.
+        refuse_unfinished: raises an error if a rebuild died while its tables were swapped in.
     """
 
-    def __init__(self, pipeline: Pipeline, stage: str, batches: BatchRange | None = None) -> None:
-        runner, ledger = pipeline.runner, pipeline.ledger()
-        super().__init__(runner.warehouse, runner.layout.tables, batches)
-        self.spec, self.ledger, self.stage = pipeline.spec, ledger, stage
+    def __init__(
+        self,
+        warehouse: StoredTables,
+        tables: Iterable[Table],
+        spec: PipelineSpec,
+        ledger: Ledger,
+        stage: str,
+        batches: BatchRange | None,
+        refuse_unfinished: Callable[[], None],
+    ) -> None:
+        super().__init__(warehouse, tables, batches)
+        self.spec, self.kind, self.ledger, self.stage = spec, spec.definition, ledger, stage
         self.known = [b for b in ledger.batches if batches is None or b in batches]
         self.history = RunHistory(ledger, stage, self.known)
         # Tables are opened upstream first, so a commit made meanwhile is not older than the inputs that it read.
-        self._names = [table.name for table in pipeline.spec.definition.tables if table.role is not Role.REJECTED]
+        self._names = [table.name for table in self.kind.tables if table.role is not Role.REJECTED]
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
         self._whole: set[str] = set()
         """The names of the tables that were read whole."""
         self.index_fits = True
-        self.due = self._open(pipeline)
+        """Whether every index was built from its state at the version that is read, or from an older one."""
+        self.due = self._open(refuse_unfinished)
         """Per stage (this one and those upstream of it): the batches whose unfinished work may explain a row."""
 
-    def _open(self, pipeline: Pipeline) -> dict[str, list[BatchId]]:
+    def _open(self, refuse_unfinished: Callable[[], None]) -> dict[str, list[BatchId]]:
         """Fixes the versions of all tables, also of absent ones, and returns the batches that are due per stage.
 
         Raises:
             StateError: a rebuild died while its tables were swapped in.
         """
         while True:
-            pipeline.refuse_unfinished()
+            refuse_unfinished()
             swaps = len(self.ledger.rebuilds.rows)
             # Read before and after: the work of a run that ends in between is due before, the work it causes, after.
             before = unfinished(self.ledger, self.stage)
@@ -93,8 +105,9 @@ class CheckReader(TableReader):
         """Returns a copy of this reader with some tables at other versions."""
         other = copy(self)
         other.versions = {**self.versions, **versions}
-        # The index was built from the store at this version: it may lack entries for another version.
-        other.index_fits = other.versions[k.SUBSCRIPTION_STORE] == self.versions[k.SUBSCRIPTION_STORE]
+        # An index was built from its state at this version: it may lack entries for another version.
+        states = [self.kind.indexed_by(one) for one in self.kind.tables if one.role is Role.INDEX]
+        other.index_fits = all(other.versions[name] == self.versions[name] for name in states)
         return other
 
     def at_once(self, *looks: Callable[[], Materialised]) -> list[Materialised]:
@@ -179,24 +192,14 @@ class CheckReader(TableReader):
                 keys=logged,
             )
             return rows.selectExpr(*columns), logged
-        touched, mark, same = self.touched_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
-        found = self.with_keys(name, touched, same).selectExpr(*columns)
+        touched, mark, own = self.touched_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
+        found = self.with_keys(name, touched, own).selectExpr(*columns)
         looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
-        if self.some_not_among(self._here({name: mark}, same), touched):
+        if self.some_not_among(self._here({name: mark}, own), touched):
             owned = self.read(name, [Within(mark, self.span)]).join(touched.frame, list(keys), "left_anti")
             looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
-        log, *rows = self.at_once(*looks)
-        return reduce(DataFrame.unionByName, [one.frame for one in rows]), log.frame
-
-    @cached_property
-    def pks(self) -> dict[str, str]:
-        """The columns of the left key in the state tables: each name maps to itself."""
-        return {name: name for name, _ in k.pk_columns(self.spec)}
-
-    @cached_property
-    def right_keys(self) -> dict[str, str]:
-        """Per key column of the right side, its name in the state tables."""
-        return {one.name: k.fk(one.name) for one in self.spec.right.key_columns}
+        log, *parts = self.at_once(*looks)
+        return reduce(DataFrame.unionByName, [one.frame for one in parts]), log.frame
 
     @cached_property
     def stored(self) -> int:
@@ -207,16 +210,6 @@ class CheckReader(TableReader):
     def small(self) -> bool:
         """Whether all tables together are small enough to be joined whole, without key filters."""
         return self.stored <= self.sizes.small_rows
-
-    def subscribers_of(self, rights: RowSet, columns: Sequence[str]) -> Materialised:
-        """Returns columns of the rows of the subscription store that refer to some right rows; maybe of more rows."""
-        fks, at_most = {fk: key for key, fk in self.right_keys.items()}, None
-        indexed = self.versions[k.SUBSCRIBERS] != ABSENT and self.rows(k.SUBSCRIBERS)
-        if self.index_fits and indexed:
-            rows, at_most = self.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, fks, columns)
-        else:
-            rows = self.with_keys(k.SUBSCRIPTION_STORE, rights, fks)
-        return self.at_hand(rows.select(*map(quote, columns)), at_most)
 
     @property
     def span(self) -> BatchRange:
@@ -245,9 +238,11 @@ class CheckReader(TableReader):
         """Returns an upper bound of the rows that a changelog has for the batches."""
         return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
 
-    def responses(self) -> int:
-        """Returns an upper bound of the responses that are stored for the batches."""
-        return self._at_most(Stage.RESPONSES, lambda counts: sum(counts.values()))
+    def messages(self) -> int:
+        """Returns an upper bound of the messages that are stored for the batches, of this stage and upstream of it."""
+        makes = [one.name for one in self.kind.tables if one.role is Role.MESSAGES and one.name == one.stage]
+        here = [stage for stage in makes if stage in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
+        return max((self._at_most(stage, lambda counts: sum(counts.values())) for stage in here), default=0)
 
     def _at_most(self, stage: str, rows: Callable[[Mapping[str, int]], int]) -> int:
         """Returns the sum of the counts of a stage's last runs for the batches; `UNKNOWN` if one is not finished.
@@ -271,8 +266,7 @@ class CheckReader(TableReader):
         if self.batches is None:
             return UNKNOWN
         logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
-        responses = self.responses() if self.stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN) else 0
-        return UNKNOWN if any(map(self.truncated, logs)) else max(responses, *map(self.rows_read, logs))
+        return UNKNOWN if any(map(self.truncated, logs)) else max(self.messages(), *map(self.rows_read, logs))
 
     def settings(self) -> dict[str, str]:
         """Returns Spark settings that suit the size of the check."""

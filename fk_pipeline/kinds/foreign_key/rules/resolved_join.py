@@ -7,16 +7,18 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.changelogs import ledger_counts
-from expectations.check_reader import CheckReader
-from expectations.responses import excused_keys, pair_of, response_key, rights_of
-from expectations.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
-from expectations.subscription_store import source_key
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
+from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, pair_of, response_key, rights_of
+from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.logs import ledger_counts
+from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
@@ -24,7 +26,7 @@ from fk_pipeline.store.planner import sendable
 _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 
 
-def resolved_join_views(reader: CheckReader) -> list[View]:
+def resolved_join_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns two views: the result with the current rows of both sides, and the verdicts with the responses."""
     spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
@@ -78,15 +80,15 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns result, store and right rows (as `rights_of`) of the keys with a response or a change in a batch."""
-    pks, fks = reader.pks, list(reader.right_keys.values())
+    pks, fks = pks_of(reader.spec), list(right_keys_of(reader.spec).values())
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
     keys = reader.touched_by(places, {name: name for name in names})
     if reader.small:
-        result, store = (
+        of_both = [
             reader.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
             for name in (k.RESOLVED_JOIN, k.SUBSCRIPTION_STORE)
-        )
-        return result, store, rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
+        ]
+        return of_both[0], of_both[1], rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = reader.with_keys(name, keys, pks)
@@ -95,7 +97,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
         return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        rows = reader.with_keys(k.RIGHT_TABLE, pairs, reader.right_keys)
+        rows = reader.with_keys(k.RIGHT_TABLE, pairs, right_keys_of(reader.spec))
         return reader.at_hand(rights_of(rows, reader.spec), pairs.at_most)
 
     looks = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.store.settings import settings, suiting
-from fk_pipeline.verify.rejoin import verify
+from fk_pipeline.verify.verification import verify
 from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark

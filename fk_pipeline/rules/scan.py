@@ -74,13 +74,14 @@ class Counted:
 
     def compared(self, found: Mapping[int | None, int]) -> Finding:
         """Returns the batches whose number of rows differs from the expected one; a row of no batch is too many."""
-        wrong = [b for b in {*self.rows, *found} - self.open if found.get(b, 0) != self.rows.get(b, 0)]
+        known: dict[int | None, int] = dict(self.rows.items())
+        wrong = [b for b in {*known, *found} - self.open if found.get(b, 0) != known.get(b, 0)]
         wrong.sort(key=lambda batch: (batch is None, batch or 0))
         sample = tuple(
             {
                 "key": json.dumps({"batch": batch}, separators=(",", ":")),
                 "found": f"{found.get(batch, 0)} {self.what}",
-                "expected": f"{self.rows.get(batch, 0)} {self.what}",
+                "expected": f"{known.get(batch, 0)} {self.what}",
                 "batch": batch,
             }
             for batch in wrong[:SAMPLE]

@@ -65,7 +65,6 @@ def subscription_store(read: Reader) -> list[Effect]:
     """Returns the effects that apply the batches to the subscription store; a large store has an index by right key."""
     spec = read.spec
     keys = {k.pk(column.name): column.name for column in spec.left.key_columns}
-    index = Index(k.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
     return state_effects(
         read,
         Stage.LEFT_CHANGELOG,
@@ -73,8 +72,13 @@ def subscription_store(read: Reader) -> list[Effect]:
         k.SUBSCRIPTION_STORE,
         keys,
         make_subscription_store,
-        index=index,
+        index=subscribers(spec),
     )
+
+
+def subscribers(spec: PipelineSpec) -> Index:
+    """Returns the index of a large subscription store: it is sorted by the foreign key."""
+    return Index(k.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
 
 
 def _within_budget(read: Reader, rows: RowSet) -> RowSet:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from expectations.check_reader import CheckReader
-from expectations.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
-from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.blocks.changelog import anew
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
+from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.spec.failing import STOPPING, Evaluator
+from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
 INDEXED = "_fk_indexed"
@@ -24,7 +24,7 @@ def source_key(spec: PipelineSpec, *more: str) -> str:
     return f"STRUCT({', '.join([*[f'{quote(k.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
 
-def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING) -> View:
+def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the view of the subscription store, joined to the left changelog and to its index if it has one."""
     spec = reader.spec
     keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
@@ -72,9 +72,8 @@ def subscription_store_view(reader: CheckReader, evaluator: Evaluator = STOPPING
             )
         )
     due = [*reader.due[Stage.LEFT_CHANGELOG], *reader.due[Stage.SUBSCRIPTION_STORE]]
-    return state_view(
-        rows, source_key(spec), rules, excused_by(reader, k.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE, keys, due)
-    )
+    excused = excused_by(reader, k.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE, keys, due)
+    return [state_view(rows, source_key(spec), rules, excused)]
 
 
 def _instruction(spec: PipelineSpec) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.check_reader import CheckReader
-from expectations.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
-from expectations.suites import HOLES
 from fk_pipeline.blocks.changelog import anew
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
+from fk_pipeline.rules.suites import HOLES
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
@@ -38,8 +37,9 @@ def changelog_view(
     """
     side_spec = spec.side(side)
     keys = [c.quoted for c in side_spec.key_columns]
-    fks = [name for name, _ in k.fk_columns(spec)] if side is Side.LEFT else []
-    stored = F.struct(*map(quote, [s.HASH, *fks])).alias("_fk_stored")
+    of = spec.definition.input(side)
+    derived = [*of.derives(spec)]
+    stored = F.struct(*map(quote, [s.HASH, *derived])).alias("_fk_stored")
     rows = with_copies(anew(log.select("*", stored), spec, side, evaluator), [s.BATCH, TRUNCATES, *keys])
     nulls = " OR ".join(f"{key} IS NULL" for key in keys)
     some = " OR ".join(f"{key} IS NOT NULL" for key in keys)
@@ -75,13 +75,13 @@ def changelog_view(
             may_be_pending=False,
         ),
     ]
-    if fks:
+    if derived:
         rules.append(
             Rule(
-                f"{prefix}foreign_key_is_that_of_the_row",
-                f"NOT ({' AND '.join(f'_fk_stored.{quote(fk)} <=> {quote(fk)}' for fk in fks)})",
-                json_of(*(f"_fk_stored.{quote(fk)}" for fk in fks)),
-                json_of(*map(quote, fks)),
+                f"{prefix}{of.derived_as.removeprefix(f'{side}.')}_is_that_of_the_row",
+                f"NOT ({' AND '.join(f'_fk_stored.{quote(name)} <=> {quote(name)}' for name in derived)})",
+                json_of(*(f"_fk_stored.{quote(name)}" for name in derived)),
+                json_of(*map(quote, derived)),
                 may_be_pending=False,
             )
         )

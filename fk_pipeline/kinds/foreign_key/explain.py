@@ -18,15 +18,15 @@ from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
+from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
-from fk_pipeline.verify.rejoin import expected_join
 
 MOST_QUARANTINED = 20
 """The maximum number of records of the quarantine in a story; those of the newest batches are taken."""
@@ -94,7 +94,8 @@ class _Explained:
     def story(self) -> Story:
         names = [o.name for o in self.spec.outputs]
         stored = next(iter(self._of_key(k.RESOLVED_JOIN)), None)
-        joined = expected_join(self.logs[Side.LEFT], self.logs[Side.RIGHT], self.spec, isolating=True)
+        logs = {self.spec.definition.input(side).log: rows for side, rows in self.logs.items()}
+        joined = expected_join(logs, self.spec, isolating=True)
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
         due = {

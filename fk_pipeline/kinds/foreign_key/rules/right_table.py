@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from expectations.changelogs import has_values
-from expectations.check_reader import CheckReader
-from expectations.scan import ROW, Rule, View, hex_of
-from expectations.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.logs import has_values
+from fk_pipeline.rules.scan import ROW, Rule, View, hex_of
+from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
 
-def right_table_view(reader: CheckReader) -> View:
+def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view of the right table joined to its changelog."""
     spec = reader.spec
     log = reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
@@ -54,4 +55,4 @@ def right_table_view(reader: CheckReader) -> View:
     )
     key = f"STRUCT({', '.join(c.quoted for c in spec.right.key_columns)})"
     due = reader.due[Stage.RIGHT_TABLE]
-    return state_view(rows, key, rules, excused_by(reader, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))
+    return [state_view(rows, key, rules, excused_by(reader, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))]

@@ -1,0 +1,126 @@
+"""The proof of the foreign-key join: both tables of last writers joined in SQL, without the code of the stages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec.failing import fails
+from fk_pipeline.store import schemas as s
+from fk_pipeline.verify.last_writers import current_rows
+
+
+def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool = False) -> DataFrame:
+    """Returns the batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
+
+    With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
+    a row on which one fails. In a left join two rows match only if the expressions that read the right side can be
+    computed on them; a left row is left out if an expression fails on the left row alone, or without a right row.
+
+    Args:
+        tables: `left_changelog` and `right_changelog`.
+        spec: the pipeline.
+        isolating: whether an expression fails on a row.
+    """
+    keys = [f"`left`.{c.quoted} AS {quote(k.pk(c.name))}" for c in spec.left.key_columns]
+    outputs = [o.sql for o in spec.outputs]
+    computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
+    joined, session = _joined(tables, spec, isolating), tables[k.LEFT_CHANGELOG].sparkSession
+    rows: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
+    return rows.toDF(*[k.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
+
+
+def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool) -> str:
+    """SQL (FROM clause): the current rows of both sides, joined as `expected` describes."""
+    left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
+    references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
+    current_rows(tables[k.LEFT_CHANGELOG], spec.left).selectExpr("*", *references).createOrReplaceTempView(left)
+    current_rows(tables[k.RIGHT_CHANGELOG], spec.right).createOrReplaceTempView(right)
+    on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
+    of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
+    if isolating and of_right and not spec.inner:
+        on.append(f"NOT {fails(*of_right)}")
+    kind = "INNER" if spec.inner else "LEFT"
+    return f"{left} AS `left` {kind} JOIN {right} AS `right` ON {' AND '.join(on)}"
+
+
+def counted(
+    tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool, chosen: Callable[[Iterable[str]], str]
+) -> dict[str, DataFrame]:
+    """Returns, per number of a `VerifyReport` that is about the inputs, a frame with as many rows.
+
+    These are `left_rows` and `right_rows`; with `isolating` also `left_out` and, except in an inner join, `unmatched`.
+
+    Args:
+        tables: `left_changelog` and `right_changelog`.
+        spec: the pipeline.
+        isolating: whether an expression fails on a row.
+        chosen: function from key columns of the left side to SQL (BOOLEAN): the key belongs to the verified share.
+    """
+    keys = [c.quoted for c in spec.left.key_columns]
+    log = tables[k.LEFT_CHANGELOG].where(f"{keys[0]} IS NULL OR {chosen(keys)}")
+    tables = {**tables, k.LEFT_CHANGELOG: log}
+    right_rows = current_rows(tables[k.RIGHT_CHANGELOG], spec.right)
+    frames = {"left_rows": current_rows(log, spec.left), "right_rows": right_rows}
+    if not isolating:
+        return frames
+    joined, session = f"FROM {_joined(tables, spec, isolating)}", log.sparkSession
+    lost = fails(*[o.sql for o in spec.outputs])
+    frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE {lost}")
+    if not spec.inner:  # joins the keys of the right rows again: finds right rows that exist and were not joined
+        there = f"fk_there_{uuid.uuid4().hex}"
+        names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
+        right_rows.selectExpr(*names).createOrReplaceTempView(there)
+        on = " AND ".join(f"`left`._fk_ref_{i} = _fk_there_{i}" for i in range(len(names)))
+        key = spec.right.key_columns[0].quoted
+        frames["unmatched"] = session.sql(
+            f"SELECT 1 AS one {joined} JOIN {there} ON {on} WHERE `right`.{key} IS NULL AND NOT {lost}"
+        )
+    return frames
+
+
+def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
+    """Returns the left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct.
+
+    Args:
+        tables: `left_changelog`, `right_changelog`, `subscription_store`, `right_table`, `responses`.
+        due: the due batches per stage.
+        spec: the pipeline.
+    """
+    batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
+    left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})
+    right, responses, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
+    store = tables["subscription_store"]
+
+    def truncated(changelog: str, side: SideSpec, batches: list[int]) -> DataFrame:
+        """Returns one row without columns if a truncate is due, otherwise no row."""
+        log = tables[changelog].where(F.col(s.BATCH).isin(batches))
+        return log.where(F.col(quote(side.key_columns[0].name)).isNull()).limit(1).select()
+
+    def left_keys(frame: DataFrame) -> DataFrame:
+        return frame.select(*[F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns])
+
+    def subscribers(rows: DataFrame) -> DataFrame:
+        keys = rows.select(*[F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns])
+        return store.join(keys.distinct(), fks, "left_semi").select(*map(quote, pks))
+
+    parts = [
+        left_keys(tables["left_changelog"].where(F.col(s.BATCH).isin(left))),
+        store.where(F.col(s.OWNER).isin(left)).select(*map(quote, pks)),
+        subscribers(tables["right_changelog"].where(F.col(s.BATCH).isin(right))),
+        subscribers(tables["right_table"].where(F.col(s.OWNER).isin(right))),
+        store.where(F.col(s.APPLIED_IN).isin(responses)).select(*map(quote, pks)),
+        subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin(responses))),
+        tables["responses"].where(F.col(s.BATCH).isin(resolve)).select(*map(quote, pks)),
+        store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
+        store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),
+    ]
+    return reduce(DataFrame.unionByName, parts).distinct()

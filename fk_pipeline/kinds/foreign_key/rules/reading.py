@@ -1,0 +1,33 @@
+"""The look-ups of the checks of the foreign-key join: by the left key, and through the index of subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fk_pipeline.effects import RowSet
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.reader import ABSENT
+
+
+def pks_of(spec: PipelineSpec) -> dict[str, str]:
+    """Returns the columns of the left key in the state tables: each name maps to itself."""
+    return {name: name for name, _ in k.pk_columns(spec)}
+
+
+def right_keys_of(spec: PipelineSpec) -> dict[str, str]:
+    """Returns, per key column of the right side, its name in the state tables."""
+    return {one.name: k.fk(one.name) for one in spec.right.key_columns}
+
+
+def subscribers_of(reader: CheckReader, rights: RowSet, columns: Sequence[str]) -> Materialised:
+    """Returns columns of the rows of the subscription store that refer to some right rows; maybe of more rows."""
+    fks, at_most = {fk: key for key, fk in right_keys_of(reader.spec).items()}, None
+    indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and reader.rows(k.SUBSCRIBERS)
+    if reader.index_fits and indexed:
+        rows, at_most = reader.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, fks, columns)
+    else:
+        rows = reader.with_keys(k.SUBSCRIPTION_STORE, rights, fks)
+    return reader.at_hand(rows.select(*map(quote, columns)), at_most)

@@ -1,0 +1,260 @@
+"""The story of one left key, as data and in words: its versions, its responses with their verdicts, a conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fk_pipeline.spec.keys import shown
+
+JsonRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a row, as a batch read it.
+
+    Attributes:
+        batch: the batch.
+        key: the key of the row; None for a truncate.
+        sequence: its position in the source's order.
+        op: the operation of the source.
+        deleted: whether it is a tombstone.
+        row: its columns; None for a tombstone.
+        refers_to: for a left row, the right key; None if it has none.
+        hash: its hash in hexadecimal; None for a tombstone.
+        file: the landing file, relative to the pipeline file if it is below the folder of that.
+        current: whether it is the version that counts.
+        late: whether an older batch had read a newer version.
+    """
+
+    batch: int
+    key: JsonRow | None
+    sequence: JsonRow
+    op: str
+    deleted: bool
+    row: JsonRow | None
+    refers_to: JsonRow | None
+    hash: str | None
+    file: str | None
+    current: bool
+    late: bool
+
+
+@dataclass(frozen=True)
+class SubscriptionStory:
+    """The row of the key in the subscription store.
+
+    Attributes:
+        refers_to: the right key; None if it has none.
+        before: the right key before the last propagated change.
+        batch: the batch that read the current version of the left row; None if no version is left.
+        propagated_in: the batch whose processing last changed the content; the response is due there.
+        instruction: the instruction of that change; None if no message was sent.
+    """
+
+    refers_to: JsonRow | None
+    before: JsonRow | None
+    batch: int | None
+    propagated_in: int
+    instruction: str | None
+
+
+@dataclass(frozen=True)
+class ResponseStory:
+    """One response to the key, and its verdict.
+
+    Attributes:
+        batch: the batch to which it was due.
+        cause: `left`, the subscription asked; `right`, the right row changed.
+        instruction: the instruction of the subscription; None for cause `right`.
+        refers_to: the right key; None if the left row has none.
+        left_hash: the hash of the left row that it is about; None: deleted.
+        left_batch: the batch that read that row; None if there is none, or the changelog no longer has it.
+        right_hash: the hash of the right row that it is about; None: there is none.
+        right_batch: the batch that read that row; None as for `left_batch`.
+        verdict: the verdict; None while it is not resolved.
+        why: the verdict in a few words.
+    """
+
+    batch: int
+    cause: str
+    instruction: str | None
+    refers_to: JsonRow | None
+    left_hash: str | None
+    left_batch: int | None
+    right_hash: str | None
+    right_batch: int | None
+    verdict: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A record of the quarantine: for origin `join` a pair of rows of the key, else a line that names its values.
+
+    `file` and `line` are None for a pair.
+    """
+
+    batch: int
+    side: str
+    file: str | None
+    line: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """All stored facts about a left key.
+
+    Attributes:
+        key: the key.
+        left: its versions, oldest first, and the truncates of the left source.
+        right: the versions of the right rows to which it ever referred, and the truncates of the right source.
+        responses: its responses, by batch.
+        quarantined: lines of the left side that name the key, lines of the right side that name the right key to which
+            it refers, and pairs with its row.
+        subscription: its row in the subscription store; None if no version was ever applied.
+        result: its row of the result; None if there is none.
+        written_in: the batch of the last change of that row.
+        written_at: the time at which it was written.
+        expected: the row of the join computed now; None if there is none.
+        due: the due batches per stage.
+        folded_to: the newest folded batch; for folded batches only the last version per key is kept, and no response.
+            None if none is folded.
+        conclusion: the reason why the row is in the result, or is not.
+    """
+
+    key: JsonRow
+    left: tuple[Version, ...]
+    right: tuple[Version, ...]
+    responses: tuple[ResponseStory, ...]
+    quarantined: tuple[Quarantined, ...]
+    subscription: SubscriptionStory | None
+    result: JsonRow | None
+    written_in: int | None
+    written_at: str | None
+    expected: JsonRow | None
+    due: dict[str, list[int]]
+    folded_to: int | None
+    conclusion: str
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the result has the row that the join has."""
+        return self.result == self.expected
+
+    def as_json(self) -> JsonRow:
+        """Returns the story as a JSON object."""
+        return {**asdict(self), "as_expected": self.as_expected}
+
+    @property
+    def heading(self) -> str:
+        """The name of the row that the story is about."""
+        return f"Left row {shown(self.key)}"
+
+    def events(self) -> list[tuple[int, str, str, str]]:
+        """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
+        return sorted(_events(self), key=lambda row: row[0])  # the events of one batch keep their order
+
+    @property
+    def note(self) -> str:
+        """The meaning of a mark in the events; empty if none is marked."""
+        return "* the version that counts" if self.left or self.right else ""
+
+    def sentences(self) -> list[str]:
+        """Returns the present state in sentences, the conclusion last."""
+        result = "no row" if self.result is None else _values(self.result)
+        if self.written_at is not None:
+            result += f" (written in batch {self.written_in}, {self.written_at})"
+        joined = "no row" if self.expected is None else "the same" if self.as_expected else _values(self.expected)
+        lines = [
+            f"Subscription: {_subscribed(self.subscription)}",
+            f"Result: {result}",
+            f"The join computed now: {joined}",
+        ]
+        if self.due:
+            due = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
+            lines.append(f"Due: {due}")
+        if self.folded_to is not None:
+            lines.append(
+                f"Folded: of old batches, the newest {self.folded_to}, the last version per key is kept, "
+                "and no response"
+            )
+        return [*lines, self.conclusion]
+
+
+def _events(story: Story) -> Iterator[tuple[int, str, str, str]]:
+    """Yields the events: the batch, the kind of event, its content, and the landing file."""
+    yield from _versions(story.left, is_left=True)
+    yield from _versions(story.right, is_left=False)
+    for record in story.quarantined:
+        what = "quarantined pair" if record.file is None else f"quarantined {record.side} line"
+        yield record.batch, what, record.reason, "" if record.file is None else f"{record.file}:{record.line}"
+    for response in story.responses:
+        asked = f"to {response.instruction}" if response.instruction else "because the right row changed"
+        yield response.batch, "response", f"{asked}: {_about(response)}", ""
+        yield response.batch, "verdict", f"{response.verdict or 'due'}: {response.why}", ""
+
+
+def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[int, str, str, str]]:
+    """Yields the versions of one side: all values of a key's first version, then only those that have changed."""
+    side = "left" if is_left else "right"
+    before: dict[str, Version] = {}
+    for version in versions:
+        mark = " *" if version.current else ""
+        if version.key is None:
+            before = {}
+            yield version.batch, f"{side} truncate{mark}", f"deletes every {side} row", version.file or ""
+            continue
+        name = shown(version.key)
+        what = f"left row{mark}" if is_left else f"right row {name}{mark}"
+        yield version.batch, what, _version_said(version, before.get(name), is_left=is_left), version.file or ""
+        before[name] = version
+
+
+def _version_said(version: Version, before: Version | None, *, is_left: bool) -> str:
+    late = "; late: an older batch had brought a newer version" if version.late else ""
+    if version.row is None or version.key is None:
+        return f"deleted{late}"
+    rest = {name: value for name, value in version.row.items() if name not in version.key}
+    refers = f"refers to {shown(version.refers_to) if version.refers_to else 'no right row'}"
+    if before is None or before.row is None:
+        return "; ".join([_values(rest), *([refers] if is_left else [])]) + late
+    parts = [_values(changed)] if (changed := {k: v for k, v in rest.items() if before.row[k] != v}) else ["the same"]
+    if is_left and version.refers_to != before.refers_to:
+        parts.append(refers)
+    if changed and version.hash == before.hash:
+        parts.append("no selected column differs")
+    return "; ".join(parts) + late
+
+
+def _about(response: ResponseStory) -> str:
+    """Returns a text for the two versions that a response is about."""
+    if response.left_hash is None:
+        return "the left row is deleted"
+    left = f"left row {_of_batch(response.left_batch)}"
+    if response.refers_to is None:
+        return f"{left}, which refers to no right row"
+    right = f"right row {shown(response.refers_to)}"
+    if response.right_hash is None:
+        return f"{left}, and there is no {right}"
+    return f"{left} and {right} {_of_batch(response.right_batch)}"
+
+
+def _of_batch(batch: int | None) -> str:
+    return "that no changelog has any more" if batch is None else f"of batch {batch}"
+
+
+def _subscribed(found: SubscriptionStory | None) -> str:
+    if found is None:
+        return "none"
+    to = f"to right row {shown(found.refers_to)}" if found.refers_to else "to no right row"
+    before = f", before to {shown(found.before)}" if found.before not in (None, found.refers_to) else ""
+    asked = f"asked {found.instruction}" if found.instruction else "asked nothing"
+    return f"{to}{before}; {asked} in batch {found.propagated_in}"
+
+
+def _values(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())

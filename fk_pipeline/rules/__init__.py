@@ -1,0 +1,1 @@
+"""The rules that tables must keep: those of any log and any state, and the scan that finds broken rows."""

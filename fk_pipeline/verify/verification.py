@@ -1,0 +1,191 @@
+"""The verification: compares the result with what its definition says of the last writers, row by row.
+
+A kind has its definition in SQL (`contract.Proof`), which shares no code with the stages beyond reading tables. A
+difference that work still due explains is pending, not wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from fk_pipeline.contract import loaded
+from fk_pipeline.export import json_rows
+from fk_pipeline.failures import is_from_spark
+from fk_pipeline.identity import QUARANTINED
+from fk_pipeline.privacy import mask_of
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.settings import GUARDED, settings
+from fk_pipeline.verify.report import VerifyReport
+
+SLICES = 1_000_000
+"""Number of slices into which a hash divides the keys; a share of the keys is a number of slices."""
+
+DIFFERENCES_SHOWN = 20
+"""The largest number of differing rows that a report shows."""
+
+
+def compare(expected: DataFrame, result: DataFrame, keys: list[str], names: Sequence[str]) -> DataFrame:
+    """Returns the rows that differ: `keys`, `difference` (missing, stale, unexpected), `expected` and `found`.
+
+    Args:
+        expected: the rows that the result must have: its key columns and the columns to compare.
+        result: the rows that it has.
+        keys: the key columns.
+        names: the columns to compare; `expected` and `found` are structs of them.
+    """
+    fields = {f.name: f.dataType for f in result.schema.fields}
+
+    def packed(frame: DataFrame, name: str) -> DataFrame:
+        return frame.select(*map(quote, keys), F.struct(*map(quote, names)).alias(name))
+
+    same = F.lit(True)
+    for name in names:
+        same = same & _same(name, fields[name])
+    both = packed(expected, "expected").join(packed(result, "found"), keys, "full").withColumn("same", same)
+    # If a key has several rows, one is compared (an equal one if there is any). The others are unexpected.
+    of_its_key = F.row_number().over(Window.partitionBy(*map(quote, keys)).orderBy(F.col("same").desc()))
+    both = both.withColumn("expected", F.when(of_its_key == 1, F.col("expected")))
+    difference = (
+        F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
+    )
+    return both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
+
+
+def _same(name: str, kind: T.DataType) -> Column:
+    """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column."""
+    return _comparable(F.col("expected")[name], kind).eqNullSafe(_comparable(F.col("found")[name], kind))
+
+
+def _comparable(value: Column, kind: T.DataType) -> Column:
+    """Returns a value that SQL can compare: a map becomes the array of its sorted entries."""
+    return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
+
+
+def _chosen(key: Iterable[str], share: float) -> str:
+    """SQL (BOOLEAN): a key, given as quoted columns, belongs to the chosen share, which is the same in every run."""
+    return "TRUE" if share == 1 else f"PMOD(XXHASH64({', '.join(key)}), {SLICES}) < {round(share * SLICES)}"
+
+
+def verify(
+    tables: Mapping[str, DataFrame],
+    due: Mapping[str, Iterable[int]],
+    spec: PipelineSpec,
+    ledger: Ledger,
+    share: float = 1.0,
+) -> VerifyReport:
+    """Compares the result with the rows that it must have by the definition of its kind.
+
+    Args:
+        tables: the tables of the pipeline by name (`Kind.proved`).
+        due: the due batches per stage.
+        spec: the pipeline.
+        ledger: its ledger, for the tokens of sensitive values.
+        share: the share of the keys of the result to compare, chosen by a hash; 1 for all.
+    """
+    states = [state for (stage, _), state in ledger.runs.stages.items() if stage in ledger.inputs]
+    lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
+    one = _Verification(spec, ledger, tables, due, share)
+    try:
+        return replace(one.report(isolating=False), quarantined_lines=lines)
+    except Exception as error:
+        if not is_from_spark(error) or all(output.plain for output in spec.outputs):
+            raise
+    with settings(one.result.sparkSession, GUARDED):
+        return replace(one.report(isolating=True), quarantined_lines=lines)
+
+
+class _Verification:
+    """One comparison of the result with its definition."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        ledger: Ledger,
+        tables: Mapping[str, DataFrame],
+        due: Mapping[str, Iterable[int]],
+        share: float,
+    ) -> None:
+        kind = spec.definition
+        columns, sensitive = loaded(kind.keys)(spec, kind.result.name)
+        self.spec, self.tables, self.share, self.proof = spec, tables, share, kind.proof
+        self.due = {stage: [*batches] for stage, batches in due.items()}
+        self.keys = [name for name, _ in columns]
+        self.mask = mask_of(spec, ledger, sensitive | spec.sensitive_outputs)
+        self.result = tables[kind.result.name].where(self._chosen(map(quote, self.keys)))
+
+    def _chosen(self, key: Iterable[str]) -> str:
+        return _chosen(key, self.share)
+
+    def report(self, isolating: bool) -> VerifyReport:
+        """Returns the report.
+
+        Args:
+            isolating: whether rows on which an expression of the pipeline file fails are found; if not, Spark stops at
+                such a row.
+        """
+        names = [output.name for output in self.spec.outputs]
+        expected = loaded(self.proof.expected)(self.tables, self.spec, isolating)
+        expected = expected.where(self._chosen(map(quote, self.keys)))
+        work = sum(map(len, self.due.values()))
+        differences = compare(expected, self.result, self.keys, names).persist()
+        try:
+            explained = F.lit(False)
+            found = differences
+            if work:
+                pending = loaded(self.proof.pending)(self.tables, self.due, self.spec)
+                found = differences.join(pending.withColumn("_pending", F.lit(True)), self.keys, "left")
+                explained = F.coalesce("_pending", F.lit(False))
+            found = found.withColumn("pending", explained)
+            groups = found.groupBy("difference", "pending").count().collect()
+            counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
+            wrong = found.where("NOT pending").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)
+            return VerifyReport(
+                missing=counts.get(("missing", False), 0),
+                stale=counts.get(("stale", False), 0),
+                unexpected=counts.get(("unexpected", False), 0),
+                pending=sum(n for (_, pending), n in counts.items() if pending),
+                due=work,
+                share=self.share,
+                sample=tuple(self._sample(wrong)) if counts else (),
+                **self._counts(isolating),
+            )
+        finally:
+            differences.unpersist()
+
+    def _counts(self, isolating: bool) -> dict[str, int]:
+        """Returns `rows` of a `VerifyReport` and the numbers that are about the inputs, counted in one job."""
+        frames = {"rows": self.result, **loaded(self.proof.counted)(self.tables, self.spec, isolating, self._chosen)}
+        counted = [frame.agg(F.count("*")).select(F.lit(name), "count(1)") for name, frame in frames.items()]
+        return dict(map(tuple, reduce(DataFrame.union, counted).collect()))
+
+    def _sample(self, wrong: DataFrame) -> Iterator[dict[str, Any]]:
+        """Yields rows that differ in the form of `VerifyReport.sample`."""
+        shown_as = loaded(self.spec.definition.shown_keys)(self.spec)
+        fields = {f.name: f.dataType for f in wrong.select("found.*").schema.fields}
+        differing = F.array_compact(
+            F.array(*[F.when(~_same(name, kind), F.lit(name)) for name, kind in fields.items()])
+        )
+        rows = wrong.withColumn("differing", differing).persist()  # the same order for all queries below
+        try:
+            seen = self.mask(rows)
+            keys = json_rows(seen.select(*[F.col(quote(c)).alias(n) for c, n in zip(self.keys, shown_as, strict=True)]))
+            both = [json_rows(seen.select(f"{side}.*")) for side in ("expected", "found")]
+            told = seen.select("difference", "differing").collect()
+        finally:
+            rows.unpersist()
+        for key, expected, found, (difference, names) in zip(keys, *both, told, strict=True):
+            shown = [name for name in fields if difference != "stale" or name in names]
+            yield {
+                "key": key,
+                "difference": difference,
+                "expected": None if difference == "unexpected" else {name: expected[name] for name in shown},
+                "found": None if difference == "missing" else {name: found[name] for name in shown},
+            }
