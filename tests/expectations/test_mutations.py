@@ -470,6 +470,9 @@ LONGER = (
     "a response is about another left row",
     "a result row is of an older left row",
     "a verdict is no verdict",
+    "a verdict is there twice",
+    "a verdict is about another answer",
+    "a truncate is gone",
 )
 """Cases whose rule another case shows: with the slow tests."""
 
