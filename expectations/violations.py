@@ -83,15 +83,15 @@ def _scanned(reader: CheckReader) -> Scan:
 def _views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the views of a stage's tables: of its main table, and of its log if it has one."""
     side, views = reader.kind.side_of(reader.stage), reader.kind.stage(reader.stage).views
-    logs = [] if side is None else [_changelog_view(reader, side, evaluator)]
+    logs = [] if side is None else [_changelog_view(reader, side)]
     return [*(loaded(views)(reader, evaluator) if views else []), *logs]
 
 
-def _changelog_view(reader: CheckReader, side: Side, evaluator: Evaluator) -> View:
+def _changelog_view(reader: CheckReader, side: Side) -> View:
     log = reader.of_batches(reader.spec.definition.input(side).log, s.BATCH)
     prefix = log_prefix(reader.spec.definition, reader.stage)
     counted = ledger_counts(f"{prefix}rows_are_those_counted", reader, "rows")
-    return changelog_view(log, reader.spec, side, counted, prefix, evaluator)
+    return changelog_view(log, reader.spec, side, counted, prefix)
 
 
 def _ledger_says(reader: CheckReader) -> dict[str, Finding]:

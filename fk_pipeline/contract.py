@@ -52,7 +52,7 @@ class Input:
         name: its name in the pipeline file.
         stage: the stage that reads its landing files.
         log: the table that keeps the rows of the landing files.
-        derives: function of a pipeline (`PipelineSpec`) that returns the columns which the log has in addition to those
+        derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
             of the source: per name, the SQL over a row. If one of them is null, all are.
         derived_as: the key of the pipeline file under which these columns are declared.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import anew
+from fk_pipeline.blocks.changelog import hashed
 from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
@@ -324,7 +324,7 @@ class Rebuild:
         stored = Warehouse(self.session, self.spec.home)
         if stored.version(table.name) is not None:
             rows = typed(stored.read(table), table)  # its schema may be an older one
-            warehouse.append(anew(rows, self.spec, side), table, info)
+            warehouse.append(hashed(rows, self.spec, side), table, info)
 
     def _keeps_only_a_log(self, stage: str) -> bool:
         return stage not in self.kind.rebuilds(Source.CHANGELOG)

@@ -107,7 +107,7 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
     pipeline.run("0")
     places["reasons"] = str(pipeline.table("quarantine").select("_fk_reason").collect())
 
-    wrong = {"left_changelog": Update("note = 'a note'", {"_fk_hash": "NULL", "_fk_fk_k": f"'{CANARY}-fk'"})}
+    wrong = {"left_changelog": Update("note = 'a note'", {"_fk_hash": "NULL", "ref": f"'{CANARY}-fk'"})}
     with DagsterInstance.ephemeral() as instance:
         with mutated(monkeypatch, wrong):
             result = execute(pipeline, instance, batches=(1, 1))
@@ -232,7 +232,7 @@ def test_dagster_marks_sensitive_columns(tmp_path: Path) -> None:
         marked[key.path[-1]] = {column.name for column in columns if "sensitive" in column.tags}
     keys = {"_fk_pk_id", "_fk_fk_k"}
     assert marked == {
-        Stage.LEFT_CHANGELOG: {"id", "ref", "mail", "age", "_fk_fk_k"},
+        Stage.LEFT_CHANGELOG: {"id", "ref", "mail", "age"},
         Stage.RIGHT_TABLE: {"k", "name", "level"},
         Stage.SUBSCRIPTION_STORE: keys | {"_fk_previous_fk_k"},
         Stage.RESPONSES: keys,

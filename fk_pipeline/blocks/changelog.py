@@ -1,11 +1,12 @@
-"""The changelog of one side: the last valid event per key and batch, with the whole row, its hash and its sequence.
+"""The changelog of an input: the last valid event per key and batch, with the whole row, its hash and its sequence.
 
-Used by `left_changelog` and by `right_table`. Late events are kept here; the state tables decide which version wins.
+It has nothing of a join: what a kind derives from a row (`Input.derives`), and the hash of what it selects, are in its
+state (`with_content`). Late events are kept here; the state decides which version wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,8 +17,9 @@ from fk_pipeline.blocks.holes import AT, PLACE
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import STOPPING, Evaluator
+from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 
 
@@ -32,8 +34,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
-        `{value}` when the side has a `sequence_by`; records of an input with derived columns (`Input.derives`) get
-        `derived`, a struct of these, all null when one is.
+        `{value}` when the side has a `sequence_by`; records of an input with derived columns (`Input.derives`) that
+        may fail on a row get `derived`, BOOLEAN: none of these is null. A log has no row on which one fails.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -45,8 +47,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
-    derived, of = _derived(spec, side), spec.definition.input(side).derived_as.removeprefix(f"{side}.")
-    expressions = [(f"_fk_derived_{i}", sql, has_row, of) for i, sql in enumerate(derived.values())]
+    of = spec.definition.input(side).derived_as.removeprefix(f"{side}.")
+    derived = [sql for sql in _derived(spec, side).values() if not parse_expression(sql).plain]
+    expressions = [(f"_fk_derived_{i}", sql, has_row, of) for i, sql in enumerate(derived)]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
@@ -70,8 +73,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
     out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
     if derived:
-        parts = [f"{sql} AS {quote(name)}" for name, sql in _whole(derived).items()]
-        out["derived"] = f"STRUCT({', '.join(parts)})"
+        out["derived"] = " AND ".join(f"_fk_derived_{i} IS NOT NULL" for i in range(len(derived)))
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
 
@@ -144,35 +146,45 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             f"deleted AS {s.DELETED}",
             f"events AS {s.EVENTS}",
             f"file AS {s.FILE}",
-            *[f"derived.{quote(name)} AS {quote(name)}" for name in _derived(spec, side)],
             *lacking,
             *keys,
             *values,
         )
     )
-    return _with_hash(rows, spec, side)
+    return hashed(rows, spec, side)
 
 
-def anew(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
-    """Computes the derived columns and the hash of stored changelog rows again, as the pipeline file declares them now.
+def hashed(log: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
+    """Returns rows of a changelog with `_fk_hash`, the hash of the whole row; null for a tombstone."""
+    return _with_hash(log, [column.name for column in spec.side(side).columns])
+
+
+def with_content(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
+    """Returns rows of a changelog as a state takes them: with the derived columns, and the hash of their content.
+
+    The content of a row is its derived columns and the columns that the pipeline selects: a change of another column
+    is not propagated (architecture, rule 5).
 
     Args:
-        log: the changelog of a side, whole rows.
+        log: rows of a changelog, whole.
         spec: the pipeline.
         side: the side of the changelog.
         evaluator: if it is isolating, the derived columns of a row on which an expression fails are null; otherwise
             Spark fails.
+
+    Returns:
+        The rows with the columns of `Input.derives`, all null if one is, and `_fk_hash`, null for a tombstone.
     """
     derived = _derived(spec, side)
     if derived:
         values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
         evaluated = [f"{value} AS _fk_derived_{i}" for i, value in enumerate(values)]
         log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in _whole(derived).items()})
-    return _with_hash(log, spec, side)
+    return _with_hash(log, [*derived, *[column.name for column in spec.selected[side]]])
 
 
 def _derived(spec: PipelineSpec, side: Side) -> dict[str, str]:
-    """Returns the columns of a changelog besides those of the source: per name, the SQL over a row."""
+    """Returns the columns of a state besides those of the source: per name, the SQL over a row."""
     return spec.definition.input(side).derives(spec)
 
 
@@ -183,6 +195,5 @@ def _whole(derived: Collection[str]) -> dict[str, str]:
     return {name: f"IF({whole}, {part}, NULL)" for part, name in zip(parts, derived, strict=True)}
 
 
-def _with_hash(rows: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
-    hashed = [*_derived(spec, side), *[column.name for column in spec.selected[side]]]
-    return with_row_hash(rows.drop(s.HASH), s.HASH, hashed, s.DELETED)
+def _with_hash(rows: DataFrame, names: Iterable[str]) -> DataFrame:
+    return with_row_hash(rows.drop(s.HASH), s.HASH, names, s.DELETED)

@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import anew
+from fk_pipeline.blocks.changelog import hashed
 from fk_pipeline.blocks.holes import AT, changed, filled, filled_within, stored_at, unpacked
 from fk_pipeline.blocks.state import is_truncated
 from fk_pipeline.cdc.reader import format_of
@@ -40,7 +40,7 @@ def filled_rows(
     holed = read.cached(log.where(f"{s.HOLES} IS NOT NULL"), number)
     within = read.cached(filled_within(holed.frame, records, declared, partial(read.cached, at_most=None)), number)
     known = _searched(read, side, within.frame, kept, whole.unionByName(within.frame))
-    rows = anew(known, read.spec, side, read.evaluator)
+    rows = hashed(known, read.spec, side)
     unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
     done = read.cached(rows.withColumn("_fk_unresolved", unresolved), number)
     found = {batch: groups.get((True,), 0) for batch, groups in done.counts(s.BATCH, "_fk_unresolved").items()}

@@ -18,8 +18,14 @@ from fk_pipeline.store.ledger import Ledger
 HASHES = "hash version"
 """The part that every changelog depends on: the version of the row hash."""
 
-STATE_VERSION = 4
+VERSION = "state version"
+"""The part that every table depends on."""
+
+STATE_VERSION = 5
 """The version of the stored tables; it must grow when tables of an older version can no longer be read."""
+
+WHOLE_ROWS_SINCE = 4
+"""The oldest version whose changelogs have all that a rebuild needs: whole rows, and where each stands."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, str]:
@@ -28,7 +34,7 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         "kind": spec.kind,
         **spec.definition.depends_on(spec),
         HASHES: str(HASH_VERSION),
-        "state version": str(STATE_VERSION),
+        VERSION: str(STATE_VERSION),
     }
     for side in Side:
         side_spec = spec.side(side)
@@ -88,9 +94,12 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
 
     The changelogs hold whole rows: new derived columns, another selection or hash can be computed from them, and so can
     a schema with other columns or wider types. Another reading of the landing files (key, order, format, another type)
-    cannot, and tables of another state version are not read at all.
+    cannot. Of tables of an older state version only the changelogs are read, if they have all that a rebuild needs.
     """
-    known = {**kind.rebuilt_by, HASHES: tuple(one.stage for one in kind.inputs)}
+    of_inputs = tuple(one.stage for one in kind.inputs)
+    known = {**kind.rebuilt_by, HASHES: of_inputs}
+    if VERSION in stale and int(stale[VERSION][0]) >= WHOLE_ROWS_SINCE:
+        known[VERSION] = of_inputs
     for side, edit in edits(stale).items():
         if not edit.retyped:
             known[f"{side}.schema"] = (kind.input(side).stage,)

@@ -28,8 +28,8 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded")
-"""The columns by which the records of a batch are counted."""
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derives")
+"""The columns by which the records of a batch are counted; `derives` is among them so that Spark computes it here."""
 
 _COMPRESSED = ("parquet", "delta")
 """Formats in which a megabyte may have more rows than the driver takes."""
@@ -191,7 +191,7 @@ class Landing:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        drifts = any(drifted for groups in found.values() for *_, drifted, _ in groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted, _, _ in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         self._warnings += watch.warnings()
@@ -241,6 +241,7 @@ class Landing:
                 "holed": holed,
                 "drifted": F.col(DRIFT).isNotNull(),
                 "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
+                "derives": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
             }
         )
 
@@ -266,7 +267,7 @@ class Landing:
         found: dict[int, dict[tuple[Any, ...], int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
-            by = (row["kind"], row["why"], last, row["deleted"], False, row["drifted"], row["rounded"])
+            by = (row["kind"], row["why"], last, row["deleted"], False, *(row[name] for name in _COUNTED_BY[5:]))
             found.setdefault(row["batch"], {})[by] = row["count"]
         return found
 
@@ -313,7 +314,7 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
     The truncate before a snapshot does not count as read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed, _, rounded), number in groups.items():
+    for (kind, why, last, deleted, holed, _, rounded, _), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):

@@ -8,23 +8,20 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import anew
+from fk_pipeline.blocks.changelog import hashed
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import Counted, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.rules.suites import HOLES
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
-from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
 
 TRUNCATES = f"({s.DELETED} AND COALESCE(LEFT(LOWER({s.OP}), 1), '') = 't')"
 """SQL (BOOLEAN): the row is a truncate, that is, it deletes every key."""
 
 
-def changelog_view(
-    log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "", evaluator: Evaluator = STOPPING
-) -> View:
+def changelog_view(log: DataFrame, spec: PipelineSpec, side: Side, counted: Counted, prefix: str = "") -> View:
     """Returns the view that checks each row of a changelog by itself, and the number of rows per batch.
 
     Args:
@@ -33,14 +30,11 @@ def changelog_view(
         side: the side of the changelog.
         counted: the number of rows that each batch should have.
         prefix: the prefix of the names of the rules.
-        evaluator: how to evaluate an expression of the pipeline file, which may fail on a row.
     """
     side_spec = spec.side(side)
     keys = [c.quoted for c in side_spec.key_columns]
-    of = spec.definition.input(side)
-    derived = [*of.derives(spec)]
-    stored = F.struct(*map(quote, [s.HASH, *derived])).alias("_fk_stored")
-    rows = with_copies(anew(log.select("*", stored), spec, side, evaluator), [s.BATCH, TRUNCATES, *keys])
+    stored = log.select("*", F.col(s.HASH).alias("_fk_stored"))
+    rows = with_copies(hashed(stored, spec, side), [s.BATCH, TRUNCATES, *keys])
     nulls = " OR ".join(f"{key} IS NULL" for key in keys)
     some = " OR ".join(f"{key} IS NOT NULL" for key in keys)
     order = [f"{s.SEQUENCE}.{quote(name)} IS NOT NULL" for name in log.select(f"{s.SEQUENCE}.*").columns]
@@ -62,8 +56,8 @@ def changelog_view(
         ),
         Rule(
             f"{prefix}hash_is_that_of_the_row",
-            f"NOT (_fk_stored.{s.HASH} <=> {s.HASH})",
-            hex_of(f"_fk_stored.{s.HASH}"),
+            f"NOT (_fk_stored <=> {s.HASH})",
+            hex_of("_fk_stored"),
             hex_of(s.HASH),
             may_be_pending=False,
         ),
@@ -75,16 +69,6 @@ def changelog_view(
             may_be_pending=False,
         ),
     ]
-    if derived:
-        rules.append(
-            Rule(
-                f"{prefix}{of.derived_as.removeprefix(f'{side}.')}_is_that_of_the_row",
-                f"NOT ({' AND '.join(f'_fk_stored.{quote(name)} <=> {quote(name)}' for name in derived)})",
-                json_of(*(f"_fk_stored.{quote(name)}" for name in derived)),
-                json_of(*map(quote, derived)),
-                may_be_pending=False,
-            )
-        )
     if format_of(side_spec).has_holes:
         read = f"FROM_JSON({s.HOLES}, 'ARRAY<STRUCT<column: STRING, batch: INT>>')"
         lacks = f"FILTER({read}, _hole -> _hole.batch IS NULL)"

@@ -99,8 +99,8 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}hash_is_that_of_the_row",
-            f"The hash of a {rows} row, computed anew from the row, is the stored one. Otherwise responses are about a "
-            "row that nobody can read.",
+            f"The hash of a {rows} row, computed anew from the whole row, is the stored one. Otherwise a value of the "
+            "row was changed after it was read.",
             remedy=Remedy.RUN,
         ),
         Expectation(

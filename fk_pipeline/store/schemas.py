@@ -88,12 +88,9 @@ def typed_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
     return tuple((c.name, c.type) for c in columns)
 
 
-def changelog_table(
-    name: str, side: SideSpec, sequence: str, extra: tuple[tuple[str, str], ...], has_holes: bool
-) -> Table:
+def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool) -> Table:
     """Returns the changelog of an input: one row per key and batch, the last event, with the whole row and its hash."""
-    if has_holes:
-        extra = (*extra, (HOLES, "STRING"), (OLD_KEY, "STRING"))
+    extra = ((HOLES, "STRING"), (OLD_KEY, "STRING")) if has_holes else ()
     return Table(
         name,
         (

@@ -180,7 +180,7 @@ MISTAKES = [
     (
         "join: left",
         "join: left\nexpectations:\n  resolved_join:\n    - {type: expect_x, kwargs: {column: seats}}",
-        "p.yaml:5: fk_pipeline.kinds.foreign_key.rules.resolved_join.kwargs: expect_x names column 'seats', which",
+        "p.yaml:5: expectations.resolved_join.kwargs: expect_x names column 'seats', which",
     ),
     ("join: left", "join: left\nexpectations: {lefd: []}", "unknown key 'expectations.lefd'; did you mean 'left'?"),
     ("join: left", "join: left\nexpectations:\n  left: none.yaml", "p.yaml:4: the suite 'none.yaml' cannot be read"),

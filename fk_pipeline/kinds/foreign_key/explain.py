@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
@@ -22,6 +23,7 @@ from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
@@ -78,14 +80,16 @@ class _Explained:
 
     def _left_log(self) -> DataFrame:
         """Returns the rows of the left changelog that concern the key: its versions, and all truncates."""
-        return self.read.read(k.LEFT_CHANGELOG).where(F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull())
+        of_key = F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull()
+        return with_content(self.read.read(k.LEFT_CHANGELOG).where(of_key), self.spec, Side.LEFT, ISOLATING)
 
     def _right_log(self) -> DataFrame:
         """Returns the rows of the right changelog of the keys that the left versions refer to, and all truncates."""
         log, keys = self.read.read(k.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
         fks = [quote(name) for name, _ in k.fk_columns(self.spec)]
         wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
-        return log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
+        rows = log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
+        return with_content(rows, self.spec, Side.RIGHT)
 
     def _of_key(self, table: str) -> list[JsonRow]:
         """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""

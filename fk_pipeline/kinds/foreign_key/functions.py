@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last
+from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
@@ -114,6 +114,7 @@ class StageFunctions:
             batches: one batch or a range.
             generations: the generation of each batch whose rows were ever replaced.
         """
+        right_changelog = with_content(right_changelog, self.spec, Side.RIGHT)
         rows = right_table(right_changelog, state, self.spec, _range(batches), generations or {})
         return self._changed(rows, self._layout[k.RIGHT_TABLE])
 
@@ -132,6 +133,7 @@ class StageFunctions:
             batches: one batch or a range.
             generations: the generation of each batch whose rows were ever replaced.
         """
+        left_changelog = with_content(left_changelog, self.spec, Side.LEFT)
         rows = subscription_store(left_changelog, state, self.spec, _range(batches), generations or {})
         return self._changed(rows, self._layout[k.SUBSCRIPTION_STORE])
 
@@ -149,6 +151,7 @@ class StageFunctions:
         result: DataFrame,
     ) -> DataFrame:
         """Returns the verdict on each response: the columns of `verdicts`, and its rows as `left` and `right`."""
+        left_changelog = with_content(left_changelog, self.spec, Side.LEFT)
         return resolver.decide(
             responses, subscription_store, right_table, left_changelog, result, self.spec, carry=True
         )

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last
+from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.names import as_utf8, linked, strange
@@ -149,7 +149,8 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
         kept.callback(read.release)
         records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
-        log, state = changelog(records.frame, spec, Side.RIGHT, {}), read.read(k.RIGHT_TABLE)
+        log = with_content(changelog(records.frame, spec, Side.RIGHT, {}), spec, Side.RIGHT)
+        state = read.read(k.RIGHT_TABLE)
         subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
         touched = (
             _effects(log, state, keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef
+from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef, loaded
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, QUARANTINING, SILENT, Side
 
 
@@ -45,6 +45,15 @@ def _foreign_key(spec: Any) -> dict[str, str]:
     All are null if one is: KIP-213 has no partial foreign key.
     """
     return {f"_fk_fk_{key.name}": sql for key, sql in zip(spec.right.key_columns, spec.left.foreign_key, strict=True)}
+
+
+def _filled_foreign_key(spec: Any) -> list[str]:
+    """Returns the expressions of the foreign key if it may fail on a row in the changelog: after values were filled.
+
+    The foreign key of every other row was computed before the row came into the changelog.
+    """
+    found: list[str] = loaded("fk_pipeline.kinds.foreign_key.layout:foreign_key_of_filled_rows")(spec)
+    return found
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
@@ -98,6 +107,7 @@ FOREIGN_KEY = Kind(
             upstream=(Stage.LEFT_CHANGELOG,),
             reads=("left_changelog", "subscription_store"),
             counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
+            evaluates=_filled_foreign_key,
             full_share=_STATE_SHARE,
             run=f"{_RUNS}:subscription_store",
             views=f"{_RULES}.subscription_store:subscription_store_views",
@@ -130,14 +140,14 @@ FOREIGN_KEY = Kind(
             run=f"{_RUNS}:resolved_join",
             views=f"{_RULES}.resolved_join:resolved_join_views",
             concerns=f"{_RUNS}:touched_by_resolving",
-            evaluates=lambda spec: [output.sql for output in spec.outputs],
+            evaluates=lambda spec: [*(output.sql for output in spec.outputs), *_filled_foreign_key(spec)],
         ),
     ),
     depends_on=_depends_on,
     rebuilt_by={
         "join": (Stage.SUBSCRIPTION_STORE,),
-        "left.foreign_key": (Stage.LEFT_CHANGELOG,),
-        "select": (Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE),
+        "left.foreign_key": (Stage.SUBSCRIPTION_STORE,),
+        "select": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
     },
     keys="fk_pipeline.kinds.foreign_key.tables:keys_of",
     shown_keys="fk_pipeline.kinds.foreign_key.tables:shown_keys",

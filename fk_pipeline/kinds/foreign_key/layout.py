@@ -51,6 +51,11 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     return _layout(spec, left_order, right_order, types)
 
 
+def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
+    """Returns the expressions of the foreign key if the left format may leave out values, which are filled later."""
+    return list(spec.left.foreign_key) if format_of(spec.left).has_holes else []
+
+
 def declared_layout(spec: PipelineSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
     types = []

@@ -19,7 +19,8 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     if stage == Stage.SUBSCRIPTION_STORE:
         found = {pk: [(Stage.LEFT_CHANGELOG, column)] for pk, column in pks}
-        found |= {name: [(Stage.LEFT_CHANGELOG, name)] for name in (*fks, s.HASH)}
+        for name, sql in zip(fks, spec.left.foreign_key, strict=True):
+            found[name] = [(Stage.LEFT_CHANGELOG, path[-1]) for path in parse_expression(sql).reads]
     elif stage == Stage.RESPONSES:
         found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks)}
         found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}

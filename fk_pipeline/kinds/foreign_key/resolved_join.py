@@ -61,7 +61,9 @@ def decide(
         subscriptions: the subscription store; None if it is known not to have changed since the responses were
             computed. For this and the other tables the rows with keys of `due` are enough.
         right_table: the right table; None if it is known not to have changed since then.
-        left_changelog: the left changelog; None if every left row is known to be in the partition of its owner.
+        left_changelog: the left changelog; None if every left row is known to be in the partition of its owner. Its
+            `_fk_hash` is that of the content (`changelog.with_content`); without this column, every row is known to be
+            the one that the subscriptions point to.
         result: the resolved join.
         spec: the pipeline.
         carry: whether to return the rows of both sides with the verdict; otherwise `with_rows` fetches them.
@@ -86,14 +88,16 @@ def decide(
         rows = rows.join(right, fks, "left")
         right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
+        compares = s.HASH in left_changelog.columns
         stored = left_changelog.select(
             *_as_pks(spec),
             F.col(s.BATCH).alias(s.OWNER),
-            F.col(s.HASH).alias("_fk_stored"),
+            *([F.col(s.HASH).alias("_fk_stored")] if compares else []),
             *([_left_row(spec).alias("left")] if carry else []),
         )
         rows = rows.join(stored, [*pks, s.OWNER], "left")
-        stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
+        if compares:
+            stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
     there = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),
@@ -156,7 +160,10 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
 
 
 def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Returns the rows of `with_rows` for the responses of a whole changelog whose rows are all current ones."""
+    """Returns the rows of `with_rows` for the responses of a whole changelog whose rows are all current ones.
+
+    The rows of the changelog have their content (`changelog.with_content`).
+    """
     fks = [name for name, _ in k.fk_columns(spec)]
     left = left_changelog.where(~F.col(s.DELETED)).select(
         *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(k.LEFT_HASH), _left_row(spec).alias("left")

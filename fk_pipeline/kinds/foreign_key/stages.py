@@ -12,6 +12,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.effects import (
     CountBy,
@@ -27,7 +28,7 @@ from fk_pipeline.effects import (
     Upsert,
 )
 from fk_pipeline.errors import FanOutError
-from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.identity import APPLIED, INSERTED, Side
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import beyond
@@ -177,11 +178,19 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     responses_due = read.cached(due, at_most)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     pks = {name: name for name in _pks(spec)}
+    # The store is opened before the changelog, which then has every row that the store points to.
+    store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
+    right = read.with_keys(
+        k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]
+    )
+    left = _left_rows(read, responses_due, unchanged)
+    if not read.never_rewritten(Stage.LEFT_CHANGELOG):
+        left = with_content(left, spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
         responses_due.frame,
-        None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER]),
-        read.with_keys(k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]),
-        _left_rows(read, responses_due, unchanged),
+        store,
+        right,
+        left,
         read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH]),
         spec,
         carry=True,
@@ -231,7 +240,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         due,
         None if unchanged else read.read(k.SUBSCRIPTION_STORE),
         None if unchanged else right,
-        None if readable else log,
+        None if readable else with_content(log, spec, Side.LEFT),
         read.read(k.RESOLVED_JOIN),
         spec,
     )
@@ -246,7 +255,10 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     if not writing:
         return effects
     chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
-    rows = resolver.first_rows(log, right, spec) if first else _with_rows(read, chosen, writing, right)
+    if first:
+        rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
+    else:
+        rows = _with_rows(read, chosen, writing, right)
     changes = resolver.rows_changed(rows, spec)
     if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
@@ -256,7 +268,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
 
 
 def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:
-    """Returns at least the rows of the left changelog that responses are about.
+    """Returns at least the rows of the left changelog that responses are about, without their hashes.
 
     Args:
         read: reads the changelog.
@@ -265,7 +277,7 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
             only in the files of the batches.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
-    needed = [s.BATCH, s.HASH, *_names(spec.left.columns)]
+    needed = [s.BATCH, s.DELETED, *_names(spec.left.columns)]
     if not owners_hold:
         return read.with_keys(log, responses_due, _left_keys(spec), needed=needed)
     of_these = read.with_keys(log, responses_due, _left_keys(spec), s.BATCH, needed)

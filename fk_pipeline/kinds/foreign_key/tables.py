@@ -82,7 +82,8 @@ _MEANING = {
     'pair `{"left", "right"}` as JSON',
 }
 _MEANING_IN = {
-    (LEFT_CHANGELOG, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
+    (LEFT_CHANGELOG, s.HASH): "of the whole row; null for a tombstone",
+    (RIGHT_CHANGELOG, s.HASH): "of the whole row; null for a tombstone",
     (RIGHT_TABLE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
@@ -160,12 +161,12 @@ def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -
     The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row also
     records which values its source did not send, and from which version they were taken.
     """
-    return changelog_table(LEFT_CHANGELOG, spec.left, sequence, fk_columns(spec), has_holes)
+    return changelog_table(LEFT_CHANGELOG, spec.left, sequence, has_holes)
 
 
 def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
-    return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, (), has_holes)
+    return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, has_holes)
 
 
 def right_table(spec: PipelineSpec, sequence: str) -> Table:

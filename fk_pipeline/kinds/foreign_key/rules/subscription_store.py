@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import anew
+from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
@@ -33,7 +33,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
-    log = anew(log, spec, Side.LEFT, evaluator)
+    log = with_content(log, spec, Side.LEFT, evaluator)
     rows = beside_changelog(reader, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
