@@ -23,7 +23,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("fk_pipeline", "assets", "resources", "expectations")
 DATA = {
     "fk_pipeline/py.typed", "fk_pipeline/log4j2.properties", "fk_pipeline/servers/dagster.yaml",
-    "fk_pipeline/kinds/foreign_key/README.md", "fk_pipeline/demo/data/README.md", "fk_pipeline/demo/data/flight_planes.yaml",
+    "fk_pipeline/kinds/foreign_key/README.md",
+    "fk_pipeline/demo/data/README.md", "fk_pipeline/demo/data/flight_planes.yaml",
     *(f"fk_pipeline/demo/data/landing/{side}/{n:08d}.jsonl.gz" for side in ("flights", "planes") for n in range(8)),
 }  # fmt: skip
 """What is no Python: what is needed when it runs, and what is read beside it."""

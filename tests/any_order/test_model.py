@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.any_order.model import RULES, Schedule, wrong
+from tests.any_order.model import JOINS, RULES, Schedule, wrong
 
 
 def test_with_all_rules_every_schedule_ends_with_the_join() -> None:
@@ -13,11 +13,11 @@ def test_with_all_rules_every_schedule_ends_with_the_join() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_rule_some_schedule_does_not(rule: str) -> None:
-    assert any(not Schedule(seed, inner=seed % 2 == 0, without=rule).is_right() for seed in range(6000))
+    assert any(not Schedule(seed, join=JOINS[seed % 3], without=rule).is_right() for seed in range(9000))
 
 
 def test_the_schedules_do_what_may_go_wrong() -> None:
-    schedules = [Schedule(seed, inner=True) for seed in range(100)]
+    schedules = [Schedule(seed, join="inner") for seed in range(100)]
     for schedule in schedules:
         schedule.is_right()
     assert sum(schedule.folds > 0 for schedule in schedules) > 50
