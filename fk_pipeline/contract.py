@@ -129,10 +129,10 @@ class Proof:
             file fails on a row) that returns the rows which the result must have: its key columns and the selected
             columns.
         pending: function of tables, due batches by stage, and pipeline that returns the keys of the rows which due work
-            may still change, each once.
-        counted: function of tables, pipeline, `isolating`, and a function from key columns to SQL (BOOLEAN, the key
-            belongs to the verified share) that returns, per number of a `VerifyReport` which is about the inputs, a
-            frame with as many rows.
+            may still change, each once; or some of their key columns.
+        counted: function of tables, pipeline, `isolating`, and a function from the key columns that are never null to
+            SQL (BOOLEAN, the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
+            about the inputs, a frame with as many rows.
     """
 
     expected: str

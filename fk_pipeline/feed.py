@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -124,16 +125,20 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
     if span.first != span.last:
-        gone = gone.join(_removed(runner, table, batch, run_id), list(table.keys), "left_semi")
+        by = [key for key in table.keys if key not in table.nullable_keys]
+        removed = _removed(runner, table, by, batch, run_id)
+        if table.nullable_keys:  # a row whose key changed was removed by the batch of the new row
+            removed = removed.unionByName(mine.select(*map(quote, by)))
+        gone = gone.join(removed, by, "left_semi")
     return mine.unionByName(gone).select(CHANGE, VERSION, TIME, "_fk_row.*")
 
 
-def _removed(runner: Runner, result: Table, batch: int, run_id: str) -> DataFrame:
+def _removed(runner: Runner, result: Table, keys: Sequence[str], batch: int, run_id: str) -> DataFrame:
     """Returns the keys that a run removed from the result for a batch, from the messages right after that run."""
     name, removes = runner.spec.definition.removals
     history = _history(runner, name, run_id=run_id)
     if not history:
-        return empty(runner.session, [column for column in result.columns if column[0] in result.keys])
+        return empty(runner.session, [column for column in result.columns if column[0] in keys])
     messages = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
     rows = messages.load(runner.warehouse.path(name)).where(F.col(s.BATCH) == batch).where(removes)
-    return rows.select(*map(quote, result.keys)).distinct()
+    return rows.select(*map(quote, keys)).distinct()

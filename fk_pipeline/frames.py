@@ -1,10 +1,11 @@
-"""DataFrames without rows, made from names and types of columns."""
+"""DataFrames without rows, made from names and types of columns; and joins on keys that may be null."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.spec import quote
 
@@ -16,3 +17,22 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
     """
     nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
     return session.range(1).selectExpr(*nulls).limit(0)  # the planner of Spark removes joins with a LIMIT of 0
+
+
+def join_by_key(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str, *, nullable: bool) -> DataFrame:
+    """Joins two frames on their key columns; the keys of the outcome are those of the side that has the row.
+
+    Args:
+        left: a frame.
+        right: a frame.
+        keys: the key columns; the frames have no other column in common.
+        how: as `DataFrame.join` takes it.
+        nullable: whether a key column may be null. Two keys are then equal if they are null in the same columns and
+            equal in the others, as in a group.
+    """
+    if not nullable:
+        return left.join(right, [*keys], how)
+    # Spark compares structs field by field, and takes null fields as equal.
+    packed = [one.withColumn("_fk_key", F.struct(*map(quote, keys))).drop(*keys) for one in (left, right)]
+    joined = packed[0].join(packed[1], "_fk_key", how)
+    return joined.select("_fk_key.*", *[quote(name) for name in joined.columns if name != "_fk_key"])

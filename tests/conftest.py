@@ -107,6 +107,7 @@ class RowsPipeline:
             "right_extra": "",
             "on_bad_record": "quarantine",
             "settings": "{}",
+            "more": "",
         } | changes
         file = folder / "pipeline.yaml"
         file.write_text(
@@ -115,7 +116,7 @@ class RowsPipeline:
             f"  key: {parts['left_key']}\n  foreign_key: {parts['foreign_key']}\n{parts['left_extra']}"
             f'right:\n  path: landing/right\n  format: rows\n  schema: "{RIGHT_SCHEMA}"\n  key: k\n  op_column: op\n'
             f"{parts['right_extra']}select: {parts['select']}\non_bad_record: {parts['on_bad_record']}\n"
-            f"settings: {parts['settings']}\n"
+            f"settings: {parts['settings']}\n{parts['more']}"
         )
         for side in ("left", "right"):
             (folder / "landing" / side).mkdir(parents=True, exist_ok=True)

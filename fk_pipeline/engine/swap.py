@@ -17,6 +17,7 @@ from fk_pipeline.engine.fingerprints import can_be_finished, fingerprints, shado
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import FkPipelineError, StateError
+from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
@@ -141,7 +142,8 @@ def _swap_rows(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpe
     both = rows.select(
         *map(quote, keys), F.struct(*map(quote, table.names)).alias("new"), F.struct(*content).alias("n")
     )
-    both = both.join(old.select(*map(quote, keys), F.struct(*content).alias("o")), keys, "full")
+    stored = old.select(*map(quote, keys), F.struct(*content).alias("o"))
+    both = join_by_key(both, stored, keys, "full", nullable=bool(table.nullable_keys))
     differ = both.where(~F.col("n").eqNullSafe(F.col("o")))
     changes = differ.select(
         *map(quote, keys),

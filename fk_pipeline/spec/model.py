@@ -60,6 +60,9 @@ class PipelineSpec(Frozen):
     """The kind of join; the only one so far."""
     join: Literal["inner", "left"]
     """What happens to left rows without a match: left out, or kept with nulls on the right."""
+    result_key: Literal["both"] | None = None
+    """The key of the result: default the left key; `both`: left key and right key, so that an update of the foreign key
+    is a delete and an insert."""
     left: LeftSpec
     """The left input."""
     right: SideSpec

@@ -123,14 +123,13 @@ class DriverWriter:
             delete_when: a BOOLEAN column of `rows`; a row in which it is true is removed from the table.
         """
         values = {quote(name): f"s.{quote(name)}" for name in table.names}
-        same_key = " AND ".join(f"t.{quote(key)} = s.{quote(key)}" for key in table.keys)
         live = None if delete_when is None else f"NOT s.{quote(delete_when)}"
         source = rows.select(table.names).cast(columns)
         if delete_when is not None:
             source = source.append_column(delete_when, rows[delete_when])
         merge = stored.merge(
             source,
-            same_key,
+            table.same_key("t", "s"),
             source_alias="s",
             target_alias="t",
             writer_properties=_bounds(columns),

@@ -44,7 +44,8 @@ does not rewrite their files (ADR 0008).
 class Table:
     """A Delta table of a pipeline: its name, columns (name, DDL type) in order, and Delta properties.
 
-    `keys` are the columns by which a MERGE identifies a row.
+    `keys` are the columns by which a MERGE identifies a row. Those in `nullable_keys` may be null: two rows have the
+    same key if they are null in the same columns and equal in the others.
 
     `skip_by` are the columns with statistics, by which files are skipped. They come before any struct, because delta-rs
     returns no statistics of columns after one. Statistics of other columns would cost every commit and every read, and
@@ -60,6 +61,14 @@ class Table:
     properties: dict[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     sensitive: frozenset[str] = frozenset()
+    nullable_keys: frozenset[str] = frozenset()
+
+    def same_key(self, one: str, other: str) -> str:
+        """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; `one` and `other` are their aliases."""
+        equal = {True: "IS NOT DISTINCT FROM", False: "="}
+        return " AND ".join(
+            f"({one}.{quote(key)} {equal[key in self.nullable_keys]} {other}.{quote(key)})" for key in self.keys
+        )
 
     @property
     def delta_properties(self) -> dict[str, str]:

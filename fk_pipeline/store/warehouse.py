@@ -309,7 +309,7 @@ class Warehouse(StoredTables):
     def _merge(
         self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None
     ) -> None:
-        on = " AND ".join([*[f"t.{quote(k)} = s.{quote(k)}" for k in table.keys], *[c.sql("t.") for c in where]])
+        on = " AND ".join([table.same_key("t", "s"), *[c.sql("t.") for c in where]])
         columns = [quote(n) for n in table.names]
         update = ", ".join(f"t.{c} = s.{c}" for c in columns)
         insert = f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"

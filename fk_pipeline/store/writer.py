@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
 from fk_pipeline.environment.storage import is_s3
+from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
@@ -205,7 +206,7 @@ class TableWriter:
             rows = self.read.cached(rows.frame, number)
         keys = rows.local
         if keys is not None:
-            where = self.read.key_filter(table, keys, {key: key for key in table.keys})
+            where = self.read.key_filter(table, keys, {k: k for k in table.keys if k not in table.nullable_keys})
         elif number <= self.warehouse.nameable(table):
             keys = (rows.frame if effect.keys is None else effect.keys).select(*map(quote, table.keys)).toArrow()
             keys = keys if once else keys.group_by([*table.keys]).aggregate([])
@@ -224,12 +225,13 @@ class TableWriter:
         keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, names))
         if not stored:
             return None
+        few = number <= sendable(table, names, self.sizes)
+        others = F.broadcast(keys) if few else keys
         there = self.read.read(table.name)
-        if number >= stored and there.join(keys, names, "left_anti").isEmpty():
+        stays = join_by_key(there, others, names, "left_anti", nullable=bool(table.nullable_keys))
+        if number >= stored and stays.isEmpty():
             return None
-        if number <= sendable(table, names, self.sizes):
-            return there.join(F.broadcast(keys), names, "left_anti")
-        return clustered(there.join(keys, names, "left_anti"), names, stored, self.sizes)
+        return stays if few else clustered(stays, names, stored, self.sizes)
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from fk_pipeline.contract import loaded
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
+from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import QUARANTINED
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec import PipelineSpec, quote
@@ -32,7 +33,9 @@ DIFFERENCES_SHOWN = 20
 """The largest number of differing rows that a report shows."""
 
 
-def compare(expected: DataFrame, result: DataFrame, keys: list[str], names: Sequence[str]) -> DataFrame:
+def compare(
+    expected: DataFrame, result: DataFrame, keys: Sequence[str], names: Sequence[str], *, nullable: bool = False
+) -> DataFrame:
     """Returns the rows that differ: `keys`, `difference` (missing, stale, unexpected), `expected` and `found`.
 
     Args:
@@ -40,6 +43,7 @@ def compare(expected: DataFrame, result: DataFrame, keys: list[str], names: Sequ
         result: the rows that it has.
         keys: the key columns.
         names: the columns to compare; `expected` and `found` are structs of them.
+        nullable: whether a key column may be null.
     """
     fields = {f.name: f.dataType for f in result.schema.fields}
 
@@ -49,7 +53,8 @@ def compare(expected: DataFrame, result: DataFrame, keys: list[str], names: Sequ
     same = F.lit(True)
     for name in names:
         same = same & _same(name, fields[name])
-    both = packed(expected, "expected").join(packed(result, "found"), keys, "full").withColumn("same", same)
+    both = join_by_key(packed(expected, "expected"), packed(result, "found"), keys, "full", nullable=nullable)
+    both = both.withColumn("same", same)
     # If a key has several rows, one is compared (an equal one if there is any). The others are unexpected.
     of_its_key = F.row_number().over(Window.partitionBy(*map(quote, keys)).orderBy(F.col("same").desc()))
     both = both.withColumn("expected", F.when(of_its_key == 1, F.col("expected")))
@@ -114,12 +119,14 @@ class _Verification:
         share: float,
     ) -> None:
         kind = spec.definition
-        columns, sensitive = loaded(kind.keys)(spec, kind.result.name)
+        _, sensitive = loaded(kind.keys)(spec, kind.result.name)
+        table = loaded(kind.declared_layout)(spec)[kind.result.name]
         self.spec, self.tables, self.share, self.proof = spec, tables, share, kind.proof
         self.due = {stage: [*batches] for stage, batches in due.items()}
-        self.keys = [name for name, _ in columns]
+        self.keys, self.nullable = [*table.keys], bool(table.nullable_keys)
+        self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys]
         self.mask = mask_of(spec, ledger, sensitive | spec.sensitive_outputs)
-        self.result = tables[kind.result.name].where(self._chosen(map(quote, self.keys)))
+        self.result = tables[kind.result.name].where(self._chosen(self.share_by))
 
     def _chosen(self, key: Iterable[str]) -> str:
         return _chosen(key, self.share)
@@ -133,15 +140,15 @@ class _Verification:
         """
         names = [output.name for output in self.spec.outputs]
         expected = loaded(self.proof.expected)(self.tables, self.spec, isolating)
-        expected = expected.where(self._chosen(map(quote, self.keys)))
+        expected = expected.where(self._chosen(self.share_by))
         work = sum(map(len, self.due.values()))
-        differences = compare(expected, self.result, self.keys, names).persist()
+        differences = compare(expected, self.result, self.keys, names, nullable=self.nullable).persist()
         try:
             explained = F.lit(False)
             found = differences
             if work:
                 pending = loaded(self.proof.pending)(self.tables, self.due, self.spec)
-                found = differences.join(pending.withColumn("_pending", F.lit(True)), self.keys, "left")
+                found = differences.join(pending.withColumn("_pending", F.lit(True)), pending.columns, "left")
                 explained = F.coalesce("_pending", F.lit(False))
             found = found.withColumn("pending", explained)
             groups = found.groupBy("difference", "pending").count().collect()

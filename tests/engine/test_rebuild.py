@@ -133,6 +133,7 @@ def test_an_inner_join_after_a_left_join_leaves_no_row_behind(made: Any) -> None
 
 @pytest.mark.slow
 def test_an_edited_selection_and_foreign_key_are_computed_from_the_changelogs(made: Any) -> None:
+    warehouse = made.pipeline.runner.warehouse
     pipeline = edited(
         made,
         ("select: [id, v, name]", "select: [id, upper(v) AS v, name, fk]"),
@@ -142,9 +143,9 @@ def test_an_edited_selection_and_foreign_key_are_computed_from_the_changelogs(ma
         pipeline.run()
     with pytest.raises(UsageError, match="not be enough"):
         pipeline.rebuild("changelog", ["responses"])
-    logs = {name: pipeline.runner.warehouse.version(name) for name in ("left_changelog", "right_changelog")}
+    version = warehouse.version("left_changelog")
     assert [stage.stage for stage in pipeline.rebuild()] == [stage for stage in Stage if stage != Stage.LEFT_CHANGELOG]
-    assert logs == {name: pipeline.runner.warehouse.version(name) for name in logs}
+    assert warehouse.version("left_changelog") == version
     assert made.result() == {key: (v.upper(), name) for key, (v, name) in RESULT.items()}
     assert pipeline.table("resolved_join").where("fk = 'b'").count() == 2
     assert is_whole(pipeline)

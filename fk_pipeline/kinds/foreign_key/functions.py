@@ -17,7 +17,7 @@ from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
-from fk_pipeline.frames import empty
+from fk_pipeline.frames import empty, join_by_key
 from fk_pipeline.identity import LATE, BatchRange, Side
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -180,7 +180,8 @@ class StageFunctions:
             raise UsageError(f"rows are not put in place in {table!r}", fix="add a batch to a log, or replace it there")
         rows = changed.where(f"NOT {s.DELETED}") if s.DELETED in changed.columns else changed
         names = [*map(quote, known.names)]
-        stays = stored.join(changed.select(*map(quote, known.keys)), list(known.keys), "left_anti")
+        keys, nullable = changed.select(*map(quote, known.keys)), bool(known.nullable_keys)
+        stays = join_by_key(stored, keys, known.keys, "left_anti", nullable=nullable)
         return stays.select(*names).unionByName(rows.select(*names))
 
     def _changed(self, rows: DataFrame, table: Table) -> DataFrame:

@@ -59,6 +59,7 @@ def _filled_foreign_key(spec: Any) -> list[str]:
 def _depends_on(spec: Any) -> dict[str, str]:
     return {
         "join": spec.join,
+        "result_key": spec.result_key or "left",
         "select": "; ".join(output.sql for output in spec.outputs),
         "left.foreign_key": "; ".join(spec.left.foreign_key),
     }
@@ -146,6 +147,7 @@ FOREIGN_KEY = Kind(
     depends_on=_depends_on,
     rebuilt_by={
         "join": (Stage.SUBSCRIPTION_STORE,),
+        "result_key": (Stage.RESOLVED_JOIN,),
         "left.foreign_key": (Stage.SUBSCRIPTION_STORE,),
         "select": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
     },

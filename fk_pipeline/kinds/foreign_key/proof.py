@@ -18,7 +18,7 @@ from fk_pipeline.verify.last_writers import current_rows
 
 
 def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool = False) -> DataFrame:
-    """Returns the batch join of the last-writer-wins tables: `_fk_pk_*` and the selected columns.
+    """Returns the batch join of the last-writer-wins tables: the key of the result and the selected columns.
 
     With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
     a row on which one fails. In a left join two rows match only if the expressions that read the right side can be
@@ -29,12 +29,16 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
         spec: the pipeline.
         isolating: whether an expression fails on a row.
     """
-    keys = [f"`left`.{c.quoted} AS {quote(k.pk(c.name))}" for c in spec.left.key_columns]
+    keys = [f"`left`.{c.quoted}" for c in spec.left.key_columns]
+    if spec.result_key == "both":
+        references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
+        whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
+        keys += [f"IF({whole}, {one}, NULL)" for one in references]
     outputs = [o.sql for o in spec.outputs]
     computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
     joined, session = _joined(tables, spec, isolating), tables[k.LEFT_CHANGELOG].sparkSession
     rows: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
-    return rows.toDF(*[k.pk(c.name) for c in spec.left.key_columns], *[o.name for o in spec.outputs])
+    return rows.toDF(*[name for name, _ in k.result_keys(spec)], *[o.name for o in spec.outputs])
 
 
 def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool) -> str:
@@ -62,7 +66,7 @@ def counted(
         tables: `left_changelog` and `right_changelog`.
         spec: the pipeline.
         isolating: whether an expression fails on a row.
-        chosen: function from key columns of the left side to SQL (BOOLEAN): the key belongs to the verified share.
+        chosen: function from columns of the left key to SQL (BOOLEAN): the key belongs to the verified share.
     """
     keys = [c.quoted for c in spec.left.key_columns]
     log = tables[k.LEFT_CHANGELOG].where(f"{keys[0]} IS NULL OR {chosen(keys)}")

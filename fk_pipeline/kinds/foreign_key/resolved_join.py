@@ -42,6 +42,9 @@ FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
 """Columns of `rows_changed`: the reason why a joined row cannot be computed as it is; the two rows as JSON; and the
 reason why the left row is computed without its right row."""
 
+STOOD, _REMOVES = "_fk_stood", "_fk_removes"
+"""Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
+
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
 
@@ -70,7 +73,8 @@ def decide(
 
     Returns:
         The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch whose
-        changelog partition has the payload of the left row; with `carry` also `left` and `right`.
+        changelog partition has the payload of the left row; with `carry` also `left` and `right`; with `result_key:
+        both` also `_fk_stood` (STRUCT): the foreign key of the row that the result has, null if it has none.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
@@ -103,6 +107,7 @@ def decide(
         F.lit(True).alias("_fk_there"),
         F.col(k.LEFT_HASH).alias("_fk_there_left"),
         F.col(k.RIGHT_HASH).alias("_fk_there_right"),
+        *([F.struct(*map(quote, fks)).alias(STOOD)] if spec.result_key == "both" else []),
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(k.LEFT_HASH).isNull() | (F.col(k.RIGHT_HASH).isNull() & F.lit(spec.inner))
@@ -120,7 +125,10 @@ def decide(
         .otherwise(F.expr(IMPLIED_SQL))
     )
     return rows.join(there, pks, "left").select(
-        *map(quote, due.columns), verdict.alias(k.VERDICT), *(["left", "right"] if carry else [])
+        *map(quote, due.columns),
+        verdict.alias(k.VERDICT),
+        *(["left", "right"] if carry else []),
+        *([STOOD] if spec.result_key == "both" else []),
     )
 
 
@@ -203,6 +211,8 @@ def _right_row(spec: PipelineSpec) -> Column:
 def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
     """Returns the rows to write: one per left key whose verdict changes the result, with the selected columns.
 
+    With `result_key: both`, a row that gets another foreign key is two: the new one, and the removal of the old one.
+
     Args:
         rows: decided responses with `left` and `right`, as `rows_to_write` chooses them.
         spec: the pipeline.
@@ -217,14 +227,31 @@ def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STO
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
-    rows = rows.select(
+    rows = _with_removals(rows, spec).select(
         *map(quote, ours),
         F.current_timestamp().alias(s.CHANGED_AT),
-        (F.col(k.VERDICT) == RETRACTED).alias(s.DELETED),
+        F.col(_REMOVES).alias(s.DELETED),
         "left",
         "right",
     )
     return (_select_isolating if evaluator.isolating else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+
+
+def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Adds `_fk_removes` (BOOLEAN) to decided responses: the row is removed from the result.
+
+    If the foreign key is part of the result key, the removal of a row has the foreign key that the row had, and a row
+    with another foreign key becomes two: a removal and a new row.
+    """
+    retracted = f"{k.VERDICT} = '{RETRACTED}'"
+    if STOOD not in rows.columns:
+        return rows.withColumn(_REMOVES, F.expr(retracted))
+    fks = [name for name, _ in k.fk_columns(spec)]
+    same = " AND ".join(f"{quote(fk)} <=> {STOOD}.{quote(fk)}" for fk in fks)
+    moved = f"{STOOD} IS NOT NULL AND NOT ({same})"
+    each = f"CASE WHEN {retracted} THEN ARRAY(TRUE) WHEN {moved} THEN ARRAY(TRUE, FALSE) ELSE ARRAY(FALSE) END"
+    rows = rows.withColumn(_REMOVES, F.explode(F.expr(each)))
+    return rows.withColumns({fk: F.expr(f"IF({_REMOVES}, {STOOD}.{quote(fk)}, {quote(fk)})") for fk in fks})
 
 
 def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:

@@ -184,6 +184,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]
     )
     left = _left_rows(read, responses_due, unchanged)
+    stood_under = _fks(spec) if spec.result_key == "both" else []
     if not read.never_rewritten(Stage.LEFT_CHANGELOG):
         left = with_content(left, spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
@@ -191,7 +192,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         store,
         right,
         left,
-        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH]),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *stood_under]),
         spec,
         carry=True,
     )
@@ -212,7 +213,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     changed: RowSet | None = None
     if writing:
         chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
-        changed = read.cached(resolver.rows_changed(chosen, spec, read.evaluator), writing)
+        changed = read.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
     if read.evaluator.isolating and changed is not None:
         kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
         counts, _ = _tally(kept)
@@ -223,7 +224,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
         effects.append(Reject(refused, number, "join"))
     effects += [Report(counts), _stored_verdicts(kept, counts)]
-    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, writing, s.DELETED)]
+    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, changed.at_most, s.DELETED)]
 
 
 def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
@@ -263,8 +264,14 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
-    keys = None if first else chosen
-    return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, writing), writing, s.DELETED, keys)]
+    keys = None if first or _rows_of(spec) > 1 else chosen
+    number = writing if first else _rows_of(spec) * writing
+    return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, number), number, s.DELETED, keys)]
+
+
+def _rows_of(spec: PipelineSpec) -> int:
+    """Returns the largest number of rows of the result that one response changes: a new one, and the one of before."""
+    return 2 if spec.result_key == "both" else 1
 
 
 def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:

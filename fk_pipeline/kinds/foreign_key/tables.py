@@ -145,14 +145,26 @@ def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...]
     keys: tuple[tuple[str, str], ...] = ()
     if table == RIGHT_TABLE:
         keys = typed_columns(spec.right.key_columns)
-    elif table in (SUBSCRIPTION_STORE, RESOLVED_JOIN):
+    elif table == SUBSCRIPTION_STORE:
         keys = pk_columns(spec)
+    elif table == RESOLVED_JOIN:
+        keys = result_keys(spec)
     return keys, sensitive_names(spec, *([] if side is None else [side]))
 
 
+def result_keys(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of each key column of the result.
+
+    These are the columns of the left key; with `result_key: both` also those of the foreign key, null in a row without.
+    """
+    return (*pk_columns(spec), *(fk_columns(spec) if spec.result_key == "both" else ()))
+
+
 def shown_keys(spec: PipelineSpec) -> list[str]:
-    """Returns, per key column of the result, the name of the column of the left row that it is."""
-    return [column.name for column in spec.left.key_columns]
+    """Returns, per key column of the result, the name of the column of the source that it is."""
+    left = [column.name for column in spec.left.key_columns]
+    right = [column.name for column in spec.right.key_columns] if spec.result_key == "both" else []
+    return [*left, *(f"right.{name}" if name in left else name for name in right)]
 
 
 def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
@@ -229,7 +241,7 @@ def verdicts(spec: PipelineSpec) -> Table:
 
 
 def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -> Table:
-    """One row per joined left key: the selected columns, the key, both hashes, batch and time of the last change."""
+    """One row per joined left key: the selected columns, the keys, both hashes, batch and time of the last change."""
     return Table(
         RESOLVED_JOIN,
         (
@@ -242,7 +254,8 @@ def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -
             *output_types,
         ),
         skip_by=(s.BATCH, *skippable(pk_columns(spec)), *skippable(fk_columns(spec))),
-        keys=tuple(name for name, _ in pk_columns(spec)),
+        keys=tuple(name for name, _ in result_keys(spec)),
+        nullable_keys=frozenset(name for name, _ in fk_columns(spec)) if spec.result_key == "both" else frozenset(),
         properties={**MERGED, "delta.enableChangeDataFeed": "true"},
     )
 
