@@ -20,6 +20,7 @@ from fk_pipeline.spec import inputs, model, settings
 MORE = {
     "PipelineSpec.left": "#of-a-side",
     "PipelineSpec.right": "#of-a-side",
+    "PipelineSpec.result_key": "#result-key",
     "PipelineSpec.select": "#select",
     "PipelineSpec.schema_changes": "schema-changes.md",
     "PipelineSpec.on_bad_record": "command.md#quarantine",

@@ -159,11 +159,26 @@ def hashed(log: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     return _with_hash(log, [column.name for column in spec.side(side).columns])
 
 
-def with_content(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
+def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
+    """Returns the columns whose values are the content of a row: a change of another column is not propagated (rule 5).
+
+    These are the key and the selected columns; and the derived columns, unless they follow from those.
+    """
+    declared = spec.side(side)
+    names = dict.fromkeys(column.name for column in (*declared.key_columns, *spec.selected[side]))
+    derived = _derived(spec, side)
+    paths = [path for sql in derived.values() for path in parse_expression(sql).reads]
+    reads = [declared.column(part) for path in paths for part in path[:2]]
+    follow = all(column is None or column.name in names for column in reads)
+    return [*names, *({} if follow else derived)]
+
+
+def with_content(
+    log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING, *, anew: bool = False
+) -> DataFrame:
     """Returns rows of a changelog as a state takes them: with the derived columns, and the hash of their content.
 
-    The content of a row is its derived columns and the columns that the pipeline selects: a change of another column
-    is not propagated (architecture, rule 5).
+    If the content is the whole row, its hash is the one that the changelog has (ADR 0032).
 
     Args:
         log: rows of a changelog, whole.
@@ -171,6 +186,7 @@ def with_content(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         side: the side of the changelog.
         evaluator: if it is isolating, the derived columns of a row on which an expression fails are null; otherwise
             Spark fails.
+        anew: whether the hash is computed in any case.
 
     Returns:
         The rows with the columns of `Input.derives`, all null if one is, and `_fk_hash`, null for a tombstone.
@@ -180,7 +196,10 @@ def with_content(log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
         evaluated = [f"{value} AS _fk_derived_{i}" for i, value in enumerate(values)]
         log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in _whole(derived).items()})
-    return _with_hash(log, [*derived, *[column.name for column in spec.selected[side]]])
+    content = content_columns(spec, side)
+    if not anew and {*content} == {column.name for column in spec.side(side).columns}:
+        return log
+    return _with_hash(log, content)
 
 
 def _derived(spec: PipelineSpec, side: Side) -> dict[str, str]:

@@ -61,8 +61,8 @@ class PipelineSpec(Frozen):
     join: Literal["inner", "left"]
     """What happens to left rows without a match: left out, or kept with nulls on the right."""
     result_key: Literal["both"] | None = None
-    """The key of the result: default the left key; `both`: left key and right key, so that an update of the foreign key
-    is a delete and an insert."""
+    """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
+    an insert; default: the left key."""
     left: LeftSpec
     """The left input."""
     right: SideSpec

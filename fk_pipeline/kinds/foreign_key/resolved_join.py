@@ -64,9 +64,8 @@ def decide(
         subscriptions: the subscription store; None if it is known not to have changed since the responses were
             computed. For this and the other tables the rows with keys of `due` are enough.
         right_table: the right table; None if it is known not to have changed since then.
-        left_changelog: the left changelog; None if every left row is known to be in the partition of its owner. Its
-            `_fk_hash` is that of the content (`changelog.with_content`); without this column, every row is known to be
-            the one that the subscriptions point to.
+        left_changelog: the left changelog with the hash of the content (`changelog.with_content`); None if every left
+            row is known to be in the partition of its owner.
         result: the resolved join.
         spec: the pipeline.
         carry: whether to return the rows of both sides with the verdict; otherwise `with_rows` fetches them.
@@ -92,16 +91,14 @@ def decide(
         rows = rows.join(right, fks, "left")
         right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
-        compares = s.HASH in left_changelog.columns
         stored = left_changelog.select(
             *_as_pks(spec),
             F.col(s.BATCH).alias(s.OWNER),
-            *([F.col(s.HASH).alias("_fk_stored")] if compares else []),
+            F.col(s.HASH).alias("_fk_stored"),
             *([_left_row(spec).alias("left")] if carry else []),
         )
         rows = rows.join(stored, [*pks, s.OWNER], "left")
-        if compares:
-            stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
+        stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
     there = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),

@@ -183,10 +183,8 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     right = read.with_keys(
         k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]
     )
-    left = _left_rows(read, responses_due, unchanged)
+    left = with_content(_left_rows(read, responses_due, unchanged), spec, Side.LEFT, read.evaluator)
     stood_under = _fks(spec) if spec.result_key == "both" else []
-    if not read.never_rewritten(Stage.LEFT_CHANGELOG):
-        left = with_content(left, spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
         responses_due.frame,
         store,
@@ -275,7 +273,7 @@ def _rows_of(spec: PipelineSpec) -> int:
 
 
 def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:
-    """Returns at least the rows of the left changelog that responses are about, without their hashes.
+    """Returns at least the rows of the left changelog that responses are about.
 
     Args:
         read: reads the changelog.
@@ -284,7 +282,7 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
             only in the files of the batches.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
-    needed = [s.BATCH, s.DELETED, *_names(spec.left.columns)]
+    needed = [s.BATCH, s.DELETED, s.HASH, *_names(spec.left.columns)]
     if not owners_hold:
         return read.with_keys(log, responses_due, _left_keys(spec), needed=needed)
     of_these = read.with_keys(log, responses_due, _left_keys(spec), s.BATCH, needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fk_pipeline.blocks.changelog import content_columns
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -22,11 +23,11 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     types = {f.name: f.dataType for f in log.schema.fields}
     values = [c.name for c in spec.right.value_columns]
     whole_row = row_hash((name, types[name]) for name in values)
-    selected = row_hash((c.name, types[c.name]) for c in spec.selected[Side.RIGHT])
+    content = row_hash((name, types[name]) for name in content_columns(spec, Side.RIGHT))
     facts = {"_fk_log_row": whole_row, "_fk_log_deleted": s.DELETED}
     columns = [
         f"{whole_row} AS _fk_whole",
-        f"IF({s.HASH} IS NULL, NULL, {selected}) AS _fk_content",
+        f"IF({s.HASH} IS NULL, NULL, {content}) AS _fk_content",
         f"({has_values(spec.right)}) AS _fk_values",
     ]
     rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)

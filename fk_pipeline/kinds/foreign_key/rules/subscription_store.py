@@ -33,7 +33,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
-    log = with_content(log, spec, Side.LEFT, evaluator)
+    log = with_content(log, spec, Side.LEFT, evaluator, anew=True)
     rows = beside_changelog(reader, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
