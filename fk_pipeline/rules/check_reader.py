@@ -217,10 +217,6 @@ class CheckReader(TableReader):
         everything = BatchRange(self.known[0], self.known[-1]) if self.known else BatchRange.of(0)
         return self.batches or everything
 
-    def propagated(self, stage: str) -> int:
-        """Returns an upper bound of the state rows of a stage that the batches changed; `UNKNOWN` after a dead run."""
-        return self.history.propagated(stage)
-
     @property
     def folded(self) -> frozenset[int]:
         """The folded batches whose rows may be missing in the stage's tables.

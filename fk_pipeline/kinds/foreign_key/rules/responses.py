@@ -213,9 +213,13 @@ def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, Data
     columns = [*pks, *right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
     known = [*right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
     asking = reader.touched_by(
-        {k.SUBSCRIPTION_STORE: s.APPLIED_IN}, {c: c for c in columns}, reader.propagated(Stage.SUBSCRIPTION_STORE)
+        {k.SUBSCRIPTION_STORE: s.APPLIED_IN},
+        {c: c for c in columns},
+        reader.history.propagated(Stage.SUBSCRIPTION_STORE),
     )
-    news = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, reader.propagated(Stage.RIGHT_TABLE))
+    news = reader.touched_by(
+        {k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, reader.history.propagated(Stage.RIGHT_TABLE)
+    )
     if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     hearing, referred = reader.at_once(
