@@ -43,9 +43,9 @@ def violations(
     Raises:
         StateError: the stored tables do not fit the pipeline file.
     """
-    runner = pipeline.runner
-    tables, ledger = (runner.warehouse, runner.layout.tables), pipeline.ledger()
-    reader = CheckReader(*tables, pipeline.spec, ledger, stage, batches, pipeline.refuse_unfinished)
+    spec, runner, ledger = pipeline.spec, pipeline.runner, pipeline.ledger()
+    tables, refuse = runner.layout.tables, pipeline.refuse_unfinished
+    reader = CheckReader(runner.warehouse, tables, spec, ledger, stage, batches, refuse)
     try:
         with settings(pipeline.session, reader.settings(), optional=True):
             found = _scanned(reader)
@@ -88,8 +88,8 @@ def _views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
 
 
 def _changelog_view(reader: CheckReader, side: Side) -> View:
-    log = reader.of_batches(reader.spec.definition.input(side).log, s.BATCH)
-    prefix = log_prefix(reader.spec.definition, reader.stage)
+    log = reader.of_batches(reader.kind.input(side).log, s.BATCH)
+    prefix = log_prefix(reader.kind, reader.stage)
     counted = ledger_counts(f"{prefix}rows_are_those_counted", reader, "rows")
     return changelog_view(log, reader.spec, side, counted, prefix)
 

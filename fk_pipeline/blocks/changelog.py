@@ -167,9 +167,8 @@ def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
     declared = spec.side(side)
     names = dict.fromkeys(column.name for column in (*declared.key_columns, *spec.selected[side]))
     derived = _derived(spec, side)
-    paths = [path for sql in derived.values() for path in parse_expression(sql).reads]
-    reads = [declared.column(part) for path in paths for part in path[:2]]
-    follow = all(column is None or column.name in names for column in reads)
+    reads = [declared.column(path[0]) for sql in derived.values() for path in parse_expression(sql).reads]
+    follow = all(column is not None and column.name in names for column in reads)
     return [*names, *({} if follow else derived)]
 
 

@@ -62,19 +62,19 @@ def state_effects(
     truncated = is_truncated(read, log_stage, log_name, next(iter(keys.values())))
     side = read.spec.definition.table(name).of
     assert side is not None
-    log, state, at_most = read.read(log_name), read.read(name), UNKNOWN
-    if not truncated and not history.was_rewritten(log_stage) and history.is_finished(log_stage):
+    alone = not truncated and not history.was_rewritten(log_stage) and history.is_finished(log_stage)
+    log = read.of_batches(log_name, s.BATCH) if alone else read.read(log_name)
+    log = with_content(log, read.spec, side, read.evaluator)
+    state, at_most = read.read(name), UNKNOWN
+    if alone:  # the rows of the batches are enough
         at_most = history.rows_read(log_stage)
         needed = {*keys.values(), *read.table_of(name).names, s.BATCH}
-        log = with_content(read.of_batches(log_name, s.BATCH), read.spec, side, read.evaluator)
         log = log.select(*[quote(column) for column in log.columns if column in needed])
         if at_most <= read.lookup_limit(at_most, name):
             incoming = read.cached(log, at_most)
             log, state = incoming.frame, read.with_keys(name, incoming, keys)
         else:
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
-    else:
-        log = with_content(log, read.spec, side, read.evaluator)
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=INSERTED)
     kept = check(read.planned(rows, at_most))

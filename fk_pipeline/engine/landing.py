@@ -28,8 +28,8 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derives")
-"""The columns by which the records of a batch are counted; `derives` is among them so that Spark computes it here."""
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived")
+"""The columns by which the records of a batch are counted; `derived` is among them so that Spark computes it here."""
 
 _COMPRESSED = ("parquet", "delta")
 """Formats in which a megabyte may have more rows than the driver takes."""
@@ -241,7 +241,7 @@ class Landing:
                 "holed": holed,
                 "drifted": F.col(DRIFT).isNotNull(),
                 "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
-                "derives": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
+                "derived": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
             }
         )
 

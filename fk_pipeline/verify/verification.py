@@ -34,7 +34,7 @@ DIFFERENCES_SHOWN = 20
 
 
 def compare(
-    expected: DataFrame, result: DataFrame, keys: Sequence[str], names: Sequence[str], *, nullable: bool = False
+    expected: DataFrame, result: DataFrame, keys: Sequence[str], names: Sequence[str], *, nullable: bool
 ) -> DataFrame:
     """Returns the rows that differ: `keys`, `difference` (missing, stale, unexpected), `expected` and `found`.
 
@@ -72,11 +72,6 @@ def _same(name: str, kind: T.DataType) -> Column:
 def _comparable(value: Column, kind: T.DataType) -> Column:
     """Returns a value that SQL can compare: a map becomes the array of its sorted entries."""
     return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
-
-
-def _chosen(key: Iterable[str], share: float) -> str:
-    """SQL (BOOLEAN): a key, given as quoted columns, belongs to the chosen share, which is the same in every run."""
-    return "TRUE" if share == 1 else f"PMOD(XXHASH64({', '.join(key)}), {SLICES}) < {round(share * SLICES)}"
 
 
 def verify(
@@ -129,7 +124,10 @@ class _Verification:
         self.result = tables[kind.result.name].where(self._chosen(self.share_by))
 
     def _chosen(self, key: Iterable[str]) -> str:
-        return _chosen(key, self.share)
+        """SQL (BOOLEAN): a key, given as quoted columns, belongs to the share, which is the same in every run."""
+        if self.share == 1:
+            return "TRUE"
+        return f"PMOD(XXHASH64({', '.join(key)}), {SLICES}) < {round(self.share * SLICES)}"
 
     def report(self, isolating: bool) -> VerifyReport:
         """Returns the report.

@@ -379,25 +379,30 @@ class Model:
         return found
 
 
-def joined(contents: Mapping[int, Content], *, join: Join) -> dict[Any, Any]:
-    """Returns the join of the last writers with the selected values, by left key; a right row alone by (None, key)."""
-    left, right = ({n: partition(content[side]) for n, content in contents.items()} for side in Side)
+def join_of(left: Mapping[str, Any], right: Mapping[str, Any], join: Join) -> dict[Any, Any]:
+    """Returns the join of two tables with the selected values, by left key; a right row alone by (None, its key)."""
     found: dict[Any, Any] = {}
-    inner, matched = join == "inner", set()
-    for key in {key for part in left.values() for key in part.rows}:
-        last = winner(left, key)
-        if last is not None and last[1] is not None:
-            of_right = winner(right, last[1][0]) if last[1][0] is not None else None
-            match = of_right[1] if of_right is not None else None
-            values, failed = selected(last[1], match, inner=inner) if match is not None or not inner else (None, None)
-            if values is not None:
-                found[key] = values
-                matched |= {last[1][0]} if match is not None and failed is None else set()
-    for key in {key for part in right.values() for key in part.rows} if join == "outer" else ():
-        last = winner(right, key)
-        if last is not None and last[1] is not None and key not in matched and right_alone(last[1]) is not None:
-            found[None, key] = right_alone(last[1])
-    return found
+    lonely = {*right} if join == "outer" else set()
+    for key, row in left.items():
+        match = right.get(row[0])
+        if match is None and join == "inner":
+            continue
+        values, failed = selected(row, match, inner=join == "inner")
+        if match is not None and failed is None:
+            lonely.discard(row[0])
+        if values is not None:
+            found[key] = values
+    return found | {(None, key): values for key in lonely if (values := right_alone(right[key])) is not None}
+
+
+def joined(contents: Mapping[int, Content], *, join: Join) -> dict[Any, Any]:
+    """Returns the join of the last writers: see `join_of`."""
+    tables = {}
+    for side in Side:
+        log = {n: partition(content[side]) for n, content in contents.items()}
+        last = {key: winner(log, key) for part in log.values() for key in part.rows}
+        tables[side] = {key: won[1] for key, won in last.items() if won is not None and won[1] is not None}
+    return join_of(tables[Side.LEFT], tables[Side.RIGHT], join)
 
 
 @dataclass

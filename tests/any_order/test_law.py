@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from tests.any_order.model import JOINS, Content, Join, Model, right_alone, selected
+from tests.any_order.model import JOINS, Content, Join, Model, join_of
 
 BATCHES = 4
 LEFT = st.tuples(st.sampled_from("abc"), st.none() | st.tuples(st.sampled_from(["x", "y", None]), st.integers(0, 2)))
@@ -25,24 +25,6 @@ RIGHT = st.tuples(st.sampled_from("xy"), st.none() | st.integers(0, 2))
 def table(changes: list[tuple[str, Any]]) -> dict[str, Any]:
     """f: the last change of every key that is not a delete."""
     return {key: value for key, value in dict(changes).items() if value is not None}
-
-
-def join_of(left: dict[str, Any], right: dict[str, Any], join: Join) -> dict[Any, Any]:
-    """The join of two tables, by left key; a right row alone by (None, its key)."""
-    found: dict[Any, Any] = {}
-    lonely = {*right}
-    for key, row in left.items():
-        match = right.get(row[0])
-        if match is None and join == "inner":
-            continue
-        values, fails = selected(row, match, inner=join == "inner")
-        if match is not None and fails is None:
-            lonely.discard(row[0])
-        if values is not None:
-            found[key] = values
-    if join == "outer":
-        found |= {(None, key): values for key in lonely if (values := right_alone(right[key])) is not None}
-    return found
 
 
 @pytest.mark.parametrize("join", JOINS)

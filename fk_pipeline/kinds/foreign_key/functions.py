@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
+from fk_pipeline.blocks.state import MakeState
 from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
@@ -28,7 +29,6 @@ from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.schemas import Table
 
 
 class StageFunctions:
@@ -114,9 +114,7 @@ class StageFunctions:
             batches: one batch or a range.
             generations: the generation of each batch whose rows were ever replaced.
         """
-        right_changelog = with_content(right_changelog, self.spec, Side.RIGHT)
-        rows = right_table(right_changelog, state, self.spec, _range(batches), generations or {})
-        return self._changed(rows, self._layout[k.RIGHT_TABLE])
+        return self._applied(right_table, Side.RIGHT, right_changelog, state, batches, generations)
 
     def subscription_store(
         self,
@@ -133,9 +131,7 @@ class StageFunctions:
             batches: one batch or a range.
             generations: the generation of each batch whose rows were ever replaced.
         """
-        left_changelog = with_content(left_changelog, self.spec, Side.LEFT)
-        rows = subscription_store(left_changelog, state, self.spec, _range(batches), generations or {})
-        return self._changed(rows, self._layout[k.SUBSCRIPTION_STORE])
+        return self._applied(subscription_store, Side.LEFT, left_changelog, state, batches, generations)
 
     def responses(self, subscription_store: DataFrame, right_table: DataFrame, batches: int | BatchRange) -> DataFrame:
         """Returns all responses of the batches; they replace the responses of an earlier run for these batches."""
@@ -184,7 +180,18 @@ class StageFunctions:
         stays = join_by_key(stored, keys, known.keys, "left_anti", nullable=nullable)
         return stays.select(*names).unionByName(rows.select(*names))
 
-    def _changed(self, rows: DataFrame, table: Table) -> DataFrame:
+    def _applied(
+        self,
+        make: MakeState,
+        side: Side,
+        log: DataFrame,
+        state: DataFrame,
+        batches: int | BatchRange,
+        generations: Mapping[int, int] | None,
+    ) -> DataFrame:
+        """Returns the rows of the state of a side that the batches change."""
+        rows = make(with_content(log, self.spec, side), state, self.spec, _range(batches), generations or {})
+        table = self._layout[self.spec.definition.state_of(side).name]
         return rows.where(F.col(OUTCOME) != LATE).select(*map(quote, table.names))
 
 

@@ -20,7 +20,8 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
     if stage == Stage.SUBSCRIPTION_STORE:
         found = {pk: [(Stage.LEFT_CHANGELOG, column)] for pk, column in pks}
         for name, sql in zip(fks, spec.left.foreign_key, strict=True):
-            found[name] = [(Stage.LEFT_CHANGELOG, path[-1]) for path in parse_expression(sql).reads]
+            columns = [spec.left.column(path[0]) for path in parse_expression(sql).reads]
+            found[name] = [(Stage.LEFT_CHANGELOG, column.name) for column in columns if column is not None]
     elif stage == Stage.RESPONSES:
         found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks)}
         found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}

@@ -30,7 +30,7 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
         isolating: whether an expression fails on a row.
     """
     keys = [f"`left`.{c.quoted}" for c in spec.left.key_columns]
-    if spec.result_key == "both":
+    if k.paired_columns(spec):
         references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
         whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
         keys += [f"IF({whole}, {one}, NULL)" for one in references]

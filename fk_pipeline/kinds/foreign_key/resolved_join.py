@@ -77,6 +77,7 @@ def decide(
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
+    paired = [name for name, _ in k.paired_columns(spec)]
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
     if subscriptions is not None:
@@ -104,7 +105,7 @@ def decide(
         F.lit(True).alias("_fk_there"),
         F.col(k.LEFT_HASH).alias("_fk_there_left"),
         F.col(k.RIGHT_HASH).alias("_fk_there_right"),
-        *([F.struct(*map(quote, fks)).alias(STOOD)] if spec.result_key == "both" else []),
+        *([F.struct(*map(quote, paired)).alias(STOOD)] if paired else []),
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(k.LEFT_HASH).isNull() | (F.col(k.RIGHT_HASH).isNull() & F.lit(spec.inner))
@@ -125,7 +126,7 @@ def decide(
         *map(quote, due.columns),
         verdict.alias(k.VERDICT),
         *(["left", "right"] if carry else []),
-        *([STOOD] if spec.result_key == "both" else []),
+        *([STOOD] if paired else []),
     )
 
 

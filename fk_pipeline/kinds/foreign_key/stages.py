@@ -177,20 +177,19 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     spec, at_most = read.spec, messages.at_most
     responses_due = read.cached(due, at_most)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
-    pks = {name: name for name in _pks(spec)}
+    pks, paired = {name: name for name in _pks(spec)}, [name for name, _ in k.paired_columns(spec)]
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
     right = read.with_keys(
         k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]
     )
     left = with_content(_left_rows(read, responses_due, unchanged), spec, Side.LEFT, read.evaluator)
-    stood_under = _fks(spec) if spec.result_key == "both" else []
     decided = resolver.decide(
         responses_due.frame,
         store,
         right,
         left,
-        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *stood_under]),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *paired]),
         spec,
         carry=True,
     )
@@ -222,7 +221,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
         effects.append(Reject(refused, number, "join"))
     effects += [Report(counts), _stored_verdicts(kept, counts)]
-    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, changed.at_most, s.DELETED)]
+    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, delete_when=s.DELETED)]
 
 
 def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
@@ -262,14 +261,15 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
-    keys = None if first or _rows_of(spec) > 1 else chosen
-    number = writing if first else _rows_of(spec) * writing
-    return [*effects, Upsert(k.RESOLVED_JOIN, read.planned(changes, number), number, s.DELETED, keys)]
+    most = 1 if first else _rows_of(spec)
+    keys = None if first or most > 1 else chosen
+    planned = read.planned(changes, most * writing)
+    return [*effects, Upsert(k.RESOLVED_JOIN, planned, delete_when=s.DELETED, keys=keys)]
 
 
 def _rows_of(spec: PipelineSpec) -> int:
     """Returns the largest number of rows of the result that one response changes: a new one, and the one of before."""
-    return 2 if spec.result_key == "both" else 1
+    return 2 if k.paired_columns(spec) else 1
 
 
 def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFrame:

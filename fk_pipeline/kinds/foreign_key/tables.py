@@ -152,18 +152,23 @@ def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...]
     return keys, sensitive_names(spec, *([] if side is None else [side]))
 
 
-def result_keys(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
-    """Returns (name, type) of each key column of the result.
+def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of each component of the foreign key if it is part of the result key (`result_key: both`).
 
-    These are the columns of the left key; with `result_key: both` also those of the foreign key, null in a row without.
+    They are null in a row without a foreign key.
     """
-    return (*pk_columns(spec), *(fk_columns(spec) if spec.result_key == "both" else ()))
+    return fk_columns(spec) if spec.result_key == "both" else ()
+
+
+def result_keys(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of each key column of the result."""
+    return (*pk_columns(spec), *paired_columns(spec))
 
 
 def shown_keys(spec: PipelineSpec) -> list[str]:
     """Returns, per key column of the result, the name of the column of the source that it is."""
     left = [column.name for column in spec.left.key_columns]
-    right = [column.name for column in spec.right.key_columns] if spec.result_key == "both" else []
+    right = [column.name for column in spec.right.key_columns] if paired_columns(spec) else []
     return [*left, *(f"right.{name}" if name in left else name for name in right)]
 
 
@@ -255,7 +260,7 @@ def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -
         ),
         skip_by=(s.BATCH, *skippable(pk_columns(spec)), *skippable(fk_columns(spec))),
         keys=tuple(name for name, _ in result_keys(spec)),
-        nullable_keys=frozenset(name for name, _ in fk_columns(spec)) if spec.result_key == "both" else frozenset(),
+        nullable_keys=frozenset(name for name, _ in paired_columns(spec)),
         properties={**MERGED, "delta.enableChangeDataFeed": "true"},
     )
 
