@@ -63,7 +63,7 @@ def _scanned(reader: CheckReader) -> Scan:
     """Scans the tables; if an expression of the pipeline file fails on a row, scans again with row-error isolation."""
     session, kind = reader.warehouse.session, reader.kind
     side = kind.side_of(reader.stage)
-    _, sensitive = loaded(kind.keys)(reader.spec, reader.stage if side is None else kind.input(side).log)
+    sensitive = loaded(kind.keys)(reader.spec, reader.stage if side is None else kind.input(side).log).sensitive
     mask = mask_of(reader.spec, reader.ledger, sensitive)
 
     def scanned(evaluator: Evaluator) -> Scan:

@@ -128,8 +128,8 @@ class Proof:
         expected: function of tables (frames by name), pipeline and `isolating` (whether an expression of the pipeline
             file fails on a row) that returns the rows which the result must have: its key columns and the selected
             columns.
-        pending: function of tables, due batches by stage, and pipeline that returns the keys of the rows which due work
-            may still change, each once; or some of their key columns.
+        pending: function of tables, due batches by stage, and pipeline that returns frames with the keys of the rows
+            which due work may still change, each once in its frame; or with some of their key columns.
         counted: function of tables, pipeline, `isolating`, and a function from the key columns that are never null to
             SQL (BOOLEAN, the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
             about the inputs, a frame with as many rows.
@@ -138,6 +138,24 @@ class Proof:
     expected: str
     pending: str
     counted: str
+
+
+@dataclass(frozen=True)
+class Removals:
+    """The messages that tell which rows of the result a batch removes.
+
+    A row without values in the key columns of the messages is removed without one.
+
+    Attributes:
+        table: the table of messages.
+        when: SQL (BOOLEAN) over it: the message removes the row of the result with its key.
+        keys: reference to a function of a pipeline that returns the key columns (name, type) of the result which the
+            messages have.
+    """
+
+    table: str
+    when: str
+    keys: str
 
 
 class AnyStory(Protocol):
@@ -208,8 +226,9 @@ class Kind:
             as text.
         rebuilt_by: per such part, the stages that a rebuild from the changelogs rebuilds when the part is edited,
             together with all downstream stages. An edit of a part that is not named here needs the landing files.
-        keys: reference to a function of pipeline and table that returns the columns (name, type) which identify a row
-            of the table, and the names of the sensitive ones; no columns if the table has no such key.
+        keys: reference to a function of pipeline and name of a table that returns the table (`store.schemas.Table`)
+            with only the columns which identify a row, none if it has no such key, and the names of all sensitive
+            columns.
         shown_keys: reference to a function of a pipeline that returns, per key column of the result, its name for
             people.
         proof: the definition of the result.
@@ -226,8 +245,7 @@ class Kind:
             determines it.
         meaning: reference to a function of column and table that returns the meaning of a column of the pipeline's own,
             in a few words.
-        removals: the table of messages that tell which rows of the result a batch removes, and SQL (BOOLEAN) over it:
-            the message removes the row with its key.
+        removals: the messages that tell which rows of the result a batch removes.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
     """
@@ -248,7 +266,7 @@ class Kind:
     layout: str
     declared_layout: str
     meaning: str
-    removals: tuple[str, str]
+    removals: Removals
     views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

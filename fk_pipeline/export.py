@@ -22,9 +22,9 @@ JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
     """Writes the selected columns of the result, in the order of `select`, sorted by key; see `write`."""
-    keys, _ = loaded(spec.definition.keys)(spec, spec.definition.result.name)
+    keys = loaded(spec.definition.keys)(spec, spec.definition.result.name).keys
     return write(
-        result.orderBy(*[quote(name) for name, _ in keys]).select(*[quote(o.name) for o in spec.outputs]),
+        result.orderBy(*map(quote, keys)).select(*[quote(o.name) for o in spec.outputs]),
         file,
         private=spec.has_sensitive,
     )

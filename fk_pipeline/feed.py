@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.contract import Removals, loaded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
@@ -19,7 +20,6 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange, parse_batches
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.schemas import Table
 
 CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
@@ -31,7 +31,8 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     If a batch ran several times, the changes of each run are returned; apply them in the order of `_commit_version`. A
     run over a range makes one commit for all its batches: inserted and updated rows are assigned to a batch by the
     batch of the row, deleted rows by the verdicts of the run; a row that two of the batches retracted is returned for
-    both. The changes of a rebuild belong to no batch: read the whole result after one.
+    both, and a deleted row without a left key (of an outer join) for each of them. The changes of a rebuild belong to
+    no batch: read the whole result after one.
 
     Args:
         runner: the runner of the pipeline.
@@ -125,20 +126,22 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
     if span.first != span.last:
-        by = [key for key in table.keys if key not in table.nullable_keys]
-        removed = _removed(runner, table, by, batch, run_id)
+        removals = runner.spec.definition.removals
+        by = loaded(removals.keys)(runner.spec)
+        names = [name for name, _ in by]
+        removed = _removed(runner, removals, by, batch, run_id)
         if table.nullable_keys:  # a row whose key changed was removed by the batch of the new row
-            removed = removed.unionByName(mine.select(*map(quote, by)))
-        gone = gone.join(removed, by, "left_semi")
+            removed = removed.unionByName(mine.select(*map(quote, names)))
+        told = gone.join(removed, names, "left_semi")
+        gone = told.unionByName(gone.where(F.col(quote(names[0])).isNull())) if table.nullable_keys else told
     return mine.unionByName(gone).select(CHANGE, VERSION, TIME, "_fk_row.*")
 
 
-def _removed(runner: Runner, result: Table, keys: Sequence[str], batch: int, run_id: str) -> DataFrame:
+def _removed(runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, run_id: str) -> DataFrame:
     """Returns the keys that a run removed from the result for a batch, from the messages right after that run."""
-    name, removes = runner.spec.definition.removals
-    history = _history(runner, name, run_id=run_id)
+    history = _history(runner, removals.table, run_id=run_id)
     if not history:
-        return empty(runner.session, [column for column in result.columns if column[0] in keys])
+        return empty(runner.session, keys)
     messages = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
-    rows = messages.load(runner.warehouse.path(name)).where(F.col(s.BATCH) == batch).where(removes)
-    return rows.select(*map(quote, keys)).distinct()
+    rows = messages.load(runner.warehouse.path(removals.table)).where(F.col(s.BATCH) == batch).where(removals.when)
+    return rows.select(*[quote(name) for name, _ in keys]).distinct()

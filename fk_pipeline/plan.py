@@ -91,8 +91,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:
     """Returns the number of keys that a commit to the main table of a stage may name; 0 if it names none."""
-    keys, sensitive = loaded(spec.definition.keys)(spec, stage)
-    return nameable(keys, sensitive, MEASURED, ledger.logs.span(f"{spec.home}/{stage}", keys[0][0])) if keys else 0
+    table = loaded(spec.definition.keys)(spec, stage)
+    return nameable(table, MEASURED, lambda column: ledger.logs.span(f"{spec.home}/{stage}", column))
 
 
 def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -> int:

@@ -82,5 +82,5 @@ def test_the_layout_has_the_tables_of_the_kind() -> None:
     assert {table.name for table in layout.tables} == {table.name for table in spec.definition.tables}
     for name in spec.definition.with_role(Role.STATE, Role.RESULT):
         [table] = layout.of(name)
-        keys, _ = loaded(spec.definition.keys)(spec, name)
+        keys = loaded(spec.definition.keys)(spec, name).columns
         assert table.keys == tuple(column for column, _ in keys) != ()

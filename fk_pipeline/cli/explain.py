@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from fk_pipeline.contract import AnyStory
 
 
+KEY_HELP = (
+    "of the left row: 17, or a=1,b=2 where it has several columns; in an outer join also right.17 for a right row"
+)
+
+
 def explain(
     pipeline: PipelineFile,
-    key: Annotated[str, typer.Option(metavar="K", help="of the left row: 17, or a=1,b=2 where it has several columns")],
+    key: Annotated[str, typer.Option(metavar="K", help=KEY_HELP)],
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """The story of one left key: what came, what was asked and answered, and why its row is (not) in the result."""
+    """The story of one key: what came, what was asked and answered, and why its row is (not) in the result."""
     from fk_pipeline.pipeline import load
 
     story = load(pipeline).explain(key)
@@ -69,7 +74,7 @@ def add_to(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command(
         epilog="Example: fk-pipeline explain pipeline.yaml --key 1107",
-        short_help="The story of one left key: why its row is as it is.",
+        short_help="The story of one key: why its row is as it is.",
     )(explain)
     app.command(
         epilog="Example: fk-pipeline impact pipeline.yaml --right-key N14228",

@@ -23,13 +23,14 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
     """Yields every case with its trace by the Spark stages.
 
     Raises:
-        UsageError: a case holds messages back, or is an outer join.
+        UsageError: a case holds messages back.
     """
     simple: list[Case | TableCase] = []
     for case in cases:
-        if isinstance(case, LagCase) or case.join == "outer":
-            what = "holds messages back" if isinstance(case, LagCase) else "is an outer join"
-            raise UsageError(f"case {case.name!r} {what}, which only the reference can", fix="leave out --engine spark")
+        if isinstance(case, LagCase):
+            raise UsageError(
+                f"case {case.name!r} holds messages back, which only the reference can", fix="leave out --engine spark"
+            )
         simple.append(case)
     from fk_pipeline.session import start_session
     from fk_pipeline.trace import stages

@@ -56,7 +56,7 @@ class Expectation:
         remedy: the remedy for a failure.
         depths: the depths at which it can be evaluated.
         threshold: the name of the setting with the largest allowed value; without one, any violation is a failure.
-        only: the join type that it applies to; empty for both.
+        only: the join type that it applies to; empty for all.
         advice: the advice for a failure that stops nothing; `{file}` is replaced by the pipeline file.
     """
 
@@ -66,7 +66,7 @@ class Expectation:
     remedy: Remedy = Remedy.REBUILD
     depths: tuple[Depth, ...] = BOTH
     threshold: str = ""
-    only: Literal["inner", "left", ""] = ""
+    only: Literal["inner", "outer", ""] = ""
     advice: str = "correct what landed and run the batch again"
 
     @property

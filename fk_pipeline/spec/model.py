@@ -58,11 +58,12 @@ class PipelineSpec(Frozen):
     """Names the table folder, the Dagster asset group and the partition set."""
     kind: Literal["foreign_key"] = "foreign_key"
     """The kind of join; the only one so far."""
-    join: Literal["inner", "left"]
-    """What happens to left rows without a match: left out, or kept with nulls on the right."""
+    join: Literal["inner", "left", "outer"]
+    """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows that
+    no left row refers to kept, with nulls on the left."""
     result_key: Literal["both"] | None = None
     """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
-    an insert; default: the left key."""
+    an insert; default: the left key, and in an outer join the right key of a row without a left row."""
     left: LeftSpec
     """The left input."""
     right: SideSpec
@@ -106,6 +107,11 @@ class PipelineSpec(Frozen):
     def inner(self) -> bool:
         """Whether unmatched left rows are left out of the result."""
         return self.join == "inner"
+
+    @property
+    def outer(self) -> bool:
+        """Whether right rows to which no left row refers are in the result."""
+        return self.join == "outer"
 
     def side(self, side: Side) -> SideSpec:
         """Returns the input of a side."""

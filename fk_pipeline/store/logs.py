@@ -61,6 +61,11 @@ class _Version:
     files: dict[str, list[Any]]
     deleted: dict[str, pa.Array]
 
+    def has_only_nulls(self, column: str, i: int) -> bool:
+        """Returns whether the log tells that a column is null in every row of the file with this index."""
+        nulls, rows = (self.files.get(name) for name in (f"null_count.{column}", "num_records"))
+        return nulls is not None and rows is not None and nulls[i] is not None and nulls[i] == rows[i]
+
 
 class DeltaLogs:
     """Caches what was read of every log, and detects a table that was removed and created again."""
@@ -111,10 +116,22 @@ class DeltaLogs:
         return 0 if table is None else sum(self._version(path, table).files["size_bytes"])
 
     def span(self, path: str, column: str) -> tuple[int, int] | None:
-        """Returns the least and greatest value of an integer column in all files; None if a file does not have them."""
+        """Returns the least and greatest value of an integer column in all files; None if a file does not have them.
+
+        A file in which the column is null in every row has no value that counts.
+        """
         table = self.table(path)
-        files = {} if table is None else self._version(path, table).files
-        low, high = (files.get(f"{which}.{column}") for which in ("min", "max"))
+        stored = None if table is None else self._version(path, table)
+        if stored is None:
+            return None
+        low, high = (
+            [
+                value
+                for i, value in enumerate(stored.files.get(f"{which}.{column}", ()))
+                if not stored.has_only_nulls(column, i)
+            ]
+            for which in ("min", "max")
+        )
         if not low or not high or not all(isinstance(value, int) for value in (*low, *high)):
             return None
         return min(low), max(high)
@@ -142,7 +159,9 @@ class DeltaLogs:
         names, counts = stored.files["path"], _counts(stored.files)
 
         def wanted(i: int) -> bool:
-            def bounds(column: str) -> tuple[Any, Any] | None:
+            def bounds(column: str) -> tuple[Any, ...] | None:
+                if stored.has_only_nulls(column, i):
+                    return ()
                 low, high = (stored.files.get(f"{which}.{column}") for which in ("min", "max"))
                 if low is None or high is None or low[i] is None or high[i] is None:
                     return None
@@ -179,13 +198,14 @@ def _expect(path: str, file: str, logged: int) -> None:
 
 
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
-    """Returns the used columns about files: path, rows, size, and the bounds of columns that conditions can name."""
+    """Returns the used columns about files: path, rows, size, and bounds and nulls of columns."""
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     return [
         (name, actions[name])
         for name in actions.column_names
         if name in ("path", "num_records", "size_bytes")
+        or name.startswith("null_count.")
         or (name.startswith(("min.", "max.")) and any(is_kind(actions[name].type) for is_kind in kinds))
     ]
 

@@ -45,7 +45,8 @@ class Table:
     """A Delta table of a pipeline: its name, columns (name, DDL type) in order, and Delta properties.
 
     `keys` are the columns by which a MERGE identifies a row. Those in `nullable_keys` may be null: two rows have the
-    same key if they are null in the same columns and equal in the others.
+    same key if they are null in the same columns and equal in the others. `either` are the two parts of such a key, if
+    every row has values in one part and nulls in the other.
 
     `skip_by` are the columns with statistics, by which files are skipped. They come before any struct, because delta-rs
     returns no statistics of columns after one. Statistics of other columns would cost every commit and every read, and
@@ -62,6 +63,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     sensitive: frozenset[str] = frozenset()
     nullable_keys: frozenset[str] = frozenset()
+    either: tuple[tuple[str, ...], ...] = ()
 
     def same_key(self, one: str, other: str) -> str:
         """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; `one` and `other` are their aliases."""

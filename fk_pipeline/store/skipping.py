@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
@@ -20,15 +20,19 @@ import pyarrow.types as pt
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
+from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Bounds(Protocol):
-    """Returns the least and greatest value of a column in a file, from the log of the table; None if unknown."""
+    """Returns the least and greatest value of a column in a file, from the log of the table.
 
-    def __call__(self, column: str) -> tuple[Any, Any] | None: ...
+    It returns an empty tuple if the column is null in every row, and None if the bounds are not known.
+    """
+
+    def __call__(self, column: str) -> tuple[Any, ...] | None: ...
 
 
 class Condition(Protocol):
@@ -57,7 +61,9 @@ class Within:
     def may_meet(self, bounds: Bounds) -> bool:
         """Returns whether the bounds overlap the range, or are unknown."""
         known = bounds(self.column)
-        return known is None or (known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
+        if not known:
+            return known is None
+        return bool(known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
 
 
 @dataclass(frozen=True)
@@ -116,10 +122,26 @@ class Among:
     def may_meet(self, bounds: Bounds) -> bool:
         """Returns whether one of the values is between the bounds, or these are unknown."""
         known = bounds(self.column)
-        if known is None:
-            return True
+        if not known:
+            return known is None
         at = bisect_left(self.values, known[0])
         return at < len(self.values) and self.values[at] <= known[1]
+
+
+@dataclass(frozen=True)
+class Either:
+    """The condition that one of two or more lists of conditions is met in full."""
+
+    parts: tuple[tuple[Condition, ...], ...]
+
+    def sql(self, table: str = "") -> str:
+        """SQL (BOOLEAN): the condition; a part without conditions is met by every row."""
+        parts = [" AND ".join(one.sql(table) for one in part) or "TRUE" for part in self.parts]
+        return f"({' OR '.join(f'({part})' for part in parts)})"
+
+    def may_meet(self, bounds: Bounds) -> bool:
+        """Returns whether a file with these bounds may have a row that meets all conditions of a part."""
+        return any(all(one.may_meet(bounds) for one in part) for part in self.parts)
 
 
 def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int], sizes: Sizes) -> list[Condition]:
@@ -140,14 +162,25 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int],
     return found
 
 
-def exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
+def exactly(keys: pa.Table, table: Table, sizes: Sizes) -> str | None:
     """SQL (BOOLEAN): true for the rows with some keys and for no others; None if it would be too long or is impossible.
 
     Args:
         keys: rows with the keys.
-        column: the key column.
+        table: the table, with one key column, or with one in each part of the key.
         sizes: the limits for the keys in a list and for the length of the text.
     """
+    if not table.either:
+        return _exactly(keys, table.keys[0], sizes)
+    import pyarrow.compute as pc  # a plan and a shell completion need none of it
+
+    of_parts = [(part[0], keys.filter(pc.is_valid(keys[part[0]]))) for part in table.either]
+    parts = [_exactly(some, column, sizes) for column, some in of_parts if len(some)]
+    return None if None in parts else f"({' OR '.join(f'({part})' for part in parts)})"
+
+
+def _exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
+    """SQL (BOOLEAN): `exactly` for one key column."""
     kind, values = keys.schema.field(column).type, keys[column]
     if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
         return None
@@ -163,23 +196,26 @@ def exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
     return said if len(kept.encode()) <= sizes.named_bytes else None
 
 
-def nameable(
-    keys: Sequence[tuple[str, str]], sensitive: Collection[str], sizes: Sizes, span: tuple[int, int] | None = None
-) -> int:
+def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
     """Returns the most keys of a table that a commit may name by `exactly`; 0 unless the key is one plain column.
 
-    That column must have integers or strings, and must not be sensitive.
+    That column must have integers or strings, and must not be sensitive. If the key has parts, so must each of them.
 
     Args:
-        keys: its key columns with their types.
-        sensitive: names of sensitive columns.
+        table: the table.
         sizes: the limits for keys in a commit.
-        span: the least and greatest key, if these are known integers.
+        span: function of a column that returns its least and greatest value, if these are known integers.
     """
-    if len(keys) != 1 or keys[0][0] in sensitive:
+    return min(_nameable(table, part, sizes, span) for part in table.either or (table.keys,))
+
+
+def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
+    """Returns `nameable` for a part of the key."""
+    if len(keys) != 1 or keys[0] in table.sensitive:
         return 0
-    widest = max(map(len, map(str, span))) if span else 0
-    kind = keys[0][1].upper()
+    ends = span(keys[0])
+    widest = max(map(len, map(str, ends))) if ends else 0
+    kind = dict(table.columns)[keys[0]].upper()
     most = sizes.named_numbers if kind in _NUMBERS else sizes.named_texts if kind == "STRING" else 0
     return min(most, sizes.named_bytes // (widest + 2))
 

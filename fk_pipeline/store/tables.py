@@ -200,11 +200,7 @@ class StoredTables:
 
     def nameable(self, table: Table) -> int:
         """Returns the largest number of keys of a table that a commit may name."""
-        if not table.keys:
-            return 0
-        kinds = dict(table.columns)
-        keys = [(key, kinds[key]) for key in table.keys]
-        return nameable(keys, table.sensitive, self.sizes, self.logs.span(self.path(table.name), table.keys[0]))
+        return nameable(table, self.sizes, lambda column: self.logs.span(self.path(table.name), column))
 
     def widths(self, table: Table, columns: Iterable[str]) -> dict[str, int]:
         """Returns, per integer column, the distance of values one page apart, in a table written in their order."""

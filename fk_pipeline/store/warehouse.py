@@ -276,7 +276,7 @@ class Warehouse(StoredTables):
         """
         exact = None
         if keys is not None and len(keys) <= self.nameable(table) and self.version(table.name) is not None:
-            exact = exactly(keys, table.keys[0], self.sizes)
+            exact = exactly(keys, table, self.sizes)
         if exact is None and not once:
             source, once = source.dropDuplicates([*table.keys]), True
         rows = source if delete_when is None else source.where(f"NOT ({delete_when})")

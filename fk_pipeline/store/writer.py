@@ -22,7 +22,7 @@ from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import WHOLE, settings
 from fk_pipeline.store.sizes import UNKNOWN
-from fk_pipeline.store.skipping import Condition, Within
+from fk_pipeline.store.skipping import Condition, Either, Within
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse, clustered
 
 
@@ -206,7 +206,7 @@ class TableWriter:
             rows = self.read.cached(rows.frame, number)
         keys = rows.local
         if keys is not None:
-            where = self.read.key_filter(table, keys, {k: k for k in table.keys if k not in table.nullable_keys})
+            where = self._key_filter(table, keys)
         elif number <= self.warehouse.nameable(table):
             keys = (rows.frame if effect.keys is None else effect.keys).select(*map(quote, table.keys)).toArrow()
             keys = keys if once else keys.group_by([*table.keys]).aggregate([])
@@ -215,6 +215,13 @@ class TableWriter:
         with settings(self.warehouse.session, whole, optional=True):
             self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when, once=once)
         self._committed(table)
+
+    def _key_filter(self, table: Table, keys: pa.Table) -> list[Condition]:
+        """Returns conditions that all rows of a table with some keys meet."""
+        if table.either:
+            parts = [self.read.key_filter(table, keys, {key: key for key in part}) for part in table.either]
+            return [Either(tuple(map(tuple, parts)))]
+        return self.read.key_filter(table, keys, {k: k for k in table.keys if k not in table.nullable_keys})
 
     def _rows_that_stay(self, table: Table, rows: RowSet, number: int, with_keys: DataFrame | None) -> DataFrame | None:
         """Returns the rows of a table whose keys are not replaced; None if there are none.

@@ -47,7 +47,7 @@ def trace(
         `responses` (key, cause, instruction, verdict), each in the order of the keys; no timestamps.
     """
     found: dict[str, Json] = {}
-    for join in ("inner", "left"):
+    for join in ("inner", "left", "outer"):
         chosen = [case for case in cases if case.join == join]
         if chosen:
             with tempfile.TemporaryDirectory(prefix="fk-trace-") as folder:
@@ -124,9 +124,13 @@ class _Run:
         return row
 
     def _result(self) -> dict[tuple[str, str], Json]:
-        """Returns the rows of the result table: per case and key, the values of both sides."""
-        rows = self.pipeline.table("resolved_join").collect()
-        return {self._of(row[PK]): {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")} for row in rows}
+        """Returns the rows of the result table: per case and key, the values of both sides.
+
+        The key of a right row alone is its own.
+        """
+        key = f"COALESCE({', '.join(k.keys_of(self.pipeline.spec, k.RESOLVED_JOIN).keys)}) AS key"
+        rows = self.pipeline.table("resolved_join").selectExpr(key, "left_value", "right_value").collect()
+        return {self._of(row.key): {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")} for row in rows}
 
     def _messages(self, batch: int) -> dict[str, Json]:
         """Returns the subscriptions and responses of a batch, per case."""

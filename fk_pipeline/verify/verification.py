@@ -114,13 +114,13 @@ class _Verification:
         share: float,
     ) -> None:
         kind = spec.definition
-        _, sensitive = loaded(kind.keys)(spec, kind.result.name)
-        table = loaded(kind.declared_layout)(spec)[kind.result.name]
+        table = loaded(kind.keys)(spec, kind.result.name)
         self.spec, self.tables, self.share, self.proof = spec, tables, share, kind.proof
         self.due = {stage: [*batches] for stage, batches in due.items()}
         self.keys, self.nullable = [*table.keys], bool(table.nullable_keys)
-        self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys]
-        self.mask = mask_of(spec, ledger, sensitive | spec.sensitive_outputs)
+        # A hash of several columns leaves out those that are null.
+        self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys] or [*map(quote, self.keys)]
+        self.mask = mask_of(spec, ledger, table.sensitive | spec.sensitive_outputs)
         self.result = tables[kind.result.name].where(self._chosen(self.share_by))
 
     def _chosen(self, key: Iterable[str]) -> str:
@@ -142,13 +142,12 @@ class _Verification:
         work = sum(map(len, self.due.values()))
         differences = compare(expected, self.result, self.keys, names, nullable=self.nullable).persist()
         try:
-            explained = F.lit(False)
-            found = differences
+            found = differences.withColumn("pending", F.lit(False))
             if work:
-                pending = loaded(self.proof.pending)(self.tables, self.due, self.spec)
-                found = differences.join(pending.withColumn("_pending", F.lit(True)), pending.columns, "left")
-                explained = F.coalesce("_pending", F.lit(False))
-            found = found.withColumn("pending", explained)
+                for keys in loaded(self.proof.pending)(self.tables, self.due, self.spec):
+                    told = keys.withColumn("_told", F.lit(True))
+                    found = join_by_key(found, told, keys.columns, "left", nullable=self.nullable)
+                    found = found.withColumn("pending", F.expr("pending OR COALESCE(_told, FALSE)")).drop("_told")
             groups = found.groupBy("difference", "pending").count().collect()
             counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
             wrong = found.where("NOT pending").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)

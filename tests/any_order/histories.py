@@ -135,32 +135,38 @@ class Histories:
         }
 
     def join(
-        self, landed: Mapping[Place, Content], inner: bool, declared: Iterable[str] = ()
-    ) -> dict[int, tuple[str | None, ...]]:
-        """Returns, per left key, `v`, `fk`, the `name` of the right row, and the declared fields of `MORE`."""
+        self, landed: Mapping[Place, Content], join: str, declared: Iterable[str] = ()
+    ) -> dict[Key, tuple[str | None, ...]]:
+        """Returns, per left key, `v`, `fk`, the `name` of the right row, and the declared fields of `MORE`.
+
+        In an outer join also, per right key without a left row, the same with nulls on the left.
+        """
         more = sorted(declared)
         right = self.table(landed, RIGHT)
-        out = {}
+        out: dict[Key, tuple[str | None, ...]] = {}
+        alone = dict(right) if join == "outer" else {}
         for key, row in self.table(landed, LEFT).items():
             match = right.get(row["fk"]) if row["fk"] is not None else None
-            if match is not None or not inner:
+            if match is not None or join != "inner":
                 both = {**(match or {}), **row}
-                out[int(key)] = (row["v"], row["fk"], match["name"] if match else None, *map(both.get, more))
-        return out
+                out[key] = (row["v"], row["fk"], match["name"] if match else None, *map(both.get, more))
+            alone.pop(row["fk"] or "", None)
+        return out | {key: (None, None, row["name"], *map(row.get, more)) for key, row in alone.items()}
 
 
-def story(key: int, landings: Iterable[tuple[str, Place, Content]]) -> tuple[int, str]:
-    """Describes every event that concerns a left key: its own events and those of the right keys of its world.
+def story(key: Key, landings: Iterable[tuple[str, Place, Content]]) -> tuple[int, str]:
+    """Describes every event that concerns a key: those of a left key and of the right keys of its world.
 
     Args:
-        key: the left key.
+        key: the left key; or a right key, which concerns both left keys of its world.
         landings: the action on a landing file, its batch and side, and its content from then on.
 
     Returns:
         The number of these events, and the description.
     """
-    world, number, lines = key // 2, 0, []
-    concerned = {None, key, *(f"{world}{letter}" for letter in "abc")}
+    world, number, lines = key // 2 if isinstance(key, int) else int(key[:-1]), 0, []
+    lefts = {key} if isinstance(key, int) else {2 * world, 2 * world + 1}
+    concerned = {None, *lefts, *(f"{world}{letter}" for letter in "abc")}
     for what, (batch, side), content in landings:
         mine = [event for event in content.events if event.key in concerned]
         number += len(mine)

@@ -32,7 +32,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
-from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Place, story
+from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place, story
 from tests.deaths import Killed
 
 BATCHES = range(7)
@@ -77,7 +77,7 @@ class AnyOrder(RuleBasedStateMachine):
     # ---- start and end of a schedule
 
     @initialize(
-        join=st.sampled_from(["left", "inner"]),
+        join=st.sampled_from(["left", "inner", "outer"]),
         sequenced=st.sampled_from([True, True, False]),
         faulty=st.sampled_from([True, True, False]),
         seed=seeds,
@@ -89,7 +89,6 @@ class AnyOrder(RuleBasedStateMachine):
         self._write_file()
         for side in (LEFT, RIGHT):
             (self.folder / "landing" / side).mkdir(parents=True)
-        self.inner = join == "inner"
         self.pipeline = self._open(self.file)
         self._say(f"{join} join, {'by sequence' if sequenced else 'by arrival'}, seed {seed}")
         for batch in self.random.sample(BATCHES, 3):
@@ -130,7 +129,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
         self._check()
-        expected = self.histories.join(self.landed, self.inner, self.declared)
+        expected = self.histories.join(self.landed, self.join, self.declared)
         self._compare(self._result(self.pipeline), expected)
         self._compare_hashes()
         report = self.pipeline.verify()
@@ -150,7 +149,7 @@ class AnyOrder(RuleBasedStateMachine):
         mine["result rows compared"] += len(expected)
         self.progress(f"{mine['schedules']:4} right: {'; '.join(self.log)}")
 
-    def _another_way(self, expected: dict[int, tuple[str | None, ...]]) -> None:
+    def _another_way(self, expected: dict[Key, tuple[str | None, ...]]) -> None:
         """Runs the current landing files into a new warehouse, in one range, one by one, or in a random split."""
         other = self.folder / "other.yaml"
         other.write_text(self.file.read_text() + "warehouse: other\n")
@@ -481,22 +480,28 @@ class AnyOrder(RuleBasedStateMachine):
         self._say(f"batch {place[0]} {place[1]} {'is rewritten' if known else 'lands'}")
         self._write("rewritten:" if known else "landed:", place, content)
 
-    def _result(self, pipeline: Pipeline) -> dict[int, tuple[str | None, ...]]:
-        rows = pipeline.table("resolved_join").select("id", "v", "fk", "name", *sorted(self.declared)).collect()
-        found: dict[int, tuple[str | None, ...]] = {row[0]: tuple(row[1:]) for row in rows}
-        assert len(found) == len(rows), f"{self._story()}\na left key has two rows"
+    def _result(self, pipeline: Pipeline) -> dict[Key, tuple[str | None, ...]]:
+        """Returns the selected values by left key, or by the right key of a row without a left row."""
+        keys = ["_fk_pk_id", "_fk_alone_k"] if self.join == "outer" else ["_fk_pk_id"]
+        names = ["id", "v", "fk", "name", *sorted(self.declared)]
+        found: dict[Key, tuple[str | None, ...]] = {}
+        for row in pipeline.table("resolved_join").select(*keys, *names).collect():
+            (key,) = (row[name] for name in keys if row[name] is not None)
+            assert row["id"] == row["_fk_pk_id"], f"{self._story()}\n{row}"
+            assert key not in found, f"{self._story()}\nkey {key} has two rows"
+            found[key] = tuple(row[len(keys) + 1 :])
         return found
 
-    def _compare(self, found: dict[int, Any], expected: dict[int, Any]) -> None:
+    def _compare(self, found: dict[Key, Any], expected: dict[Key, Any]) -> None:
         wrong = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
         if not wrong:
             return
-        (_, told), key = min((story(key, self.landings), key) for key in wrong)
+        (_, told), key = min(((story(key, self.landings), key) for key in wrong), key=lambda one: one[0])
         rows = [
             f"{name}: {row}" for name in ("subscription_store", "responses", "verdicts") for row in self._of(name, key)
         ]
         raise AssertionError(
-            f"{self._story()}\n{len(wrong)} of {self.histories.left_keys} left keys are wrong. The one with the "
+            f"{self._story()}\n{len(wrong)} keys are wrong, of {self.histories.left_keys} left keys. The one with the "
             f"shortest history is {key}:\n{told}\nexpected {expected.get(key)}, found {found.get(key)}\n"
             + "\n".join(rows)
         )
@@ -504,7 +509,8 @@ class AnyOrder(RuleBasedStateMachine):
     def _compare_hashes(self) -> None:
         """Asserts that every result row has the hashes of the current rows (architecture, rule 3)."""
         table = self.pipeline.table
-        there, left = table("resolved_join").alias("r"), table("subscription_store").alias("s")
+        result = table("resolved_join")
+        there, left = result.where("_fk_pk_id IS NOT NULL").alias("r"), table("subscription_store").alias("s")
         right = table("right_table").select("k", "_fk_hash").alias("t")
         rows = there.join(left, "_fk_pk_id", "left").join(right, F.col("s._fk_fk_k") == F.col("t.k"), "left")
         wrong = rows.where(
@@ -514,9 +520,13 @@ class AnyOrder(RuleBasedStateMachine):
         if keys:
             _, told = min(story(key, self.landings) for key in keys)
             raise AssertionError(f"{self._story()}\n{len(keys)} result rows have the hashes of other rows:\n{told}")
+        alone = result.where("_fk_pk_id IS NULL").alias("r").join(right, F.col("r._fk_fk_k") == F.col("t.k"), "left")
+        stale = alone.where("r._fk_left_hash IS NOT NULL OR NOT (r._fk_right_hash <=> t._fk_hash)").collect()
+        assert not stale, f"{self._story()}\nright rows that stand alone have the hashes of other rows: {stale}"
 
-    def _of(self, name: str, key: int) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self.pipeline.table(name).where(f"_fk_pk_id = {key}").collect()]
+    def _of(self, name: str, key: Key) -> list[dict[str, Any]]:
+        of_key = f"_fk_pk_id = {key}" if isinstance(key, int) else f"_fk_fk_k = '{key}'"
+        return [row.asDict() for row in self.pipeline.table(name).where(of_key).collect()]
 
     def _story(self) -> str:
         return "The schedule:\n  " + "\n  ".join(self.log)

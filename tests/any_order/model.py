@@ -5,8 +5,7 @@ without need, batches are rewritten and land late, a column is declared (so that
 values), old batches are folded, tombstones are dropped (after which nothing older of their keys lands). At the end, the
 result must be the inner, left or outer join of the last writers. With a rule left out, some schedule must give a wrong
 result: a model that never finds one proves nothing. `python -m tests.any_order.model [SCHEDULES]` counts the wrong
-results of every rule set. The machine beside it does the same to the product on Spark, a thousand times slower; the
-product has no outer join yet.
+results of every rule set. The machine beside it does the same to the product on Spark, a thousand times slower.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ RULES = {
     "a late commit is noticed": "a paused run commits over what was written since, and dies",
     "a late commit is one of its stage": "it counts as late only where its own batch ran since",
     "what ran since is due": "a late commit makes the batch of its run due, not those that the stage ran for since",
-    "a right row asks for itself": "in an outer join, nobody asks whether a right row without subscribers is alone",
+    "a changed right row is asked": "in an outer join, nobody asks whether a right row without subscribers is alone",
     "the old foreign key is asked": "a right row whose last left row refers to another now is not alone",
     "the result tells who is alone": "the store tells it, which may be ahead by a change that is taken back later",
 }
@@ -140,8 +139,8 @@ class Model:
         self.inner, self.outer, self.without = join == "inner", join == "outer", without
         self.logs: dict[Side, Log] = {side: {} for side in Side}
         self.states: dict[Side, dict[str, Row]] = {side: {} for side in Side}
-        self.responses: dict[int, list[tuple[str | None, Any, str | None, Any]]] = {}
-        """Per batch: left key, its content, right key, its content. A question about a right row has no left key."""
+        self.responses: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
+        """Per batch: left key, its content, right key, its content."""
         self.result: dict[str, tuple[Any, Any, Any]] = {}
         """Per left key, the two contents that represent its hashes, and the selected values."""
         self.alone: dict[str, tuple[Any, Any]] = {}
@@ -163,7 +162,7 @@ class Model:
         elif stage is Stage.SUBSCRIPTION_STORE:
             self._apply(Side.LEFT, batch)
         elif stage is Stage.RESPONSES:
-            self.responses[batch] = [*self._asked(batch), *self._told(batch), *self._questions(batch)]
+            self.responses[batch] = [*self._asked(batch), *self._told(batch)]
         elif stage is Stage.RESOLVED_JOIN:
             self._resolve(batch)
 
@@ -305,20 +304,13 @@ class Model:
                 hearing = [(pk, r.value) for pk, r in self.states[Side.LEFT].items() if r.value and r.value[0] == key]
                 yield from ((pk, value, key, right.value) for pk, value in hearing)
 
-    def _questions(self, batch: int) -> Iterable[tuple[str | None, Any, str | None, Any]]:
-        """Yields, for every right row that changed, the question whether it is alone; only an outer join asks it."""
-        if self.outer and not self._lacks("a right row asks for itself"):
-            yield from (
-                (None, None, key, row.value) for key, row in self.states[Side.RIGHT].items() if row.applied_in == batch
-            )
-
     def _resolve(self, batch: int) -> None:
         self.quarantine[batch] = set()
         asked: set[str | None] = set()
+        if not self._lacks("a changed right row is asked"):
+            asked |= {key for key, row in self.states[Side.RIGHT].items() if row.applied_in == batch}
         for key, left, right_key, right in self.responses.get(batch, ()):
             asked.add(right_key)
-            if key is None:
-                continue
             if key in self.result and not self._lacks("the old foreign key is asked"):
                 asked.add(self.result[key][0][0])
             row = self.states[Side.LEFT].get(key) or Row(None, None, None, 0, batch, seen_before=False)

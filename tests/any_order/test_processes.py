@@ -44,7 +44,7 @@ class Landed:
                 content = self.landed[batch, side] = histories.content(side, 0.6)
                 (folder / "landing" / side).mkdir(parents=True, exist_ok=True)
                 (folder / "landing" / side / f"{batch}.jsonl").write_text(content.text(side))
-        self.expected = histories.join(self.landed, inner=True)
+        self.expected = histories.join(self.landed, "inner")
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "fk_pipeline.cli.main", "run", str(self.file), *options]

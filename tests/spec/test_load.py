@@ -96,7 +96,7 @@ MISTAKES = [
         "p.yaml:8: left.sensitive: sensitive column 'name' is not in the schema; it has id, carrier",
     ),
     ("key: [id]", "key: [id, ID]", "p.yaml:7: left.key: a column stands twice in the key"),
-    ("join: left", "join: outer", "p.yaml:2: join: 'outer' is not possible; it must be 'inner' or 'left'"),
+    ("join: left", "join: right", "p.yaml:2: join: 'right' is not possible; it must be 'inner', 'left' or 'outer'"),
     ("name: flight_planes", "name: Flight", "p.yaml:1: name: 'Flight' must start with a letter a-z"),
     ("format: debezium", "format: avro", "p.yaml:5: left.format: 'avro' is not a format that this version reads"),
     ("carrier STRING", "carrier STRIN(G", "p.yaml:6: left.schema: not a Spark column list"),
@@ -215,7 +215,7 @@ def test_a_mistake_names_file_line_and_cure(tmp_path: Path, right: str, wrong: s
 
 
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    text = GOOD.replace("join: left", "join: outer").replace("key: [id]", "key: [x]")
+    text = GOOD.replace("join: left", "join: right").replace("key: [id]", "key: [x]")
     lines = error_of(tmp_path, text).splitlines()
     assert [line.split(":")[1] for line in lines] == ["2", "7"]
 

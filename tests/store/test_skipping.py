@@ -13,11 +13,14 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.store import skipping
+from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from fk_pipeline.store.skipping import Among, Within, among, exactly, nameable
+from fk_pipeline.store.skipping import Among, Either, Within, among, exactly, nameable
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=700)
 IN_BUCKETS = Sizes(listed_keys=1)
+ONE = Table("one", (("k", "BIGINT"),), keys=("k",))
+PARTS = Table("parts", (("l", "BIGINT"), ("r", "STRING")), keys=("l", "r"), either=(("l",), ("r",)))
 TEXTS = st.lists(st.text(max_size=12), max_size=400)
 
 
@@ -89,26 +92,60 @@ def test_literals_are_escaped_and_nulls_are_wanted_nowhere() -> None:
 
 
 def test_keys_are_named_exactly_or_not_at_all() -> None:
-    assert exactly(pa.table({"k": [2, 1]}), "k", MEASURED) == "`k` IN (2L, 1L)"
-    assert exactly(pa.table({"k": pa.array([2], pa.int32())}), "k", MEASURED) == "`k` IN (2)"
-    assert exactly(pa.table({"k": [1.5]}), "k", MEASURED) is None
-    assert exactly(pa.table({"k": [1, None]}), "k", MEASURED) is None
-    assert exactly(pa.table({"k": [1, 2, 1]}), "k", MEASURED) is None, "a MERGE says what is wrong"
+    assert exactly(pa.table({"k": [2, 1]}), ONE, MEASURED) == "`k` IN (2L, 1L)"
+    assert exactly(pa.table({"k": pa.array([2], pa.int32())}), ONE, MEASURED) == "`k` IN (2)"
+    assert exactly(pa.table({"k": [1.5]}), ONE, MEASURED) is None
+    assert exactly(pa.table({"k": [1, None]}), ONE, MEASURED) is None
+    assert exactly(pa.table({"k": [1, 2, 1]}), ONE, MEASURED) is None, "a MERGE says what is wrong"
     assert (
-        exactly(pa.table({"k": pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())}), "k", MEASURED)
+        exactly(pa.table({"k": pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())}), ONE, MEASURED)
         is None
     )
-    assert exactly(pa.table({"k": ["a${x}'"]}), "k", MEASURED) == "`k` IN ('a\\u0024{x}\\'')"
+    assert exactly(pa.table({"k": ["a${x}'"]}), ONE, MEASURED) == "`k` IN ('a\\u0024{x}\\'')"
     short = Sizes(named_bytes=30)
-    assert exactly(pa.table({"k": [1, 2]}), "k", short) is not None
-    assert exactly(pa.table({"k": ["\\" * 3]}), "k", short) is None, "the log escapes them again"
+    assert exactly(pa.table({"k": [1, 2]}), ONE, short) is not None
+    assert exactly(pa.table({"k": ["\\" * 3]}), ONE, short) is None, "the log escapes them again"
+
+
+def keyed(*kinds: str, sensitive: str = "", either: bool = False) -> Table:
+    columns = tuple(zip("kl", kinds, strict=False))
+    parts = (("k",), ("l",)) if either else ()
+    return Table("keyed", columns, keys=tuple(k for k, _ in columns), sensitive=frozenset(sensitive), either=parts)
+
+
+def names(table: Table, span: tuple[int, int] | None = None) -> int:
+    return nameable(table, MEASURED, lambda _: span)
 
 
 def test_keys_of_one_column_that_is_not_sensitive_are_named() -> None:
-    assert nameable([("k", "BIGINT")], (), MEASURED) > nameable([("k", "STRING")], (), MEASURED) > MEASURED.listed_keys
-    assert nameable([("k", "BIGINT")], (), MEASURED, (-5, 10**18)) * 20 < MEASURED.named_bytes
-    assert nameable([("k", "DOUBLE")], (), MEASURED) == nameable([("k", "INT"), ("l", "INT")], (), MEASURED) == 0
-    assert nameable([("k", "BIGINT")], {"k"}, MEASURED) == 0
+    assert names(keyed("BIGINT")) > names(keyed("STRING")) > MEASURED.listed_keys
+    assert names(keyed("BIGINT"), (-5, 10**18)) * 20 < MEASURED.named_bytes
+    assert names(keyed("DOUBLE")) == names(keyed("INT", "INT")) == names(Table("log", (("k", "INT"),))) == 0
+    assert names(keyed("BIGINT", sensitive="k")) == 0
+
+
+def test_keys_of_two_parts_are_named_if_those_of_each_part_can_be() -> None:
+    assert names(keyed("BIGINT", "STRING", either=True)) == names(keyed("STRING"))
+    assert names(keyed("BIGINT", "DOUBLE", either=True)) == names(keyed("INT", "INT", sensitive="l", either=True)) == 0
+    keys = pa.table({"l": [2, None, 1], "r": [None, "a", None]})
+    assert exactly(keys, PARTS, MEASURED) == "((`l` IN (2L, 1L)) OR (`r` IN ('a')))"
+    assert exactly(keys.slice(1, 1), PARTS, MEASURED) == "((`r` IN ('a')))"
+    assert exactly(pa.table({"l": [1, 1], "r": pa.nulls(2, pa.string())}), PARTS, MEASURED) is None
+
+
+def test_a_file_is_read_if_one_part_of_the_key_may_be_in_it() -> None:
+    condition = Either(tuple((Among.of(name, values, MEASURED),) for name, values in (("l", [5, 7]), ("r", ["b"]))))
+    assert condition.sql("t.") == "(((t.`l` IN (5, 7))) OR ((t.`r` IN ('b'))))"
+    found = [
+        ({"l": (1, 6), "r": ()}, True),
+        ({"l": (8, 9), "r": ()}, False),
+        ({"l": (), "r": ("a", "c")}, True),
+        ({"l": (), "r": ("c", "d")}, False),
+        ({"l": (), "r": None}, True),
+    ]
+    for bounds, expected in found:
+        assert condition.may_meet(bounds.__getitem__) == expected, bounds
+    assert Either(((), (Among.of("r", ["b"], MEASURED),))).may_meet({"r": ()}.__getitem__), "nothing is known of a part"
 
 
 @pytest.mark.spark
@@ -120,7 +157,7 @@ def test_buckets_of_numbers_hold_for_their_rows_only(kind: str, spark: SparkSess
     keys = there.where("k % 7 IN (0, -3, 5) OR k > 1000 OR k < -1000").toArrow()
     assert len(keys) > 70
     wanted = sorted(keys["k"].to_pylist())
-    condition = exactly(keys, "k", IN_BUCKETS)
+    condition = exactly(keys, ONE, IN_BUCKETS)
     assert condition is not None
     assert condition.count("[") > 10
     assert sorted(row["k"] for row in there.where(condition).collect()) == wanted
@@ -149,7 +186,7 @@ def test_buckets_of_texts_hold_for_their_rows_only(spark: SparkSession) -> None:
     texts += ["],[", "null", "{}", "%", "_", "a" * 300, *[f"k{i}" for i in range(40)]]
     there = spark.createDataFrame(pa.table({"k": [*texts, None]}))
     for keys in (texts[::2], texts[1::2]):
-        condition = exactly(pa.table({"k": keys}), "k", IN_BUCKETS)
+        condition = exactly(pa.table({"k": keys}), ONE, IN_BUCKETS)
         assert condition is not None
         assert sorted(row["k"] for row in there.where(condition).collect()) == sorted(keys)
 

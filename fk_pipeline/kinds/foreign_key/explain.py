@@ -7,31 +7,29 @@ the join of both changelogs, computed now. See `docs/reference/command.md`, expl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.contract import AnyStory
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantined_of, reference, versions_of
+from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
-from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-
-MOST_QUARANTINED = 20
-"""The maximum number of records of the quarantine in a story; those of the newest batches are taken."""
 
 _WHY = {
     None: "not resolved yet",
@@ -47,8 +45,8 @@ _WHY = {
 }
 
 
-def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> Story:
-    """Returns the story of a left key.
+def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> AnyStory:
+    """Returns the story of a left key; in an outer join also of a right key, which is said as `right.KEY`.
 
     Args:
         read: reads the tables of the pipeline.
@@ -57,8 +55,10 @@ def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) ->
         said: the key as text, in the form that `parse_key` reads.
 
     Raises:
-        UsageError: the text is not a key of the left side.
+        UsageError: the text is not a key of the side.
     """
+    if spec.outer and said.startswith(OF_RIGHT):
+        return explain_alone(read, spec, ledger, parse_key(said.removeprefix(OF_RIGHT), spec.right))
     key = parse_key(said, spec.left)
     try:
         return _Explained(read, spec, ledger, key).story()
@@ -99,14 +99,11 @@ class _Explained:
         names = [o.name for o in self.spec.outputs]
         stored = next(iter(self._of_key(k.RESOLVED_JOIN)), None)
         logs = {self.spec.definition.input(side).log: rows for side, rows in self.logs.items()}
-        joined = expected_join(logs, self.spec, isolating=True)
+        own = F.col(quote(k.pk(self.keys[Side.LEFT][0]))).isNotNull()  # an outer join has right rows alone as well
+        joined = expected_join(logs, self.spec, isolating=True).where(own)
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
-        due = {
-            stage: [*map(int, found)]
-            for stage in self.spec.definition.stage_names
-            if (found := self.ledger.due.of(stage))
-        }
+        due = due_of(self.spec, self.ledger)
         return Story(
             key=self.key,
             left=self.left,
@@ -126,55 +123,18 @@ class _Explained:
     @cached_property
     def left(self) -> tuple[Version, ...]:
         """The versions of the left row."""
-        return self._versions(Side.LEFT)
+        return versions_of(self.logs[Side.LEFT], self.spec, Side.LEFT)
 
     @cached_property
     def right(self) -> tuple[Version, ...]:
         """The versions of the right rows."""
-        return self._versions(Side.RIGHT)
-
-    def _versions(self, side: Side) -> tuple[Version, ...]:
-        names = self.keys[side]
-        # A truncate comes before the rows of its batch and sequence.
-        rows = json_rows(self.logs[side].orderBy(s.SEQUENCE, s.BATCH, F.col(quote(names[0])).isNotNull()))
-        keys = [None if row[names[0]] is None else {name: row[name] for name in names} for row in rows]
-        places = [None if key is None else tuple(key.values()) for key in keys]
-        last: dict[Any, int] = {}
-        for i, place in enumerate(places):
-            last = dict.fromkeys(last, i) if place is None else last | {place: i}
-        late, oldest = set(), dict[Any, int]()
-        for i, place in reversed([*enumerate(places)]):
-            batch = rows[i][s.BATCH]
-            if min(oldest.get(place, batch), oldest.get(None, batch)) < batch:
-                late.add(i)
-            oldest[place] = min(oldest.get(place, batch), batch)
-        return tuple(
-            Version(
-                batch=row[s.BATCH],
-                key=key,
-                sequence=row[s.SEQUENCE],
-                op=row[s.OP],
-                deleted=row[s.DELETED],
-                row=None if row[s.DELETED] else {c.name: row[c.name] for c in self.spec.side(side).columns},
-                refers_to=self._reference(row) if side is Side.LEFT else None,
-                hash=row[s.HASH],
-                file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
-                current=i in last.values(),
-                late=i in late,
-            )
-            for i, (row, key) in enumerate(zip(rows, keys, strict=True))
-        )
-
-    def _reference(self, row: JsonRow, column: Callable[[str], str] = k.fk) -> JsonRow | None:
-        """Returns the right key that a row refers to, from the columns that `column` names; None if there is none."""
-        key = {name: row[column(name)] for name in self.keys[Side.RIGHT]}
-        return None if None in key.values() else key
+        return versions_of(self.logs[Side.RIGHT], self.spec, Side.RIGHT)
 
     def _subscription(self) -> SubscriptionStory | None:
         for row in self._of_key(k.SUBSCRIPTION_STORE):
             return SubscriptionStory(
-                refers_to=self._reference(row),
-                before=self._reference(row, k.previous_fk),
+                refers_to=reference(row, self.spec),
+                before=reference(row, self.spec, k.previous_fk),
                 batch=row[s.OWNER],
                 propagated_in=row[s.APPLIED_IN],
                 instruction=row[k.INSTRUCTION],
@@ -202,7 +162,7 @@ class _Explained:
                 resolved yet.
             decided: whether the batch is resolved: then a response without a stored verdict was written.
         """
-        left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], self._reference(row)
+        left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], reference(row, self.spec)
         verdict = None
         if stored is not None and (stored[k.LEFT_HASH], stored[k.RIGHT_HASH]) == (left, right):
             verdict = stored[k.VERDICT]
@@ -229,31 +189,12 @@ class _Explained:
         of rows has columns, which are compared.
         """
         left = next((v for v in self.left if v.current), None)
-        columns = ", ".join(f"{c.quoted}: {c.type}" for c in self.spec.left.key_columns)
-        pair = F.from_json(s.RAW, f"`left` STRUCT<{columns}>")["left"]
         conditions = {
-            Origin.LEFT: _names(self.key),
-            Origin.RIGHT: _names(left.refers_to if left else None),
+            Origin.LEFT: names_key(self.key),
+            Origin.RIGHT: names_key(left.refers_to if left else None),
             Origin.JOIN: self.in_state,
         }
-        found = (
-            self.read.read(s.QUARANTINE)
-            .select("*", *[pair[name].alias(k.pk(name)) for name in self.keys[Side.LEFT]])
-            .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
-            .orderBy(F.col(s.BATCH).desc(), F.col(s.FILE).desc(), F.col(s.LINE).desc())
-            .limit(MOST_QUARANTINED)
-            .select(s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON)
-        )
-        return tuple(
-            Quarantined(
-                batch=row[s.BATCH],
-                side=row[s.SIDE],
-                file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
-                line=row[s.LINE],
-                reason=row[s.REASON],
-            )
-            for row in reversed(json_rows(found))
-        )
+        return quarantined_of(self.read, self.spec, conditions)
 
     def _conclusion(self, result: JsonRow | None, expected: JsonRow | None, work: bool) -> str:
         why = self._why()
@@ -289,17 +230,18 @@ class _Explained:
         there = None if last is None or last.deleted else last
         about = left.hash, there.hash if there else None
         said = {response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about}
+        keeps = f"{'an outer' if self.spec.outer else 'a left'} join keeps"
         if said & {*verdicts.REFUSED}:
-            kept = ", so a left join keeps the left row without it" if HALF_QUARANTINED in said else ""
+            kept = f", so {keeps} the left row without it" if HALF_QUARANTINED in said else ""
             other = f"right row {name}" if there else "no right row"
             return f"an expression of select fails on {row} and {other}{kept}."
         if there is not None:
             return f"{row} refers to right row {name} of batch {there.batch}."
         if left.refers_to is None:
-            kept = ", and an inner join leaves it out." if self.spec.inner else "; a left join keeps it."
+            kept = ", and an inner join leaves it out." if self.spec.inner else f"; {keeps} it."
             return f"{row} refers to no right row{kept}"
         gone = f"was deleted by batch {last.batch}" if last else "has never come"
-        kept = "an inner join leaves the left row out." if self.spec.inner else "a left join keeps the left row."
+        kept = "an inner join leaves the left row out." if self.spec.inner else f"{keeps} the left row."
         return f"{row} refers to right row {name}, which {gone}: {kept}"
 
 
@@ -307,20 +249,3 @@ def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int
     """Returns the batch with the content that a response of `batch` is about: the newest up to it, else the first."""
     same = [v.batch for v in versions if hash_ is not None and v.hash == hash_]
     return max((one for one in same if one <= batch), default=min(same, default=None))
-
-
-def _names(key: JsonRow | None) -> str:
-    """SQL (BOOLEAN): the raw text of a record has all values of a key; if it names a column, right after its name."""
-    if key is None:
-        return "FALSE"
-    word, found = r"[\p{L}\p{N}_]", []
-    for name, value in key.items():
-        column, said = rf"(?<!{word})(?i:{_literally(name)})(?!{word})", rf"{_literally(str(value))}(?!{word})"
-        behind, alone = rf"{column}[^\p{{L}}\p{{N}}_]{{1,8}}{said}", f"(?<!{word}){said}"
-        found.append(f"IF({s.RAW} RLIKE {text(column)}, {s.RAW} RLIKE {text(behind)}, {s.RAW} RLIKE {text(alone)})")
-    return " AND ".join(found)
-
-
-def _literally(said: str) -> str:
-    """Returns a pattern that matches only this text."""
-    return r"\Q" + said.replace(r"\E", r"\E\\E\Q") + r"\E"

@@ -43,7 +43,8 @@ class Impact:
     """The impact of a change.
 
     Attributes:
-        fan_out: number of left rows that refer to right rows which would be added, changed or removed.
+        fan_out: number of left rows that refer to right rows which would be added, changed or removed; in an outer join
+            also of those of these right rows to which none refers, because such a row stands alone.
         right_rows: number of right rows, by the effect on them.
         quarantined: number of records of the file that cannot be used.
         keys: the right keys with the most left rows: `key`, `subscribers`, `effect`.
@@ -113,7 +114,8 @@ def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
     there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
     fan_out = _referring(read, spec).where(is_key(key, side, k.fk)).count()
-    return Impact(fan_out, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
+    touched = max(fan_out, 1) if spec.outer else fan_out
+    return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
 def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
@@ -159,7 +161,8 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
             .persist()
         )
         kept.callback(touched.unpersist)
-        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(SUBSCRIBER_COUNT)).collect()
+        rows = F.greatest(SUBSCRIBER_COUNT, F.lit(1)) if spec.outer else F.col(SUBSCRIBER_COUNT)
+        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(rows)).collect()
         most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, keys))
         listed = json_rows(most.limit(limit))
     return Impact(

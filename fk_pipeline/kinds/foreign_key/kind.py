@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef, loaded
+from fk_pipeline.contract import Input, Kind, Proof, Removals, Role, StageDef, TableDef, loaded
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, QUARANTINING, SILENT, Side
 
 
@@ -23,6 +23,9 @@ JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
 REFUSED = QUARANTINING
 """Verdicts on responses for whose pair of rows an expression fails."""
+
+ALONE, NOT_ALONE = "alone", "no longer alone"
+"""Counts of right rows in an outer join: those that came to stand alone or changed there, and those that ceased to."""
 
 ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
 """All verdicts of the resolver on a response."""
@@ -165,6 +168,10 @@ FOREIGN_KEY = Kind(
     layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
     declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",
     meaning="fk_pipeline.kinds.foreign_key.tables:meaning",
-    removals=("verdicts", f"_fk_verdict IN ('{RETRACTED}', '{QUARANTINED}')"),
+    removals=Removals(
+        "verdicts",
+        f"_fk_verdict IN ('{RETRACTED}', '{QUARANTINED}')",
+        keys="fk_pipeline.kinds.foreign_key.tables:pk_columns",
+    ),
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
 )

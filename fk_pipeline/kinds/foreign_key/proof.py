@@ -16,13 +16,17 @@ from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.last_writers import current_rows
 
+_JOINS = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
+"""Per `join` of the pipeline file, the join of SQL."""
+
 
 def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool = False) -> DataFrame:
     """Returns the batch join of the last-writer-wins tables: the key of the result and the selected columns.
 
     With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
-    a row on which one fails. In a left join two rows match only if the expressions that read the right side can be
-    computed on them; a left row is left out if an expression fails on the left row alone, or without a right row.
+    a row on which one fails. In the other joins two rows match only if the expressions that read the right side can be
+    computed on them; a left row is left out if an expression fails on the left row alone, or without a right row, and a
+    right row that stands alone if an expression fails on it.
 
     Args:
         tables: `left_changelog` and `right_changelog`.
@@ -33,12 +37,20 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
     if k.paired_columns(spec):
         references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
         whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
-        keys += [f"IF({whole}, {one}, NULL)" for one in references]
+        keys += [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
+    elif spec.outer:
+        keys += _alone(spec)
     outputs = [o.sql for o in spec.outputs]
     computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
     joined, session = _joined(tables, spec, isolating), tables[k.LEFT_CHANGELOG].sparkSession
     rows: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
-    return rows.toDF(*[name for name, _ in k.result_keys(spec)], *[o.name for o in spec.outputs])
+    return rows.toDF(*k.keys_of(spec, k.RESOLVED_JOIN).keys, *[o.name for o in spec.outputs])
+
+
+def _alone(spec: PipelineSpec) -> list[str]:
+    """SQL per component of the right key: its value in a joined row without a left row, else null."""
+    left = f"`left`.{spec.left.key_columns[0].quoted}"
+    return [f"IF({left} IS NULL, `right`.{c.quoted}, NULL)" for c in spec.right.key_columns]
 
 
 def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool) -> str:
@@ -51,8 +63,7 @@ def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool
     of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
     if isolating and of_right and not spec.inner:
         on.append(f"NOT {fails(*of_right)}")
-    kind = "INNER" if spec.inner else "LEFT"
-    return f"{left} AS `left` {kind} JOIN {right} AS `right` ON {' AND '.join(on)}"
+    return f"{left} AS `left` {_JOINS[spec.join]} JOIN {right} AS `right` ON {' AND '.join(on)}"
 
 
 def counted(
@@ -77,7 +88,7 @@ def counted(
         return frames
     joined, session = f"FROM {_joined(tables, spec, isolating)}", log.sparkSession
     lost = fails(*[o.sql for o in spec.outputs])
-    frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE {lost}")
+    frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE `left`.{keys[0]} IS NOT NULL AND {lost}")
     if not spec.inner:  # joins the keys of the right rows again: finds right rows that exist and were not joined
         there = f"fk_there_{uuid.uuid4().hex}"
         names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
@@ -90,14 +101,57 @@ def counted(
     return frames
 
 
-def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
-    """Returns the left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct.
+def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> list[DataFrame]:
+    """Returns the keys whose result row may still change when the due work is done, each once.
 
     Args:
-        tables: `left_changelog`, `right_changelog`, `subscription_store`, `right_table`, `responses`.
+        tables: `left_changelog`, `right_changelog`, `subscription_store`, `right_table`, `responses`; of an outer join
+            also `resolved_join`.
         due: the due batches per stage.
         spec: the pipeline.
+
+    Returns:
+        The left keys (`_fk_pk_*`); of an outer join also the keys of right rows that may stand alone or no longer do
+        so: all key columns of the result, null in `_fk_pk_*`.
     """
+    lefts = _pending_left(tables, due, spec)
+    return [lefts, _pending_alone(tables, due, lefts, spec)] if spec.outer else [lefts]
+
+
+def _pending_alone(
+    tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], lefts: DataFrame, spec: PipelineSpec
+) -> DataFrame:
+    """Returns the keys of right rows that due work may let stand alone or not: those that it changes.
+
+    And those to which a pending left row refers, by the changelog, the store or the result.
+    """
+    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
+    rights = [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
+    batches = sorted({int(b) for found in due.values() for b in found})
+    log, table = tables["right_changelog"], tables["right_table"]
+    versions = current_rows(tables["left_changelog"], spec.left)
+    own = [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
+    referring = [F.expr(sql).alias(fk) for sql, fk in zip(spec.left.foreign_key, fks, strict=True)]
+    parts = [
+        log.where(F.col(s.BATCH).isin(batches)).select(*rights),
+        table.where(F.col(s.APPLIED_IN).isin(batches) | F.col(s.OWNER).isin(batches)).select(*rights),
+        *[
+            rows.join(lefts, pks, "left_semi").select(*map(quote, fks))
+            for rows in (versions.select(*own, *referring), tables["subscription_store"], tables["resolved_join"])
+        ],
+    ]
+    truncated = log.where(F.col(s.BATCH).isin(batches) & F.col(quote(spec.right.key_columns[0].name)).isNull())
+    parts.append(table.select(*rights).crossJoin(truncated.limit(1).select()))
+    keys = reduce(DataFrame.unionByName, parts).distinct()
+    columns = k.paired_columns(spec) or k.alone_columns(spec)
+    return keys.select(
+        *[F.lit(None).cast(kind).alias(name) for name, kind in k.pk_columns(spec)],
+        *[F.col(quote(fk)).alias(name) for fk, (name, _) in zip(fks, columns, strict=True)],
+    )
+
+
+def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
+    """Returns the left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct."""
     batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
     left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})
     right, responses, resolve = (batches[x] for x in (Stage.RIGHT_TABLE, Stage.RESPONSES, Stage.RESOLVED_JOIN))

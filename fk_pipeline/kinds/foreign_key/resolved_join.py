@@ -17,6 +17,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
     HALF_JOINED,
     JOINED,
+    REFUSED,
     RETRACTED,
     REWRITTEN,
     STALE_LEFT,
@@ -44,6 +45,9 @@ reason why the left row is computed without its right row."""
 
 STOOD, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
+
+REPLACING = (*WRITING, *REFUSED)
+"""Verdicts after which the result has no longer the row of the left key that it had."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 
@@ -73,11 +77,12 @@ def decide(
     Returns:
         The responses (one row per batch, left key and cause) with `_fk_verdict`; `_fk_owner` is the batch whose
         changelog partition has the payload of the left row; with `carry` also `left` and `right`; with `result_key:
-        both` also `_fk_stood` (STRUCT): the foreign key of the row that the result has, null if it has none.
+        both`, or in an outer join, also `_fk_stood` (STRUCT): the foreign key of the row that the result has, null if
+        it has none.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
-    paired = [name for name, _ in k.paired_columns(spec)]
+    stood = [STOOD] if spec.outer or k.paired_columns(spec) else []
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
     if subscriptions is not None:
@@ -87,7 +92,7 @@ def decide(
     right_fresh = F.lit(True)
     if right_table is not None:
         right = right_table.select(
-            *_as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([_right_row(spec).alias("right")] if carry else [])
+            *as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])
         )
         rows = rows.join(right, fks, "left")
         right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
@@ -105,7 +110,7 @@ def decide(
         F.lit(True).alias("_fk_there"),
         F.col(k.LEFT_HASH).alias("_fk_there_left"),
         F.col(k.RIGHT_HASH).alias("_fk_there_right"),
-        *([F.struct(*map(quote, paired)).alias(STOOD)] if paired else []),
+        *[F.struct(*map(quote, fks)).alias(name) for name in stood],
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(k.LEFT_HASH).isNull() | (F.col(k.RIGHT_HASH).isNull() & F.lit(spec.inner))
@@ -126,7 +131,7 @@ def decide(
         *map(quote, due.columns),
         verdict.alias(k.VERDICT),
         *(["left", "right"] if carry else []),
-        *([STOOD] if paired else []),
+        *stood,
     )
 
 
@@ -175,7 +180,7 @@ def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: Pipeline
         *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(k.LEFT_HASH), _left_row(spec).alias("left")
     )
     right = right_table.where(F.col(s.HASH).isNotNull()).select(
-        *_as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), _right_row(spec).alias("right")
+        *as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), right_row(spec).alias("right")
     )
     return left.join(right, fks, "inner" if spec.inner else "left").withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
 
@@ -183,7 +188,7 @@ def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: Pipeline
 def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
     """Returns decided responses with `left` and `right`, the rows of both sides as structs (null if there is none)."""
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
-    right = right_table.select(*_as_fks(spec), _right_row(spec).alias("right"))
+    right = right_table.select(*as_fks(spec), right_row(spec).alias("right"))
     # The left rows are joined last: that join sorts by their keys, and the rows are written in that order.
     return decided.join(right, [name for name, _ in k.fk_columns(spec)], "left").join(
         left, [*[name for name, _ in k.pk_columns(spec)], s.OWNER], "left"
@@ -194,7 +199,8 @@ def _as_pks(spec: PipelineSpec) -> list[Column]:
     return [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
 
 
-def _as_fks(spec: PipelineSpec) -> list[Column]:
+def as_fks(spec: PipelineSpec) -> list[Column]:
+    """Returns the key columns of the right table under the names of the foreign key."""
     return [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
 
 
@@ -202,7 +208,8 @@ def _left_row(spec: PipelineSpec) -> Column:
     return F.struct(*[quote(c.name) for c in spec.left.columns])
 
 
-def _right_row(spec: PipelineSpec) -> Column:
+def right_row(spec: PipelineSpec) -> Column:
+    """Returns a row of the right table as a struct; null for a tombstone."""
     return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
 
 
@@ -225,14 +232,28 @@ def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STO
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)]
     rows = _with_removals(rows, spec).select(
-        *map(quote, ours),
-        F.current_timestamp().alias(s.CHANGED_AT),
-        F.col(_REMOVES).alias(s.DELETED),
-        "left",
-        "right",
+        *map(quote, ours), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right"
     )
-    return (_select_isolating if evaluator.isolating else select_outputs)(rows, spec, [*ours, s.CHANGED_AT, s.DELETED])
+    return selected_rows(rows, spec, evaluator, halves=not spec.inner)
+
+
+def selected_rows(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator, *, halves: bool) -> DataFrame:
+    """Returns rows of the result with the selected columns; see `rows_changed`.
+
+    Args:
+        rows: the columns of the result that the engine adds, except the time, `_fk_deleted`, and `left` and `right`.
+        spec: the pipeline.
+        evaluator: evaluates the expressions.
+        halves: whether a row on which an expression fails is computed without its right row.
+    """
+    ours = [quote(name) for name in rows.columns if name not in ("left", "right")]
+    rows = rows.select(*ours, F.current_timestamp().alias(s.CHANGED_AT), "left", "right")
+    keep = [name for name in rows.columns if name not in ("left", "right")]
+    if not evaluator.isolating:
+        return select_outputs(rows, spec, keep)
+    return _select_isolating(rows, spec, keep, halves=halves)
 
 
 def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -242,7 +263,7 @@ def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
     with another foreign key becomes two: a removal and a new row.
     """
     retracted = f"{k.VERDICT} = '{RETRACTED}'"
-    if STOOD not in rows.columns:
+    if STOOD not in rows.columns or not k.paired_columns(spec):
         return rows.withColumn(_REMOVES, F.expr(retracted))
     fks = [name for name, _ in k.fk_columns(spec)]
     same = " AND ".join(f"{quote(fk)} <=> {STOOD}.{quote(fk)}" for fk in fks)
@@ -264,6 +285,14 @@ def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) ->
     """
     chosen = decided.where(F.col(k.VERDICT).isin(*WRITING))
     return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
+
+
+def pair_keys(spec: PipelineSpec) -> list[Column]:
+    """Returns the keys of a pair of rows in the quarantine: `_fk_pk_*` and `_fk_fk_*`, null without the row."""
+    sides = ((Side.LEFT, k.pk), (Side.RIGHT, k.fk))
+    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
+    pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
+    return [pair[side.value][c.name].alias(name(c.name)) for side, name in sides for c in spec.side(side).key_columns]
 
 
 def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -307,15 +336,15 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
     return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
 
 
-def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str], *, halves: bool) -> DataFrame:
     """Returns the columns of `select_outputs`, `_fk_failed` and `_fk_pair`.
 
-    A row on which an expression fails gets `_fk_deleted`. In a left join, if an expression that reads the right side
+    A row on which an expression fails gets `_fk_deleted`. With `halves`, if an expression that reads the right side
     fails and none that reads only the left side does, the row is computed as if it had no right row; it gets
     `_fk_deleted` if an expression fails even then.
     """
     doubtful = {output.name: output.sql for output in spec.outputs if not output.plain}
-    of_right = {} if spec.inner else {name: sql for name, sql in doubtful.items() if name in spec.right_outputs}
+    of_right = {name: sql for name, sql in doubtful.items() if halves and name in spec.right_outputs}
     alone = [sql for name, sql in doubtful.items() if name not in of_right]
 
     def why(expressions: Iterable[str], where: str) -> str:

@@ -7,7 +7,7 @@ DataFrames out. This module decides which rows a stage needs, and which shortcut
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,10 +29,11 @@ from fk_pipeline.effects import (
 )
 from fk_pipeline.errors import FanOutError
 from fk_pipeline.identity import APPLIED, INSERTED, Side
+from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import beyond
-from fk_pipeline.kinds.foreign_key.kind import REFUSED, Stage
+from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
@@ -155,14 +156,16 @@ def touched_by_responses(read: Reader) -> int:
 
 
 def touched_by_resolving(read: Reader) -> int:
-    """Returns an upper bound of the rows of the result that the responses concern."""
-    return read.history.messages(Stage.RESPONSES).at_most
+    """Returns an upper bound of the rows of the result that the responses, and right rows that stand alone, concern."""
+    rights = read.history.propagated(Stage.RIGHT_TABLE) if read.spec.outer else 0
+    return min(read.history.messages(Stage.RESPONSES).at_most + rights, UNKNOWN)
 
 
 def resolved_join(read: Reader) -> list[Effect]:
     """Returns the effects that write the verdicts on the due responses, and the rows of the result that they change."""
     history = read.history
-    if history.first_time and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
+    nothing_alone = not read.spec.outer or history.never_did(Stage.RIGHT_TABLE, INSERTED, APPLIED)
+    if history.first_time and nothing_alone and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
         return []
     # The ledger's numbers are read before the responses: later the ledger may describe other responses.
     messages = history.messages(Stage.RESPONSES)
@@ -177,7 +180,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     spec, at_most = read.spec, messages.at_most
     responses_due = read.cached(due, at_most)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
-    pks, paired = {name: name for name in _pks(spec)}, [name for name, _ in k.paired_columns(spec)]
+    pks, stood = {name: name for name in _pks(spec)}, _fks(spec) if spec.outer or k.paired_columns(spec) else []
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
     right = read.with_keys(
@@ -189,7 +192,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         store,
         right,
         left,
-        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *paired]),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *stood]),
         spec,
         carry=True,
     )
@@ -200,11 +203,13 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(kept.frame, spec, once=True)
         rows = read.planned(resolver.rows_changed(chosen, spec), writing, cached=kept.cached)
-        keys, once = chosen.select(*map(quote, pks)), _once(read, counts, at_most)
+        keys, once = alone.result_key(chosen, spec), _once(read, counts, at_most)
+        upsert = Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once)
+        lonely = alone.by_keys(read, kept) if spec.outer else None
         return [
-            Report(counts),
+            Report(_with_alone(counts, lonely)),
             _stored_verdicts(kept, counts),
-            Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once),
+            *alone.added(read, upsert, lonely),
         ]
     effects: list[Effect] = []
     changed: RowSet | None = None
@@ -214,14 +219,35 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     if read.evaluator.isolating and changed is not None:
         kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
         counts, _ = _tally(kept)
+    lonely = alone.by_keys(read, kept) if spec.outer else None
     if evaluates:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
-        refused = kept.frame.where(F.col(k.VERDICT).isin(*REFUSED)) if read.evaluator.isolating else None
-        number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
-        effects.append(Reject(refused, number, "join"))
-    effects += [Report(counts), _stored_verdicts(kept, counts)]
-    return effects if changed is None else [*effects, Upsert(k.RESOLVED_JOIN, changed, delete_when=s.DELETED)]
+        effects.append(_refused(read, kept, counts, lonely))
+    effects += [Report(_with_alone(counts, lonely)), _stored_verdicts(kept, counts)]
+    written = None if changed is None else Upsert(k.RESOLVED_JOIN, changed, delete_when=s.DELETED)
+    return [*effects, *alone.added(read, written, lonely)]
+
+
+def _with_alone(counts: Counts, lonely: RowSet | None) -> Counts:
+    """Returns the counts of verdicts with those of the right rows that came to stand alone, or no longer do."""
+    found = {} if lonely is None else lonely.counts(s.BATCH, s.DELETED)
+    names = {False: ALONE, True: NOT_ALONE}
+    more = {batch: {names[gone]: n for (gone,), n in groups.items()} for batch, groups in found.items()}
+    return {batch: counts.get(batch, {}) | more.get(batch, {}) for batch in counts.keys() | more.keys()}
+
+
+def _refused(read: Reader, decided: RowSet, counts: Counts, lonely: RowSet | None) -> Effect:
+    """Returns the effect that puts pairs, and right rows alone, on which an expression fails into the quarantine."""
+    if not read.evaluator.isolating:
+        return Reject(None, 0, "join")
+    number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
+    columns = [s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW]
+    rows = [decided.frame.where(F.col(k.VERDICT).isin(*REFUSED)).select(*columns)] if number else []
+    failing = None if lonely is None else alone.refused(lonely.frame)
+    if failing is not None and (more := failing.count()):
+        rows, number = [*rows, failing], number + more
+    return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
 
 
 def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
@@ -246,12 +272,13 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     joins = not (unchanged and readable) or bool(read.rows(k.RESOLVED_JOIN))
     kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
     counts, writing = _tally(kept)
-    effects: list[Effect] = [Report(counts)]
+    lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
+    effects: list[Effect] = [Report(_with_alone(counts, lonely))]
     if not all(parse_expression(sql).plain for sql in selected(spec)):
         effects.append(Reject(None, 0, "join"))
     effects.append(_stored_verdicts(kept, counts))
     if not writing:
-        return effects
+        return [*effects, *alone.added(read, None, lonely)]
     chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
@@ -262,9 +289,10 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
     most = 1 if first else _rows_of(spec)
-    keys = None if first or most > 1 else chosen
+    keys = None if first or most > 1 else alone.result_key(chosen, spec)
     planned = read.planned(changes, most * writing)
-    return [*effects, Upsert(k.RESOLVED_JOIN, planned, delete_when=s.DELETED, keys=keys)]
+    upsert = Upsert(k.RESOLVED_JOIN, planned, delete_when=s.DELETED, keys=keys)
+    return [*effects, *alone.added(read, upsert, lonely)]
 
 
 def _rows_of(spec: PipelineSpec) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -156,7 +156,7 @@ class Story:
 
     def events(self) -> list[tuple[int, str, str, str]]:
         """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
-        return sorted(_events(self), key=lambda row: row[0])  # the events of one batch keep their order
+        return events_of(self.left, self.right, self.quarantined, self.responses)
 
     @property
     def note(self) -> str:
@@ -165,18 +165,10 @@ class Story:
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
-        result = "no row" if self.result is None else _values(self.result)
-        if self.written_at is not None:
-            result += f" (written in batch {self.written_in}, {self.written_at})"
-        joined = "no row" if self.expected is None else "the same" if self.as_expected else _values(self.expected)
         lines = [
             f"Subscription: {_subscribed(self.subscription)}",
-            f"Result: {result}",
-            f"The join computed now: {joined}",
+            *result_said(self.result, self.written_in, self.written_at, self.expected, self.due),
         ]
-        if self.due:
-            due = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
-            lines.append(f"Due: {due}")
         if self.folded_to is not None:
             lines.append(
                 f"Folded: of old batches, the newest {self.folded_to}, the last version per key is kept, "
@@ -185,14 +177,57 @@ class Story:
         return [*lines, self.conclusion]
 
 
-def _events(story: Story) -> Iterator[tuple[int, str, str, str]]:
-    """Yields the events: the batch, the kind of event, its content, and the landing file."""
-    yield from _versions(story.left, is_left=True)
-    yield from _versions(story.right, is_left=False)
-    for record in story.quarantined:
+def result_said(
+    result: JsonRow | None,
+    batch: int | None,
+    at: str | None,
+    expected: JsonRow | None,
+    due: Mapping[str, Sequence[int]],
+) -> list[str]:
+    """Returns the row of the result, the row of the join and the due work in sentences.
+
+    Args:
+        result: the row of the result; None if there is none.
+        batch: the batch of its last change.
+        at: the time at which it was written; None if there is none.
+        expected: the row of the join computed now; None if there is none.
+        due: the due batches per stage.
+    """
+    written = f" (written in batch {batch}, {at})" if at is not None else ""
+    joined = "no row" if expected is None else "the same" if expected == result else _values(expected)
+    lines = [
+        f"Result: {'no row' if result is None else _values(result)}{written}",
+        f"The join computed now: {joined}",
+    ]
+    if due:
+        told = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in due.items())
+        lines.append(f"Due: {told}")
+    return lines
+
+
+def events_of(
+    left: Iterable[Version],
+    right: Iterable[Version],
+    quarantined: Iterable[Quarantined],
+    responses: Iterable[ResponseStory] = (),
+) -> list[tuple[int, str, str, str]]:
+    """Returns events in the order of their batches: the batch, the kind of event, its content, and the landing file."""
+    found = _events(left, right, quarantined, responses)
+    return sorted(found, key=lambda row: row[0])  # the events of one batch keep their order
+
+
+def _events(
+    left: Iterable[Version],
+    right: Iterable[Version],
+    quarantined: Iterable[Quarantined],
+    responses: Iterable[ResponseStory],
+) -> Iterator[tuple[int, str, str, str]]:
+    yield from _versions(left, is_left=True)
+    yield from _versions(right, is_left=False)
+    for record in quarantined:
         what = "quarantined pair" if record.file is None else f"quarantined {record.side} line"
         yield record.batch, what, record.reason, "" if record.file is None else f"{record.file}:{record.line}"
-    for response in story.responses:
+    for response in responses:
         asked = f"to {response.instruction}" if response.instruction else "because the right row changed"
         yield response.batch, "response", f"{asked}: {_about(response)}", ""
         yield response.batch, "verdict", f"{response.verdict or 'due'}: {response.why}", ""

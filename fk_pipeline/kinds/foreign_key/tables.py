@@ -53,6 +53,11 @@ def previous_fk(name: str) -> str:
     return f"_fk_previous_fk_{name}"
 
 
+def alone(name: str) -> str:
+    """Returns the name of a component of the key of a right row that stands alone in the result of an outer join."""
+    return f"_fk_alone_{name}"
+
+
 _MEANING = {
     s.BATCH: "the batch",
     s.GENERATION: "how often the batch was read from other files than before; 0 at first",
@@ -94,7 +99,7 @@ _MEANING_IN = {
     (RESPONSES, RIGHT_HASH): "of the right row that the response is about; null: there is none",
     (RESPONSES, s.OWNER): "the batch that brought the left row, when the response was made",
     (RESOLVED_JOIN, s.BATCH): "the batch of the last change; after a range run, one of its batches",
-    (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of",
+    (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of; null without one",
     (RESOLVED_JOIN, RIGHT_HASH): "of the right row that it was made of; null without a match",
     (QUARANTINE, s.FILE): "the file; null for a pair",
 }
@@ -104,6 +109,7 @@ _COMPONENTS = {
     pk(""): "component of the left row's key",
     fk(""): "component of the foreign key; all are null if one is",
     previous_fk(""): "component of the foreign key before the last propagated change",
+    alone(""): "component of the key of a right row to which no left row refers; null in all other rows",
 }
 
 
@@ -126,7 +132,7 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     """
     keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
     fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
-    keys += [name(column) for column in fks for name in (fk, previous_fk)]
+    keys += [name(column) for column in fks for name in (fk, previous_fk, alone)]
     orders = [
         "value"  # the field of a sequence that `sequence_by` gives
         for side in map(spec.side, Side)
@@ -136,20 +142,32 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     return frozenset([*keys, *orders, *(name for side in sides for name in spec.side(side).sensitive)])
 
 
-def keys_of(spec: PipelineSpec, table: str) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """Returns the columns (name, type) that identify a row of a table, and the names of the sensitive columns.
+def keys_of(spec: PipelineSpec, table: str) -> Table:
+    """Returns a table with only the columns that identify a row, and the names of all sensitive columns.
 
     There are no identifying columns except in the right table, the subscription store and the result.
     """
     side = {LEFT_CHANGELOG: Side.LEFT, RIGHT_CHANGELOG: Side.RIGHT, RIGHT_TABLE: Side.RIGHT}.get(table)
     keys: tuple[tuple[str, str], ...] = ()
+    nullable: tuple[tuple[str, str], ...] = ()
+    either: tuple[tuple[str, ...], ...] = ()
     if table == RIGHT_TABLE:
         keys = typed_columns(spec.right.key_columns)
     elif table == SUBSCRIPTION_STORE:
         keys = pk_columns(spec)
     elif table == RESOLVED_JOIN:
-        keys = result_keys(spec)
-    return keys, sensitive_names(spec, *([] if side is None else [side]))
+        keys = (*pk_columns(spec), *paired_columns(spec), *alone_columns(spec))
+        nullable = keys if spec.outer else paired_columns(spec)
+        if alone_columns(spec):
+            either = tuple(tuple(name for name, _ in part) for part in (pk_columns(spec), alone_columns(spec)))
+    return Table(
+        table,
+        keys,
+        keys=tuple(name for name, _ in keys),
+        sensitive=sensitive_names(spec, *([] if side is None else [side])),
+        nullable_keys=frozenset(name for name, _ in nullable),
+        either=either,
+    )
 
 
 def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
@@ -160,15 +178,22 @@ def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     return fk_columns(spec) if spec.result_key == "both" else ()
 
 
-def result_keys(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
-    """Returns (name, type) of each key column of the result."""
-    return (*pk_columns(spec), *paired_columns(spec))
+def alone_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of each component of the right key in the key of a row of an outer join without a left row.
+
+    They are null in all other rows. There are none with `result_key: both`: there the foreign key, which such a row
+    has as well, is part of the result key.
+    """
+    if not spec.outer or paired_columns(spec):
+        return ()
+    return tuple((alone(c.name), c.type) for c in spec.right.key_columns)
 
 
 def shown_keys(spec: PipelineSpec) -> list[str]:
     """Returns, per key column of the result, the name of the column of the source that it is."""
     left = [column.name for column in spec.left.key_columns]
-    right = [column.name for column in spec.right.key_columns] if paired_columns(spec) else []
+    has_right = paired_columns(spec) or alone_columns(spec)
+    right = [column.name for column in spec.right.key_columns] if has_right else []
     return [*left, *(f"right.{name}" if name in left else name for name in right)]
 
 
@@ -192,7 +217,7 @@ def right_table(spec: PipelineSpec, sequence: str) -> Table:
         RIGHT_TABLE,
         (*typed_columns(spec.right.key_columns), *version_columns(sequence), *typed_columns(spec.right.value_columns)),
         skip_by=(s.APPLIED_IN, s.OWNER, *(c.name for c in spec.right.key_columns if has_statistics(c.type))),
-        keys=tuple(name for name, _ in keys_of(spec, RIGHT_TABLE)[0]),
+        keys=keys_of(spec, RIGHT_TABLE).keys,
         properties=MERGED,
     )
 
@@ -209,7 +234,7 @@ def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
             (INSTRUCTION, "STRING"),
         ),
         skip_by=(s.APPLIED_IN, s.OWNER, *skippable(pk_columns(spec))),
-        keys=tuple(name for name, _ in pk_columns(spec)),
+        keys=keys_of(spec, SUBSCRIPTION_STORE).keys,
         properties=MERGED,
     )
 
@@ -246,21 +271,27 @@ def verdicts(spec: PipelineSpec) -> Table:
 
 
 def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -> Table:
-    """One row per joined left key: the selected columns, the keys, both hashes, batch and time of the last change."""
+    """One row per joined left key: the selected columns, the keys, both hashes, batch and time of the last change.
+
+    In an outer join also one row per right key to which no left row refers: without a left key and a left hash.
+    """
+    key = keys_of(spec, RESOLVED_JOIN)
     return Table(
         RESOLVED_JOIN,
         (
             *pk_columns(spec),
             *fk_columns(spec),
+            *alone_columns(spec),
             (LEFT_HASH, "BINARY"),
             (RIGHT_HASH, "BINARY"),
             (s.BATCH, "INT"),
             (s.CHANGED_AT, "TIMESTAMP"),
             *output_types,
         ),
-        skip_by=(s.BATCH, *skippable(pk_columns(spec)), *skippable(fk_columns(spec))),
-        keys=tuple(name for name, _ in result_keys(spec)),
-        nullable_keys=frozenset(name for name, _ in paired_columns(spec)),
+        skip_by=(s.BATCH, *(name for of in (pk_columns, fk_columns, alone_columns) for name in skippable(of(spec)))),
+        keys=key.keys,
+        nullable_keys=key.nullable_keys,
+        either=key.either,
         properties={**MERGED, "delta.enableChangeDataFeed": "true"},
     )
 

@@ -11,6 +11,7 @@ from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED
+from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, pair_of, response_key, rights_of
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
@@ -27,11 +28,14 @@ _CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
 
 
 def resolved_join_views(reader: CheckReader, _: Evaluator) -> list[View]:
-    """Returns two views: the result with the current rows of both sides, and the verdicts with the responses."""
+    """Returns the views: the result with the current rows of both sides, and the verdicts with the responses.
+
+    The rows of an outer join without a left row have a view of their own.
+    """
     spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
     result = View(_result_rows(reader), source_key(spec), batch, _result_rules(spec), excused_keys(reader))
-    return [result, _verdicts(reader)]
+    return [result, _verdicts(reader), *([alone_view(reader)] if spec.outer else [])]
 
 
 def _result_rows(reader: CheckReader) -> DataFrame:
@@ -51,6 +55,8 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         rights = rights_of(reader.whole(k.RIGHT_TABLE), spec)
     else:
         result, store, rights = _of_the_batches(reader)
+    if spec.outer:
+        result = result.where(F.col(quote(pks[0])).isNotNull())
     there = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,
@@ -172,7 +178,7 @@ def _verdicts(reader: CheckReader) -> View:
         f"CONCAT(_fk_verdicts, ' verdicts ', COALESCE({k.VERDICT}, ''))",
         "CONCAT(_fk_responses, ' responses')",
     )
-    answered = ledger_counts(name, reader)
+    answered = ledger_counts(name, reader, *ALL_VERDICTS)
     answered = replace(
         answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(reader.due[Stage.RESPONSES])
     )

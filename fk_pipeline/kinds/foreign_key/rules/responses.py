@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
@@ -36,7 +37,7 @@ def response_key(spec: PipelineSpec) -> str:
 
 
 def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
-    """Returns a function that adds `_fk_pending` to rows with a left key; None if no work is due.
+    """Returns a function that adds `_fk_pending` to rows with a left key or the key of the result; None if none is due.
 
     `_fk_pending` is true if work that is due may still change the rows of the key.
     """
@@ -44,10 +45,14 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
         return None
 
     def mark(rows: DataFrame) -> DataFrame:
-        read = (k.LEFT_CHANGELOG, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, k.SUBSCRIPTION_STORE, k.RESPONSES)
-        pending = pending_keys({name: reader.whole(name) for name in read}, reader.due, reader.spec)
-        joined = rows.join(pending.withColumn(PENDING, F.lit(True)), list(pks_of(reader.spec)), "left")
-        return joined.withColumn(PENDING, F.coalesce(PENDING, F.lit(False)))
+        read = reader.spec.definition.proved
+        rows = rows.withColumn(PENDING, F.lit(False))
+        for keys in pending_keys({name: reader.whole(name) for name in read}, reader.due, reader.spec):
+            if {*keys.columns} <= {*rows.columns}:
+                told = keys.withColumn("_fk_told", F.lit(True))
+                rows = join_by_key(rows, told, keys.columns, "left", nullable=reader.spec.outer)
+                rows = rows.withColumn(PENDING, F.expr(f"{PENDING} OR COALESCE(_fk_told, FALSE)")).drop("_fk_told")
+        return rows
 
     return mark
 

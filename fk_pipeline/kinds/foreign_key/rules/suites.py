@@ -98,6 +98,21 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
             only="inner",
         ),
         Expectation(
+            "one_row_per_right_key_alone",
+            "A right row that stands alone in an outer join has one row.",
+            only="outer",
+        ),
+        Expectation(
+            "no_stale_row_alone",
+            "A row of an outer join without a left row is that of a right row as it is now, and no left row has it.",
+            only="outer",
+        ),
+        Expectation(
+            "no_missing_row_alone",
+            "Every right row that no left row of an outer join has stands alone.",
+            only="outer",
+        ),
+        Expectation(
             "foreign_key_is_the_current_one",
             "A row carries the foreign key that its left row has now.",
         ),

@@ -1,0 +1,225 @@
+"""The right rows that stand alone in the result of an outer join: those that live and that no row of the result has.
+
+Whether a right row stands alone is told by the result itself, after the same commit, and not by the subscription
+store: the store may be ahead of the result by a change that is taken back before it is resolved. It is asked for the
+right keys under which rows of the result stood and stand now, and for every right row that changed, also one without
+subscribers (architecture, rule 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.effects import Effect, Reader, RowSet, Upsert
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
+from fk_pipeline.kinds.foreign_key.resolved_join import FAILED, PAIR, REPLACING, STOOD, as_fks, right_row, selected_rows
+from fk_pipeline.kinds.foreign_key.responses import due_rights
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.sizes import UNKNOWN
+
+_LIVING, _THERE = "_fk_living", "_fk_there"
+
+MATCHED = "_fk_matched"
+"""Column of `asked`: one of the responses tells that the right row does not stand alone."""
+
+MATCHED_SQL = f"({k.VERDICT} = '{JOINED}' OR {k.VERDICT} = '{UNCHANGED}' AND {k.RIGHT_HASH} IS NOT NULL)"
+"""SQL (BOOLEAN) over a decided response: afterwards the result has its left row with its right row."""
+
+
+def by_keys(read: Reader, decided: RowSet) -> RowSet:
+    """Returns the rows of right rows alone to write or to remove, with the rows of the tables read by their keys.
+
+    Args:
+        read: reads the tables.
+        decided: the decided responses of the batches.
+    """
+    spec, fks = read.spec, _fks(read.spec)
+    at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
+    keys = read.cached(asked(decided.frame, _news(read), spec), at_most)
+    alones = [name for name, _ in k.alone_columns(spec)] or fks
+    hashes = [k.LEFT_HASH, k.RIGHT_HASH]
+    there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones, fks, strict=True)), needed=[*fks, *hashes])
+    open_keys = keys.but(MATCHED, True)
+    right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
+    payload = [s.HASH, *[c.name for c in spec.right.columns]]
+    rights = read.with_keys(k.RIGHT_TABLE, open_keys, right_keys, needed=payload)
+    matched = still_matched(_referring(read, open_keys), decided.frame, spec)
+    return read.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
+
+
+def _referring(read: Reader, rights: RowSet) -> DataFrame:
+    """Returns at least the rows of the result that have some right keys; of a large result through the index.
+
+    The index has every pair of keys that the store ever had. It may lack one that the store has left behind and that
+    was packed away; then a response that is still due asks for this right key again.
+    """
+    fks, pks = ({name: name for name, _ in columns(read.spec)} for columns in (k.fk_columns, k.pk_columns))
+    needed = [*pks, *fks, k.LEFT_HASH, k.RIGHT_HASH]
+    if not read.rows(k.SUBSCRIBERS):
+        return read.with_keys(k.RESOLVED_JOIN, rights, fks, needed=needed)
+    pairs = read.cached(read.with_keys(k.SUBSCRIBERS, rights, fks), None)
+    return read.with_keys(k.RESOLVED_JOIN, pairs, pks, needed=needed)
+
+
+def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
+    """Returns the rows of right rows alone to write or to remove, by joins of whole tables.
+
+    Args:
+        read: reads the tables.
+        decided: the decided responses of the batches.
+        rights: the right table.
+    """
+    spec, news = read.spec, _news(read)
+    if read.rows(k.RESOLVED_JOIN):
+        keys, there = asked(decided, news, spec), read.read(k.RESOLVED_JOIN)
+        matched = still_matched(there, decided, spec)
+    else:  # no right row stood alone before, so only those that changed may now
+        keys, there = news.withColumn(MATCHED, F.lit(False)), None
+        matched = decided.where(MATCHED_SQL).select(*map(quote, _fks(spec))).distinct()
+    return read.cached(rows_alone(keys, rights, matched, there, spec, read.evaluator), None)
+
+
+def _news(read: Reader) -> DataFrame:
+    """Returns the keys of the right rows that changed for the batches: `_fk_fk_*` and `_fk_batch`."""
+    rights = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches)
+    return rights.select(*as_fks(read.spec), F.col(s.APPLIED_IN).alias(s.BATCH))
+
+
+def added(read: Reader, upsert: Upsert | None, alone: RowSet | None) -> list[Effect]:
+    """Returns the effect that writes rows of the result together with those of right rows alone, in one commit.
+
+    Args:
+        read: plans the rows.
+        upsert: the effect that writes the rows of left rows; None if there are none.
+        alone: the rows of right rows alone; None in a join that has none.
+    """
+    if alone is None or (alone.local is not None and not len(alone.local)):
+        return [] if upsert is None else [upsert]
+    if upsert is None:
+        return [Upsert(k.RESOLVED_JOIN, alone, delete_when=s.DELETED)]
+    rows, number = upsert.rows, upsert.rows.at_most if upsert.number is None else upsert.number
+    both = rows.frame.unionByName(alone.frame)
+    keys = None if upsert.keys is None else upsert.keys.unionByName(result_key(alone.frame, read.spec))
+    planned = read.planned(both, min(number + alone.at_most, UNKNOWN), cached=rows.cached)
+    return [replace(upsert, rows=planned, number=None, keys=keys)]
+
+
+def result_key(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the key columns of rows of the result; rows that do not have those of a right row alone are left rows."""
+    none = {name: F.lit(None).cast(kind) for name, kind in k.alone_columns(spec) if name not in rows.columns}
+    return rows.withColumns(none).select(*map(quote, k.keys_of(spec, k.RESOLVED_JOIN).keys))
+
+
+def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the right keys for which it is asked whether their row stands alone.
+
+    Args:
+        decided: the decided responses of the batches.
+        changed: the keys of the right rows that changed for the batches: `_fk_fk_*` and `_fk_batch`.
+        spec: the pipeline.
+
+    Returns:
+        One row per right key: `_fk_fk_*`, `_fk_batch` (one of the batches that ask) and `_fk_matched` (BOOLEAN): one of
+        the responses tells that its row does not stand alone.
+    """
+    fks = _fks(spec)
+    now = decided.select(*map(quote, fks), s.BATCH, F.expr(MATCHED_SQL).alias(MATCHED))
+    stood = decided.select(f"{STOOD}.*", s.BATCH, F.lit(False).alias(MATCHED))
+    keys = reduce(DataFrame.unionByName, [now, stood, changed.withColumn(MATCHED, F.lit(False))])
+    keys = keys.where(F.col(quote(fks[0])).isNotNull())
+    return keys.groupBy(*map(quote, fks)).agg(F.max(s.BATCH).alias(s.BATCH), F.max(MATCHED).alias(MATCHED))
+
+
+def still_matched(result: DataFrame, decided: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the right keys that rows of the result have which the responses leave as they are: `_fk_fk_*`, distinct.
+
+    Args:
+        result: the result, or at least its rows with the right keys in question.
+        decided: the decided responses.
+        spec: the pipeline.
+    """
+    pks, fks = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.fk_columns))
+    replaced = decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*map(quote, pks))
+    rows = result.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
+    return rows.join(replaced, pks, "left_anti").select(*map(quote, fks)).distinct()
+
+
+def rows_alone(
+    asked: DataFrame,
+    rights: DataFrame,
+    matched: DataFrame | None,
+    there: DataFrame | None,
+    spec: PipelineSpec,
+    evaluator: Evaluator,
+) -> DataFrame:
+    """Returns the rows of right rows that stand alone to write or to remove.
+
+    Args:
+        asked: the right keys in question, as `asked` returns them.
+        rights: the right table, or its rows with these keys.
+        matched: the keys of `still_matched`; None if there are none.
+        there: the result, or at least its rows without a left row that have these keys; None if it has no rows.
+        spec: the pipeline.
+        evaluator: with row-error isolation, a right row on which an expression fails leaves the result.
+
+    Returns:
+        The columns of `resolved_join.rows_changed`: `_fk_pk_*` and `_fk_left_hash` are null.
+    """
+    fks = _fks(spec)
+    living = rights.where(F.col(s.HASH).isNotNull()).select(
+        *as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), right_row(spec).alias("right")
+    )
+    rows = asked.join(living, fks, "left")
+    is_alone = f"right IS NOT NULL AND NOT {MATCHED}"
+    if matched is not None:
+        rows = rows.join(matched.withColumn(_LIVING, F.lit(True)), fks, "left")
+        is_alone += f" AND {_LIVING} IS NULL"
+    if there is None:
+        rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
+    else:
+        stored = there.where(f"{k.LEFT_HASH} IS NULL").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
+        rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_alone})"))
+        same = f"{_THERE} <=> {k.RIGHT_HASH}"
+        rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({same}))")
+    kept = F.when(~F.col(s.DELETED), F.col("right")).alias("right")
+    rows = rows.select(*_keys(spec), s.BATCH, k.RIGHT_HASH, s.DELETED, _no_left_row(spec).alias("left"), kept)
+    return selected_rows(rows, spec, evaluator, halves=False)
+
+
+def refused(rows: DataFrame) -> DataFrame:
+    """Returns the right rows alone on which an expression fails, with the columns of the quarantine.
+
+    Args:
+        rows: the rows of `rows_alone`, with row-error isolation.
+    """
+    return rows.where(F.col(FAILED).isNotNull()).select(
+        s.BATCH,
+        F.lit(None).cast("string").alias(s.FILE),
+        F.lit(None).cast("bigint").alias(s.LINE),
+        F.col(FAILED).alias(s.REASON),
+        F.col(PAIR).alias(s.RAW),
+    )
+
+
+def _keys(spec: PipelineSpec) -> list[Column]:
+    """Returns the key columns, foreign key and left hash of the row of a right row that stands alone."""
+    fks = [F.col(quote(name)) for name, _ in k.fk_columns(spec)]
+    alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (k.LEFT_HASH, "BINARY"))]
+    return [*none, *fks, *alone]
+
+
+def _fks(spec: PipelineSpec) -> list[str]:
+    return [name for name, _ in k.fk_columns(spec)]
+
+
+def _no_left_row(spec: PipelineSpec) -> Column:
+    fields = ", ".join(f"{c.quoted}: {c.type}" for c in spec.left.columns)
+    return F.lit(None).cast(f"STRUCT<{fields}>")

@@ -1,0 +1,130 @@
+"""Rules for the rows of an outer join without a left row: those of right rows that no other row of the result has."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import Origin
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
+from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.materialised import Materialised
+from fk_pipeline.store.reader import ABSENT
+
+_RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
+    "_fk_right",
+    "_fk_changed_in",
+    "_fk_matched",
+    "_fk_refused",
+    "_fk_own",
+)
+
+
+def alone_view(reader: CheckReader) -> View:
+    """Returns the view of the right rows that stand alone, or should."""
+    keys = ", ".join(f"{quote(fk)} AS {quote(name)}" for name, fk in right_keys_of(reader.spec).items())
+    batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
+    return View(_rows(reader), f"STRUCT({keys})", batch, _rules(), excused_keys(reader))
+
+
+def _rules() -> tuple[Rule, ...]:
+    """Returns the rules for `_rows`. At most one of them applies to a row, besides that of two rows."""
+    found = f"CONCAT('right ', {hex_of(k.RIGHT_HASH)})"
+    current = f"IF({_MATCHED}, 'no row: a left row has it', CONCAT('right ', {hex_of(_RIGHT)}))"
+    is_alone = f"{_RIGHT} IS NOT NULL AND NOT {_MATCHED}"
+    stale = f"NOT ({is_alone}) OR NOT ({k.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
+    return (
+        only_one("one_row_per_right_key_alone"),
+        Rule("no_stale_row_alone", f"{ROW} IS NOT NULL AND ({stale})", found, current),
+        Rule("no_missing_row_alone", f"{ROW} IS NULL AND {is_alone} AND {_REFUSED} IS NULL", "'no row'", current),
+    )
+
+
+def _rows(reader: CheckReader) -> DataFrame:
+    """Returns the rows of the result without a left row, with the current versions of their right rows.
+
+    Returns:
+        One row per such row and per right key without one: the key columns of the result (null for the left key) and
+        the right key as `_fk_fk_*`; `_fk_row`, `_fk_copies`, `_fk_right_hash` and `_fk_batch` of the row;
+        `_fk_own` (BOOLEAN): its key is the right key; `_fk_right` and `_fk_changed_in` of the right table;
+        `_fk_matched` (BOOLEAN): a row of the result with a left row has the right row; `_fk_refused`: not null if
+        `select` failed on the right row alone.
+    """
+    spec = reader.spec
+    fks, alones = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.alone_columns(spec)]
+    stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
+    own = " AND ".join(f"{quote(fk)} <=> {quote(alone)}" for fk, alone in zip(fks, alones, strict=False)) or "TRUE"
+    there = with_copies(stored, list(map(quote, alones or fks))).select(
+        *map(quote, fks), ROW, COPIES, k.RIGHT_HASH, s.BATCH, F.expr(own).alias(_OWN_KEY)
+    )
+    rows = there.join(rights.select(*map(quote, fks), _RIGHT, _CHANGED_IN), fks, "full")
+    rows = rows.join(matched.distinct().withColumn(_MATCHED, F.lit(True)), fks, "left")
+    rows = rows.withColumn(_MATCHED, F.coalesce(_MATCHED, F.lit(False)))
+    if reader.may_refuse:
+        rows = rows.join(_refused(reader).withColumn(_REFUSED, F.lit(True)), fks, "left")
+    else:
+        rows = rows.withColumn(_REFUSED, F.lit(None).cast("boolean"))
+    nulls = {name: F.lit(None).cast(kind) for name, kind in k.pk_columns(spec)}
+    return rows.withColumns(nulls | {alone: F.col(quote(fk)) for fk, alone in zip(fks, alones, strict=False)})
+
+
+def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Returns the rows of the result without a left row, the right rows, and the right keys of all other rows."""
+    spec, result = reader.spec, reader.whole(k.RESOLVED_JOIN)
+    return _without_left(result, spec), rights_of(reader.whole(k.RIGHT_TABLE), spec), _keys_matched(result, spec)
+
+
+def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Returns the same for the right keys that the batches concern.
+
+    These are the keys of right rows that changed, of responses, and of rows of the result that were written.
+    """
+    spec = reader.spec
+    rights, fks = right_keys_of(spec), {fk: fk for fk in right_keys_of(spec).values()}
+    places = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}
+    referred = reader.touched_by(places, fks).frame.dropna()
+    changed = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {fk: name for name, fk in rights.items()}).frame
+    asked = reader.at_hand(referred.unionByName(changed).distinct(), None)
+    written = _keys_matched(reader.of_batches(k.RESOLVED_JOIN, s.BATCH), spec).distinct()
+    # A right key of a row that was written needs no search for another one: many rows may have it.
+    open_keys = reader.at_hand(asked.frame.join(written, list(fks), "left_anti"), asked.at_most)
+    alone = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
+    stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
+    current = rights_of(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
+    current = current.join(asked.frame, list(fks), "left_semi")
+    matched = _keys_matched(_referring(reader, open_keys), spec).unionByName(written)
+    return _without_left(stored, spec), current, matched
+
+
+def _referring(reader: CheckReader, keys: Materialised) -> DataFrame:
+    """Returns at least the rows of the result that have some right keys."""
+    fks, pks = {fk: fk for fk in right_keys_of(reader.spec).values()}, pks_of(reader.spec)
+    if reader.versions[k.SUBSCRIBERS] == ABSENT or not reader.rows(k.SUBSCRIBERS):
+        return reader.with_keys(k.RESOLVED_JOIN, keys, fks)
+    pairs = reader.cached(reader.with_keys(k.SUBSCRIBERS, keys, fks), None)
+    return reader.with_keys(k.RESOLVED_JOIN, pairs, pks)
+
+
+def _without_left(result: DataFrame, spec: PipelineSpec) -> DataFrame:
+    return result.where(F.col(quote(k.pk_columns(spec)[0][0])).isNull())
+
+
+def _keys_matched(result: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the right keys of the rows of the result that have both rows: `_fk_fk_*`."""
+    rows = result.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
+    return rows.select(*[quote(name) for name, _ in k.fk_columns(spec)])
+
+
+def _refused(reader: CheckReader) -> DataFrame:
+    """Returns the keys of the right rows alone in the quarantine: `_fk_fk_*`, distinct."""
+    spec = reader.spec
+    pairs = reader.whole(s.QUARANTINE).where(F.col(s.SIDE) == Origin.JOIN.value).select(*pair_keys(spec))
+    (pk, _), *_ = k.pk_columns(spec)
+    fks = [quote(name) for name, _ in k.fk_columns(spec)]
+    return pairs.where(F.col(quote(pk)).isNull()).select(*fks).distinct()
