@@ -18,6 +18,7 @@ from pydantic import Field
 from assets.partitions import add_partitions, batch_partitions
 from assets.shown import of_batch, of_definition
 from expectations.validation import import_early
+from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import BatchId, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -40,15 +41,15 @@ class StageConfig(Config):
         return spec if self.strategy is None else spec.with_settings(strategy=self.strategy)
 
 
-def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) -> AssetsDefinition:
+def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> AssetsDefinition:
     """Returns the asset of one stage, partitioned by batch; a range of batches is one run and one Spark pass.
 
     Args:
         spec: the pipeline.
-        stage: the stage that a materialisation runs.
-        description: the description of the stage and its rule.
+        definition: the stage that a materialisation runs.
         table: its main table, for the column schema.
     """
+    stage = definition.name
     side = spec.definition.side_of(stage)
 
     @asset(
@@ -59,7 +60,7 @@ def stage_asset(spec: PipelineSpec, stage: str, description: str, table: Table) 
         group_name=spec.name,
         kinds={"spark", "delta"},
         pool=pool_of(spec),
-        description=description,
+        description=definition.description,
         metadata=of_definition(spec, stage, table),
         freshness_policy=_freshness(spec) if stage == spec.definition.result_stage else None,
     )

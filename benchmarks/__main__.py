@@ -230,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--left", type=int, default=1_000_000)
     parser.add_argument("--right", type=int, help="default: a tenth of the left rows")
-    parser.add_argument("--join", choices=["inner", "left"], default="inner")
+    parser.add_argument("--join", choices=["inner", "left", "outer"], default="inner")
     parser.add_argument("--skewed", action="store_true", help="made-up tables, few customers with most orders")
     parser.add_argument(
         "--cases", default="recent,0.1%,1%,10%", type=lambda text: [c for c in text.split(",") if c], metavar="LIST"

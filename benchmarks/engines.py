@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from workload import JOIN, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
+from workload import JOIN, JOINS, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
 
 from expectations.checking import check
 from fk_pipeline.engine.runner import StageRun
@@ -96,7 +96,7 @@ class Recompute:
     """Reads both tables as they are, joins them, writes the result: with Spark and Delta, or with DuckDB."""
 
     def __init__(self, workload: Workload, session: SparkSession, kind: str, name: str = "recompute") -> None:
-        self.session, self.kind, self.folder = session, kind, workload.folder / name
+        self.session, self.kind, self.folder = session, JOINS.get(kind, kind), workload.folder / name
         self.folder.mkdir(exist_ok=True)
         for side, names in (("left", LEFT), ("right", RIGHT)):
             plain = self.folder / f"{side}.parquet"
@@ -134,7 +134,7 @@ class Recompute:
 def digest(result: DataFrame) -> tuple[int, int]:
     """Rows, and a sum over them that does not depend on their order: that of `KafkaStreams`, too."""
     texts = ", ".join(f"CAST({name} AS STRING)" for name in RESULT[1:])
-    line = f"CONCAT(CAST(id AS STRING), '|', CONCAT_WS('|', {texts}))"
+    line = f"CONCAT(COALESCE(CAST(id AS STRING), ''), '|', CONCAT_WS('|', {texts}))"
     row = result.selectExpr("COUNT(*) AS n", f"COALESCE(SUM(CRC32({line})), 0) AS s").first()
     assert row is not None
     return row["n"], row["s"]

@@ -24,6 +24,8 @@ JOIN = (
     f"SELECT {', '.join(f'l.{name}' for name in LEFT)}, {', '.join(f'r.{name}' for name in RIGHT[1:])} "
     "FROM {left} AS l {kind} JOIN {right} AS r ON l.customer = r.id"
 )
+JOINS = {"outer": "FULL OUTER"}
+"""Per `join` of a pipeline file, the join of SQL where that has another name."""
 TPCH_ORDERS, TPCH_CUSTOMERS = 1_500_000, 150_000
 """Rows at scale factor 1."""
 

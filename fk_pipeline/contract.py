@@ -89,6 +89,7 @@ class StageDef:
 
     Attributes:
         name: name of the stage, its main table, its asset and its Delta commits.
+        description: what the stage does, and its rule, in a few sentences of Markdown.
         upstream: the stages whose output for a batch it reads; it is due when one of them runs again.
         reads: the tables whose rows it reads, besides landing files.
         counts: per plotted name, the counts of a batch whose sum is plotted.
@@ -108,6 +109,7 @@ class StageDef:
     """
 
     name: str
+    description: str
     upstream: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     counts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -14,9 +14,8 @@ from fk_pipeline.spec.model import PipelineSpec
 every_kind = pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.name)
 
 
-def test_the_pipeline_file_allows_the_kinds_that_are_registered() -> None:
-    allowed = PipelineSpec.model_json_schema()["properties"]["kind"]
-    assert allowed.get("enum", [allowed.get("const")]) == list(KINDS)
+def test_kinds_are_registered_under_their_names() -> None:
+    assert PipelineSpec.model_fields["kind"].default in KINDS
     assert {name: kind_named(name).name for name in KINDS} == dict(zip(KINDS, KINDS, strict=True))
 
 

@@ -164,7 +164,7 @@ def test_the_engine_knows_no_word_of_a_kind(file: Path) -> None:
     assert [line for line in found if "for example" not in line] == []
 
 
-SHARED_NAMES = {"DESCRIPTION", "Json", "UNAVAILABLE"}
+SHARED_NAMES = {"Json", "UNAVAILABLE"}
 """The assets' texts; an alias of one type; Debezium's own constant, which `init` knows without Spark."""
 
 

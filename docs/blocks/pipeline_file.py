@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from blocks.markdown import cell, code, one_of, table
-from pydantic import BaseModel, BeforeValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.spec import inputs, model, settings
+from fk_pipeline.spec.model import registered
 
 MORE = {
     "PipelineSpec.left": "#of-a-side",
@@ -128,6 +130,8 @@ def _default(info: FieldInfo) -> str:
 
 def _value(info: FieldInfo) -> str:
     """What may stand there, in words."""
+    if AfterValidator(registered) in info.metadata:
+        return one_of(tuple(KINDS))
     limits = {}
     for limit in info.metadata:
         limits |= {

@@ -11,9 +11,10 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     ValidationError,
     model_validator,
@@ -22,7 +23,7 @@ from pydantic import (
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.registry import kind_named
+from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.inputs import LeftSpec, SideSpec
 from fk_pipeline.spec.settings import OwnSuites, Settings
@@ -51,12 +52,19 @@ class Output:
     """It is a column of one side as it is, so that computing it cannot fail."""
 
 
+def registered(name: str) -> str:
+    """Returns the name of a kind if the registry has it."""
+    if name not in KINDS:
+        raise problem(f"{name!r} is not possible; it must be {' or '.join(map(repr, KINDS))}")
+    return name
+
+
 class PipelineSpec(Frozen):
     """One join, as its pipeline file describes it."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
     """Names the table folder, the Dagster asset group and the partition set."""
-    kind: Literal["foreign_key"] = "foreign_key"
+    kind: Annotated[str, AfterValidator(registered)] = FIRST
     """The kind of join; the only one so far."""
     join: Literal["inner", "left", "outer"]
     """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows that

@@ -8,6 +8,7 @@ subscribers (architecture, rule 10).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -22,9 +23,10 @@ from fk_pipeline.kinds.foreign_key.responses import due_rights
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import UNKNOWN
 
-_LIVING, _THERE = "_fk_living", "_fk_there"
+_OTHER, _THERE = "_fk_other", "_fk_there"
 
 MATCHED = "_fk_matched"
 """Column of `asked`: one of the responses tells that the right row does not stand alone."""
@@ -50,22 +52,47 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
     payload = [s.HASH, *[c.name for c in spec.right.columns]]
     rights = read.with_keys(k.RIGHT_TABLE, open_keys, right_keys, needed=payload)
-    matched = still_matched(_referring(read, open_keys), decided.frame, spec)
+    indexed = bool(read.rows(k.SUBSCRIBERS))
+    matched = keys_matched(read, open_keys, spec, _replaced(decided.frame, spec), indexed=indexed)
     return read.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
 
 
-def _referring(read: Reader, rights: RowSet) -> DataFrame:
-    """Returns at least the rows of the result that have some right keys; of a large result through the index.
+def keys_matched(
+    read: Reader | TableReader, rights: RowSet, spec: PipelineSpec, replaced: DataFrame | None, *, indexed: bool
+) -> DataFrame:
+    """Returns those of some right keys that a row of the result has with its left row; maybe also others.
 
-    The index has every pair of keys that the store ever had. It may lack one that the store has left behind and that
-    was packed away; then a response that is still due asks for this right key again.
+    A large result is searched by the left keys that the index of subscribers has for the right keys. The index has
+    every pair of keys that the store ever had. It may lack one that the store has left behind and that was packed away;
+    then a response that is still due asks for this right key again. If there are many pairs, two left keys of each
+    right key are looked up first: almost always one of them tells.
+
+    Args:
+        read: reads the tables.
+        rights: the right keys, as `_fk_fk_*`.
+        spec: the pipeline.
+        replaced: left keys whose rows do not count; None if all do.
+        indexed: whether the store has an index.
+
+    Returns:
+        `_fk_fk_*`, distinct.
     """
-    fks, pks = ({name: name for name, _ in columns(read.spec)} for columns in (k.fk_columns, k.pk_columns))
+    pks, fks = ({name: name for name, _ in columns(spec)} for columns in (k.pk_columns, k.fk_columns))
     needed = [*pks, *fks, k.LEFT_HASH, k.RIGHT_HASH]
-    if not read.rows(k.SUBSCRIBERS):
-        return read.with_keys(k.RESOLVED_JOIN, rights, fks, needed=needed)
+
+    def found(keys: RowSet, columns: Mapping[str, str]) -> DataFrame:
+        return matched_keys(read.with_keys(k.RESOLVED_JOIN, keys, columns, needed=needed), spec, replaced)
+
+    if not indexed:
+        return found(rights, fks)
     pairs = read.cached(read.with_keys(k.SUBSCRIBERS, rights, fks), None)
-    return read.with_keys(k.RESOLVED_JOIN, pairs, pks, needed=needed)
+    if pairs.local is not None:
+        return found(pairs, pks)
+    ends = F.array(*[end(F.struct(*map(quote, pks))) for end in (F.min, F.max)])
+    two = pairs.frame.groupBy(*map(quote, fks)).agg(F.explode(F.array_distinct(ends)).alias("one")).select("one.*")
+    told = read.cached(found(read.cached(two, None), pks), None)
+    others = read.cached(pairs.frame.join(told.frame, [*fks], "left_anti"), None)
+    return told.frame.unionByName(found(others, pks)).distinct()
 
 
 def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
@@ -79,7 +106,7 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
     spec, news = read.spec, _news(read)
     if read.rows(k.RESOLVED_JOIN):
         keys, there = asked(decided, news, spec), read.read(k.RESOLVED_JOIN)
-        matched = still_matched(there, decided, spec)
+        matched = matched_keys(there, spec, _replaced(decided, spec))
     else:  # no right row stood alone before, so only those that changed may now
         keys, there = news.withColumn(MATCHED, F.lit(False)), None
         matched = decided.where(MATCHED_SQL).select(*map(quote, _fks(spec))).distinct()
@@ -137,24 +164,30 @@ def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFra
     return keys.groupBy(*map(quote, fks)).agg(F.max(s.BATCH).alias(s.BATCH), F.max(MATCHED).alias(MATCHED))
 
 
-def still_matched(result: DataFrame, decided: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Returns the right keys that rows of the result have which the responses leave as they are: `_fk_fk_*`, distinct.
+def matched_keys(result: DataFrame, spec: PipelineSpec, replaced: DataFrame | None = None) -> DataFrame:
+    """Returns the right keys that rows of the result have with a left row: `_fk_fk_*`, distinct.
 
     Args:
-        result: the result, or at least its rows with the right keys in question.
-        decided: the decided responses.
+        result: rows of the result.
         spec: the pipeline.
+        replaced: left keys whose rows do not count; None if all do.
     """
-    pks, fks = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.fk_columns))
-    replaced = decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*map(quote, pks))
     rows = result.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
-    return rows.join(replaced, pks, "left_anti").select(*map(quote, fks)).distinct()
+    if replaced is not None:
+        rows = rows.join(replaced, replaced.columns, "left_anti")
+    return rows.select(*map(quote, _fks(spec))).distinct()
+
+
+def _replaced(decided: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the left keys whose rows in the result the responses replace or remove."""
+    pks = [quote(name) for name, _ in k.pk_columns(spec)]
+    return decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*pks)
 
 
 def rows_alone(
     asked: DataFrame,
     rights: DataFrame,
-    matched: DataFrame | None,
+    matched: DataFrame,
     there: DataFrame | None,
     spec: PipelineSpec,
     evaluator: Evaluator,
@@ -164,7 +197,7 @@ def rows_alone(
     Args:
         asked: the right keys in question, as `asked` returns them.
         rights: the right table, or its rows with these keys.
-        matched: the keys of `still_matched`; None if there are none.
+        matched: the right keys that other rows of the result have with a left row.
         there: the result, or at least its rows without a left row that have these keys; None if it has no rows.
         spec: the pipeline.
         evaluator: with row-error isolation, a right row on which an expression fails leaves the result.
@@ -176,11 +209,8 @@ def rows_alone(
     living = rights.where(F.col(s.HASH).isNotNull()).select(
         *as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), right_row(spec).alias("right")
     )
-    rows = asked.join(living, fks, "left")
-    is_alone = f"right IS NOT NULL AND NOT {MATCHED}"
-    if matched is not None:
-        rows = rows.join(matched.withColumn(_LIVING, F.lit(True)), fks, "left")
-        is_alone += f" AND {_LIVING} IS NULL"
+    rows = asked.join(living, fks, "left").join(matched.withColumn(_OTHER, F.lit(True)), fks, "left")
+    is_alone = f"right IS NOT NULL AND NOT {MATCHED} AND {_OTHER} IS NULL"
     if there is None:
         rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
     else:

@@ -42,6 +42,35 @@ _RULES = "fk_pipeline.kinds.foreign_key.rules"
 """The package with the rules of their tables."""
 
 
+_LEFT_CHANGELOG = """\
+The left table's change stream, batch by batch: the last valid event per key, with the whole row, its 128-bit hash
+and the source's own sequence. Late events are kept; the subscription store decides who wins. Lines that cannot be read
+go to `quarantine` with file, line, reason and raw text.
+"""
+_RIGHT_TABLE = """\
+The current row of every right key, tombstones kept, from `right_changelog`. **Last writer wins** by the source's
+sequence, ties by batch. A partition is the rows that its batch changed last; the responses to their subscribers are due
+there.
+"""
+_SUBSCRIPTION_STORE = """\
+Which right key every left row subscribes to, and the hash of the left row (KIP-213's subscription send and receive).
+**Owner rule**: a batch changes a row only if it brings a newer version, or no longer brings the one it owned. An update
+that leaves the hash equal is silent.
+"""
+_RESPONSES = """\
+The responses that are due to a batch: to each subscription that asks for one, and to every subscriber of a right row
+that changed. Only keys and both hashes, no payload. **One response per change**: only a left key never seen before may
+stay without one.
+"""
+_RESOLVED_JOIN = """\
+The join. A response is applied only if **both of its hashes are still current**; whatever made it stale has queued its
+own response. Every response gets one verdict: joined, half-joined, retracted, unchanged, stale left, stale right,
+rewritten, half-quarantined, quarantined. The table carries batch and time of each row's last change and has the Delta
+change data feed on.
+"""
+"""Descriptions of the stages, in Markdown."""
+
+
 def _foreign_key(spec: Any) -> dict[str, str]:
     """Returns SQL for each component of the foreign key, by a name made of the right key column.
 
@@ -90,10 +119,12 @@ FOREIGN_KEY = Kind(
     stages=(
         StageDef(
             Stage.LEFT_CHANGELOG,
+            description=_LEFT_CHANGELOG,
             counts={"changes": ("rows",), "quarantined": (QUARANTINED,)},
         ),
         StageDef(
             Stage.RIGHT_TABLE,
+            description=_RIGHT_TABLE,
             reads=("right_changelog", "right_table"),
             counts={
                 "changes": ("rows",),
@@ -108,6 +139,7 @@ FOREIGN_KEY = Kind(
         ),
         StageDef(
             Stage.SUBSCRIPTION_STORE,
+            description=_SUBSCRIPTION_STORE,
             upstream=(Stage.LEFT_CHANGELOG,),
             reads=("left_changelog", "subscription_store"),
             counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
@@ -118,6 +150,7 @@ FOREIGN_KEY = Kind(
         ),
         StageDef(
             Stage.RESPONSES,
+            description=_RESPONSES,
             upstream=(Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
             reads=("subscription_store", "right_table"),
             counts={"responses": ("left-driven", "right-driven")},
@@ -130,6 +163,7 @@ FOREIGN_KEY = Kind(
         ),
         StageDef(
             Stage.RESOLVED_JOIN,
+            description=_RESOLVED_JOIN,
             upstream=(Stage.RESPONSES,),
             reads=("responses", "subscription_store", "right_table", "left_changelog", "resolved_join"),
             counts={

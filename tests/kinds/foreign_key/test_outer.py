@@ -24,8 +24,10 @@ RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
 WAYS = {
     "by the driver": MEASURED,
     "by MERGE": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_keys=-1),
+    "by two rows per key": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_rows=1),
     "whole tables": Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1),
 }
+SLOW = ("by MERGE", "by two rows per key", "whole tables")
 
 
 def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str | None, str | None, str | None]]:
@@ -37,7 +39,7 @@ def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str 
     return found
 
 
-@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w == "whole tables" else ()) for w in WAYS])
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w in SLOW else ()) for w in WAYS])
 def test_a_right_row_stands_alone_while_no_left_row_refers_to_it(rows_pipeline: Any, way: str) -> None:
     strategy = "{strategy: full}" if way == "whole tables" else "{}"
     made = rows_pipeline("outer", WAYS[way], settings=strategy, **OUTER)

@@ -7,14 +7,14 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Origin
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.alone import keys_matched, matched_keys
 from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
-from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
+from fk_pipeline.kinds.foreign_key.rules.reading import right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT
 
 _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
@@ -77,7 +77,7 @@ def _rows(reader: CheckReader) -> DataFrame:
 def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns the rows of the result without a left row, the right rows, and the right keys of all other rows."""
     spec, result = reader.spec, reader.whole(k.RESOLVED_JOIN)
-    return _without_left(result, spec), rights_of(reader.whole(k.RIGHT_TABLE), spec), _keys_matched(result, spec)
+    return _without_left(result, spec), rights_of(reader.whole(k.RIGHT_TABLE), spec), matched_keys(result, spec)
 
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -91,34 +91,20 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     referred = reader.touched_by(places, fks).frame.dropna()
     changed = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {fk: name for name, fk in rights.items()}).frame
     asked = reader.at_hand(referred.unionByName(changed).distinct(), None)
-    written = _keys_matched(reader.of_batches(k.RESOLVED_JOIN, s.BATCH), spec).distinct()
+    written = matched_keys(reader.of_batches(k.RESOLVED_JOIN, s.BATCH), spec)
     # A right key of a row that was written needs no search for another one: many rows may have it.
     open_keys = reader.at_hand(asked.frame.join(written, list(fks), "left_anti"), asked.at_most)
     alone = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
     stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
     current = rights_of(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
     current = current.join(asked.frame, list(fks), "left_semi")
-    matched = _keys_matched(_referring(reader, open_keys), spec).unionByName(written)
+    indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and bool(reader.rows(k.SUBSCRIBERS))
+    matched = keys_matched(reader, open_keys, spec, None, indexed=indexed).unionByName(written)
     return _without_left(stored, spec), current, matched
-
-
-def _referring(reader: CheckReader, keys: Materialised) -> DataFrame:
-    """Returns at least the rows of the result that have some right keys."""
-    fks, pks = {fk: fk for fk in right_keys_of(reader.spec).values()}, pks_of(reader.spec)
-    if reader.versions[k.SUBSCRIBERS] == ABSENT or not reader.rows(k.SUBSCRIBERS):
-        return reader.with_keys(k.RESOLVED_JOIN, keys, fks)
-    pairs = reader.cached(reader.with_keys(k.SUBSCRIBERS, keys, fks), None)
-    return reader.with_keys(k.RESOLVED_JOIN, pairs, pks)
 
 
 def _without_left(result: DataFrame, spec: PipelineSpec) -> DataFrame:
     return result.where(F.col(quote(k.pk_columns(spec)[0][0])).isNull())
-
-
-def _keys_matched(result: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Returns the right keys of the rows of the result that have both rows: `_fk_fk_*`."""
-    rows = result.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
-    return rows.select(*[quote(name) for name, _ in k.fk_columns(spec)])
 
 
 def _refused(reader: CheckReader) -> DataFrame:
