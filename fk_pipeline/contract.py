@@ -247,7 +247,8 @@ class Kind:
             determines it.
         meaning: reference to a function of column and table that returns the meaning of a column of the pipeline's own,
             in a few words.
-        removals: the messages that tell which rows of the result a batch removes.
+        removals: the messages that tell which rows of the result a batch removes; None if there are none. Then every
+            batch of a run has the removed rows of the run.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
     """
@@ -268,7 +269,7 @@ class Kind:
     layout: str
     declared_layout: str
     meaning: str
-    removals: Removals
+    removals: Removals | None = None
     views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -108,11 +108,12 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     table = runner.layout[runner.spec.definition.result.name]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
-    ours = [quote(name) for name in table.names if name.startswith("_fk_") and name not in table.keys]
+    identity = table.identity or table.keys
+    ours = [quote(name) for name in table.names if name.startswith("_fk_") and name not in identity]
     same = " AND ".join(f"_fk_new.{name} <=> _fk_old.{name}" for name in ours)
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
     pairs = (
-        feed.groupBy(*map(quote, table.keys))
+        feed.groupBy(*map(quote, identity))
         .agg(
             F.first(F.when(new, row), ignorenulls=True).alias("_fk_new"),
             F.first(F.when(old, row), ignorenulls=True).alias("_fk_old"),
@@ -125,8 +126,8 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     changed = pairs.withColumn(CHANGE, kind).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
     mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
-    if span.first != span.last:
-        removals = runner.spec.definition.removals
+    removals = runner.spec.definition.removals
+    if removals is not None and span.first != span.last:
         by = loaded(removals.keys)(runner.spec)
         names = [name for name, _ in by]
         removed = _removed(runner, removals, by, batch, run_id)

@@ -20,7 +20,7 @@ def blocks() -> dict[str, str]:
                     "both" if len(one.depths) == 2 else one.depths[0],
                     one.description
                     + (f" Bound: `{one.threshold}`." if one.threshold else "")
-                    + (f" ({one.only} joins)" if one.only else ""),
+                    + (f" ({one.only})" if one.only else ""),
                 ]
                 for one in suite
             ],

@@ -6,9 +6,10 @@ tables; `docs/reference/expectations.md` lists the expectations for users.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from fk_pipeline.blocks.drift import compares
 from fk_pipeline.cdc.reader import format_of
@@ -56,7 +57,8 @@ class Expectation:
         remedy: the remedy for a failure.
         depths: the depths at which it can be evaluated.
         threshold: the name of the setting with the largest allowed value; without one, any violation is a failure.
-        only: the join type that it applies to; empty for all.
+        only: the pipelines that it applies to, in a few words; empty for all.
+        when: function of a pipeline (`PipelineSpec`) that returns whether it applies to it.
         advice: the advice for a failure that stops nothing; `{file}` is replaced by the pipeline file.
     """
 
@@ -66,7 +68,8 @@ class Expectation:
     remedy: Remedy = Remedy.REBUILD
     depths: tuple[Depth, ...] = BOTH
     threshold: str = ""
-    only: Literal["inner", "outer", ""] = ""
+    only: str = ""
+    when: Callable[[Any], bool] = lambda _: True
     advice: str = "correct what landed and run the batch again"
 
     @property
@@ -183,7 +186,7 @@ def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tupl
     return tuple(
         one
         for one in suites_of(kind)[stage]
-        if one.only in ("", spec.join)
+        if one.when(spec)
         and (depth is None or depth in one.depths)
         and (not one.threshold.endswith("holes") or format_of(sides[one.name.removesuffix(HOLES)]).has_holes)
         and (not one.name.endswith(SENT) or compares(spec, sides[one.name.removesuffix(SENT)]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,9 +70,10 @@ class PipelineSpec(Frozen):
     join: Literal["inner", "left", "outer"]
     """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows that
     no left row refers to kept, with nulls on the left."""
-    result_key: Literal["both"] | None = None
+    result_key: Literal["both"] | tuple[str, ...] | None = None
     """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
-    an insert; default: the left key, and in an outer join the right key of a row without a left row."""
+    an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
+    the left key, and in an outer join the right key of a row without a left row."""
     left: LeftSpec
     """The left input."""
     right: SideSpec
@@ -180,6 +182,14 @@ class PipelineSpec(Frozen):
         parsed = [parse_expression(text) for text in self.select]
         return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
 
+    @cached_property
+    def key_outputs(self) -> tuple[Output, ...]:
+        """The columns of a result key of one's choice, in their order; empty if there is none."""
+        if self.result_key is None or isinstance(self.result_key, str):
+            return ()
+        parsed = [parse_expression(text) for text in self.result_key]
+        return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
+
     def _default_outputs(self) -> tuple[Output, ...]:
         taken = {c.name.lower() for c in self.left.columns}
         left = [Output(c.name, f"left.{c.quoted} AS {c.quoted}", True) for c in self.left.columns]
@@ -267,27 +277,34 @@ class PipelineSpec(Frozen):
                     "foreign_key",
                     i,
                 )
-        names: set[str] = set()
-        for i, text in enumerate(self.select or ()):
-            try:
-                expression = parse_expression(text)
-                for read in expression.reads:
-                    self.resolve(read)
-                refuse_moments(text, self._type_of)
-            except SqlTextError as error:
-                raise problem(f"{text!r}: {error}", "select", i) from None
-            if expression.name is None:
-                raise problem(f"{text!r} needs a name: write '{text} AS some_name'", "select", i)
-            if expression.name.lower() in names:
-                raise problem(f"two columns of the result are called {expression.name!r}", "select", i)
-            if expression.name.lower().startswith("_fk_"):
-                raise problem(f"{expression.name!r}: names that start with _fk_ are the pipeline's own", "select", i)
-            names.add(expression.name.lower())
+        for place, texts in (("select", self.select), ("result_key", self.result_key)):
+            self._check_named(place, () if isinstance(texts, str) else texts or ())
         if self.select is None:
             clash = [o.name for o in self.outputs]
             if len({n.lower() for n in clash}) < len(clash):
                 raise problem("the default select would name two columns alike; write a select", "right", "schema")
         return self
+
+    def _check_named(self, place: str, texts: Sequence[str]) -> None:
+        """Refuses expressions that cannot be columns of the result; `place` is their key in the pipeline file."""
+        names: set[str] = set()
+        for i, text in enumerate(texts):
+            try:
+                expression = parse_expression(text)
+                reads = [self.resolve(read) for read in expression.reads]
+                refuse_moments(text, self._type_of)
+            except SqlTextError as error:
+                raise problem(f"{text!r}: {error}", place, i) from None
+            if expression.name is None:
+                raise problem(f"{text!r} needs a name: write '{text} AS some_name'", place, i)
+            if expression.name.lower() in names:
+                raise problem(f"two columns of the result are called {expression.name!r}", place, i)
+            if expression.name.lower().startswith("_fk_"):
+                raise problem(f"{expression.name!r}: names that start with _fk_ are the pipeline's own", place, i)
+            names.add(expression.name.lower())
+            others = [f"{side}.{c.name}" for side, c in reads if c.name not in self.side(side).key]
+            if place == "result_key" and others:
+                raise problem(f"{text!r} reads {others[0]}, which is no key column", place, i)
 
     @model_validator(mode="after")
     def _equal_values_are_alike_sensitive(self) -> PipelineSpec:

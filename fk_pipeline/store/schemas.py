@@ -48,6 +48,8 @@ class Table:
     same key if they are null in the same columns and equal in the others. `either` are the two parts of such a key, if
     every row has values in one part and nulls in the other.
 
+    `identity` are the columns that identify a row for its readers, if these are not the keys.
+
     `skip_by` are the columns with statistics, by which files are skipped. They come before any struct, because delta-rs
     returns no statistics of columns after one. Statistics of other columns would cost every commit and every read, and
     would not be used.
@@ -64,6 +66,7 @@ class Table:
     sensitive: frozenset[str] = frozenset()
     nullable_keys: frozenset[str] = frozenset()
     either: tuple[tuple[str, ...], ...] = ()
+    identity: tuple[str, ...] = ()
 
     def same_key(self, one: str, other: str) -> str:
         """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; `one` and `other` are their aliases."""

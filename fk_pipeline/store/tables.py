@@ -157,7 +157,10 @@ class StoredTables:
             return None
         number = max(len(values) for values in keys.values())
         share = len(columns) / len(files.schema["fields"])
-        if files.bytes * share > self.sizes.scanned_bytes and files.rows > number * self.sizes.scanned_rows_per_key:
+        # Spark skips pages without wanted keys if a table is sorted by them. Logs and indexes are, others by their key.
+        few_pages = not table.keys or next(iter(keys)) == table.keys[0]
+        much = files.bytes * share > self.sizes.scanned_bytes
+        if few_pages and much and files.rows > number * self.sizes.scanned_rows_per_key:
             return None
         return look_up(files, columns, keys, within, self.sizes)
 

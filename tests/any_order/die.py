@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 from fk_pipeline.pipeline import load
 from fk_pipeline.store import faults
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.any_order.subjects import register
 
 
 def main(file: str, wanted: int) -> None:
@@ -22,6 +26,7 @@ def main(file: str, wanted: int) -> None:
         if seen == wanted:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
+    register()
     with faults.listening(die):
         load(file).run()
 

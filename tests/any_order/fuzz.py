@@ -1,6 +1,7 @@
 """The long mode of the machine: `make fuzz`. Runs random schedules until there are enough, and prints what they did.
 
-python -m tests.any_order.fuzz [--schedules 40] [--worlds 100] [--kills 5] [--checks 0.2] [--seed N]
+python -m tests.any_order.fuzz [--schedules 40] [--worlds 100] [--kills 5] [--checks 0.2] [--kind K] [--join J]
+[--seed N]
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 from tests.any_order.machine import AnyOrder
+from tests.any_order.subjects import SUBJECTS, WAYS, register
 
 
 def main() -> int:
@@ -28,13 +30,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=5, help="processes that are killed with kill -9")
     parser.add_argument("--steps", type=int, default=7, help="of a schedule, at most")
     parser.add_argument("--checks", type=float, default=0.2, help="share of the states that all checks look at")
+    parser.add_argument("--kind", choices=list(SUBJECTS), default="foreign_key")
+    parser.add_argument("--join", help="of the kind; default: each of its joins at random")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
+    register()
     started = time.monotonic()
     print(f"{wanted.schedules} schedules of {2 * wanted.worlds} left keys, seed {wanted.seed}", flush=True)
 
     class Long(AnyOrder):
         session = start_session(Settings(shuffle_partitions=2))
+        subject = SUBJECTS[wanted.kind]
+        joins = (wanted.join,) if wanted.join else ()
+        ways = tuple(WAYS.values())
         worlds = wanted.worlds
         kills = wanted.kills
         checks = wanted.checks

@@ -22,17 +22,17 @@ from hypothesis import assume, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from expectations.violations import violations
 from fk_pipeline.engine.fingerprints import columns_to_add
 from fk_pipeline.errors import FkPipelineError
-from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.identity import BatchRange, Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place, story
+from tests.any_order.subjects import FOREIGN_KEY_JOIN, Rows
 from tests.deaths import Killed
 
 BATCHES = range(7)
@@ -40,7 +40,8 @@ DIE = Path(__file__).parent / "die.py"
 
 batches = st.sampled_from(BATCHES)
 sides = st.sampled_from([LEFT, RIGHT])
-stages = st.sampled_from(list(Stage))
+numbers = st.integers(0, 59)
+"""A number draws a stage, whatever stages the kind has."""
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -52,6 +53,11 @@ class AnyOrder(RuleBasedStateMachine):
     """The machine; the caller sets `session` and `worlds`; `totals` counts over all schedules."""
 
     session: SparkSession
+    subject = FOREIGN_KEY_JOIN
+    joins: tuple[str, ...] = ()
+    """The joins to draw from; default: those of the subject."""
+    ways: tuple[Sizes, ...] = (MEASURED,)
+    """The sizes to draw from, at which the physical way to read and write changes."""
     worlds = 100
     kills = 0
     """The number of real `kill -9` still to be done, one at the end of every schedule in which runs die."""
@@ -77,20 +83,23 @@ class AnyOrder(RuleBasedStateMachine):
     # ---- start and end of a schedule
 
     @initialize(
-        join=st.sampled_from(["left", "inner", "outer"]),
+        join=numbers,
+        way=numbers,
         sequenced=st.sampled_from([True, True, False]),
         faulty=st.sampled_from([True, True, False]),
         seed=seeds,
     )
-    def begin(self, join: str, sequenced: bool, faulty: bool, seed: int) -> None:
+    def begin(self, join: int, way: int, sequenced: bool, faulty: bool, seed: int) -> None:
         self.random, self.faulty = Random(seed), faulty
         self.histories = Histories(self.random, self.worlds, sequenced)
-        self.file, self.join, self.declared = self.folder / "pipeline.yaml", join, set[str]()
+        joins, self.sizes = self.joins or self.subject.joins, self.ways[way % len(self.ways)]
+        self.file, self.join, self.declared = self.folder / "pipeline.yaml", joins[join % len(joins)], set[str]()
         self._write_file()
         for side in (LEFT, RIGHT):
             (self.folder / "landing" / side).mkdir(parents=True)
         self.pipeline = self._open(self.file)
-        self._say(f"{join} join, {'by sequence' if sequenced else 'by arrival'}, seed {seed}")
+        order = "by sequence" if sequenced else "by arrival"
+        self._say(f"{self.join} join, {order}, way {way % len(self.ways)}, seed {seed}")
         for batch in self.random.sample(BATCHES, 3):
             for side in (LEFT, RIGHT):
                 self._write("landed:", (batch, side), self.histories.content(side, 0.6))
@@ -103,11 +112,11 @@ class AnyOrder(RuleBasedStateMachine):
             for side in (LEFT, RIGHT)
         }
         self.file.write_text(
-            f"name: any_order\njoin: {self.join}\n"
+            f"name: any_order\nkind: {self.subject.kind.name}\njoin: {self.join}\n"
             f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
             f"    op_column: op\n    foreign_key: fk\n{order}"
             f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
-            f"    op_column: op\n{order}select: [{', '.join(['id', 'v', 'fk', 'name', *sorted(self.declared)])}]\n"
+            f"    op_column: op\n{order}select: [{', '.join(self.subject.columns(self.join, self.declared))}]\n"
             "settings: {fold_after_hours: 0}\n"
         )
 
@@ -129,11 +138,13 @@ class AnyOrder(RuleBasedStateMachine):
             self.pipeline.run()
         assert not any(self.pipeline.due().values()), "run without arguments left work due"
         self._check()
-        expected = self.histories.join(self.landed, self.join, self.declared)
+        expected = self.subject.expected(self.histories, self.landed, self.join, self.declared)
         self._compare(self._result(self.pipeline), expected)
         self._compare_hashes()
         report = self.pipeline.verify()
         assert (report.ok, report.due, report.pending, report.rows) == (True, 0, 0, len(expected)), report
+        for key in self.random.sample(range(self.histories.left_keys), 2):
+            assert self.pipeline.explain(str(key)).as_expected, f"{self._story()}\nexplain calls key {key} wrong"
         if self.random.random() < 0.3 and self.landed:
             self._another_way(expected)
         mine = self.totals
@@ -149,7 +160,7 @@ class AnyOrder(RuleBasedStateMachine):
         mine["result rows compared"] += len(expected)
         self.progress(f"{mine['schedules']:4} right: {'; '.join(self.log)}")
 
-    def _another_way(self, expected: dict[Key, tuple[str | None, ...]]) -> None:
+    def _another_way(self, expected: Rows) -> None:
         """Runs the current landing files into a new warehouse, in one range, one by one, or in a random split."""
         other = self.folder / "other.yaml"
         other.write_text(self.file.read_text() + "warehouse: other\n")
@@ -196,8 +207,8 @@ class AnyOrder(RuleBasedStateMachine):
         """Removes a file that was read before, which must change nothing."""
         ledger = self.pipeline.ledger()
         self.pipeline.discover()
-        stage_of = {LEFT: Stage.LEFT_CHANGELOG, RIGHT: Stage.RIGHT_TABLE}
-        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[p[1]], p[0])]
+        stage_of = {one.name: one.stage for one in self.subject.kind.inputs}
+        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[Side(p[1])], p[0])]
         assume(read)
         batch, side = data.draw(st.sampled_from(read))
         self._say(f"files of batch {batch} {side} vanish")
@@ -264,24 +275,26 @@ class AnyOrder(RuleBasedStateMachine):
             stage, batch = random.choice(work if random.random() < hasty else ready)
             self._run_stage(stage, BatchRange.of(int(batch)))
 
-    @rule(stage=st.sampled_from(list(Stage)[:-1]), side=sides, seed=seeds)
-    def a_batch_lags(self, stage: Stage, side: str, seed: int) -> None:
+    @rule(number=numbers, side=sides, seed=seeds)
+    def a_batch_lags(self, number: int, side: str, seed: int) -> None:
         """Runs one batch up to a stage; then runs another batch, with new content, which overtakes it."""
         random = Random(seed)
         self.pipeline.discover()
         here = sorted({batch for batch, _ in self.landed})
         assume(len(here) > 1)
         slow, fast = random.sample(here, 2)
-        for step in list(Stage)[: list(Stage).index(stage) + 1]:
+        steps = self.subject.kind.stage_names[:-1]
+        for step in steps[: number % len(steps) + 1]:
             self._run_stage(step, BatchRange.of(slow))
         self._rewrite((fast, side), self.histories.content(side, 0.6))
         self._run(f"batches [{fast}]", str(fast))
 
-    @rule(stage=stages, first=batches, more=st.sampled_from([0, 0, 1, 6]))
-    def a_stage_runs(self, stage: Stage, first: int, more: int) -> None:
+    @rule(number=numbers, first=batches, more=st.sampled_from([0, 0, 1, 6]))
+    def a_stage_runs(self, number: int, first: int, more: int) -> None:
         """Runs a stage for any batches, due or not, whatever has run before."""
         self.pipeline.discover()
-        self._run_stage(stage, BatchRange.of(first, first + more))
+        stages = self.subject.kind.stage_names
+        self._run_stage(stages[number % len(stages)], BatchRange.of(first, first + more))
 
     @rule(some=st.lists(batches, min_size=1, max_size=3, unique=True))
     def batches_run(self, some: list[int]) -> None:
@@ -359,7 +372,7 @@ class AnyOrder(RuleBasedStateMachine):
         if not self.checks or self.random.random() >= self.checks or self._unfinished():
             return
         first, last = sorted(self.random.choices(BATCHES, k=2))
-        for stage in Stage:
+        for stage in self.subject.kind.stage_names:
             for batches in (None, BatchRange.of(first, last), BatchRange.of(first)):
                 found = violations(self.pipeline, stage, batches)
                 red = {n: f for n, f in found.findings.items() if f.value and not n.endswith("share_is_low")}
@@ -368,9 +381,13 @@ class AnyOrder(RuleBasedStateMachine):
         self.totals["states checked"] += 1
 
     def _unfinished(self) -> bool:
-        """Returns whether the tables need a run before they match the pipeline file; then they are not checked."""
+        """Returns whether the tables need a run before they can be checked: nothing ran, or the file was edited."""
         ledger = self.pipeline.ledger()
-        return ledger.rebuilds.unfinished is not None or bool(columns_to_add(self.pipeline.spec, ledger))
+        return (
+            not ledger.runs.stages
+            or ledger.rebuilds.unfinished is not None
+            or bool(columns_to_add(self.pipeline.spec, ledger))
+        )
 
     def _something_to_do(self) -> None:
         folded = self._folded()
@@ -414,7 +431,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.pipeline = self._open(self.file)
 
     def _open(self, file: Path) -> Pipeline:
-        return Pipeline(load_spec(file), self.session)
+        return Pipeline(load_spec(file), self.session, sizes=self.sizes)
 
     def _say(self, what: str) -> None:
         self.log.append(what)
@@ -434,7 +451,7 @@ class AnyOrder(RuleBasedStateMachine):
             done = self.pipeline.run(some)
         self.totals["stage runs"] += len(done)
 
-    def _run_stage(self, stage: Stage, some: BatchRange) -> None:
+    def _run_stage(self, stage: str, some: BatchRange) -> None:
         """Runs a stage like an asset does: a withdrawn batch stays withdrawn."""
         self._say(f"run {stage} of {some}")
         self.may_be_due = True
@@ -469,7 +486,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _folded(self) -> frozenset[int]:
         """Returns the batches that are not restated any more on at least one side."""
         ledger = self.pipeline.ledger()
-        return ledger.folds.of(Stage.LEFT_CHANGELOG) | ledger.folds.of(Stage.RIGHT_TABLE)
+        return frozenset().union(*(ledger.folds.of(one.stage) for one in self.subject.kind.inputs))
 
     def _rewrite(self, place: Place, content: Content) -> None:
         if place[0] in self._folded():
@@ -480,26 +497,17 @@ class AnyOrder(RuleBasedStateMachine):
         self._say(f"batch {place[0]} {place[1]} {'is rewritten' if known else 'lands'}")
         self._write("rewritten:" if known else "landed:", place, content)
 
-    def _result(self, pipeline: Pipeline) -> dict[Key, tuple[str | None, ...]]:
-        """Returns the selected values by left key, or by the right key of a row without a left row."""
-        keys = ["_fk_pk_id", "_fk_alone_k"] if self.join == "outer" else ["_fk_pk_id"]
-        names = ["id", "v", "fk", "name", *sorted(self.declared)]
-        found: dict[Key, tuple[str | None, ...]] = {}
-        for row in pipeline.table("resolved_join").select(*keys, *names).collect():
-            (key,) = (row[name] for name in keys if row[name] is not None)
-            assert row["id"] == row["_fk_pk_id"], f"{self._story()}\n{row}"
-            assert key not in found, f"{self._story()}\nkey {key} has two rows"
-            found[key] = tuple(row[len(keys) + 1 :])
-        return found
+    def _result(self, pipeline: Pipeline) -> Rows:
+        return self.subject.result(pipeline, self.join, self.declared)
 
     def _compare(self, found: dict[Key, Any], expected: dict[Key, Any]) -> None:
         wrong = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
         if not wrong:
             return
         (_, told), key = min(((story(key, self.landings), key) for key in wrong), key=lambda one: one[0])
-        rows = [
-            f"{name}: {row}" for name in ("subscription_store", "responses", "verdicts") for row in self._of(name, key)
-        ]
+        table = self.pipeline.table
+        shown = self.subject.shown(key).items()
+        rows = [f"{name}: {row.asDict()}" for name, where in shown for row in table(name).where(where).collect()]
         raise AssertionError(
             f"{self._story()}\n{len(wrong)} keys are wrong, of {self.histories.left_keys} left keys. The one with the "
             f"shortest history is {key}:\n{told}\nexpected {expected.get(key)}, found {found.get(key)}\n"
@@ -507,26 +515,11 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def _compare_hashes(self) -> None:
-        """Asserts that every result row has the hashes of the current rows (architecture, rule 3)."""
-        table = self.pipeline.table
-        result = table("resolved_join")
-        there, left = result.where("_fk_pk_id IS NOT NULL").alias("r"), table("subscription_store").alias("s")
-        right = table("right_table").select("k", "_fk_hash").alias("t")
-        rows = there.join(left, "_fk_pk_id", "left").join(right, F.col("s._fk_fk_k") == F.col("t.k"), "left")
-        wrong = rows.where(
-            "NOT (r._fk_left_hash <=> s._fk_hash AND r._fk_right_hash <=> t._fk_hash AND r._fk_fk_k <=> s._fk_fk_k)"
-        )
-        keys = [row[0] for row in wrong.select("_fk_pk_id").collect()]
+        """Asserts that every result row has the hashes of the current rows."""
+        keys = self.subject.stale(self.pipeline)
         if keys:
             _, told = min(story(key, self.landings) for key in keys)
             raise AssertionError(f"{self._story()}\n{len(keys)} result rows have the hashes of other rows:\n{told}")
-        alone = result.where("_fk_pk_id IS NULL").alias("r").join(right, F.col("r._fk_fk_k") == F.col("t.k"), "left")
-        stale = alone.where("r._fk_left_hash IS NOT NULL OR NOT (r._fk_right_hash <=> t._fk_hash)").collect()
-        assert not stale, f"{self._story()}\nright rows that stand alone have the hashes of other rows: {stale}"
-
-    def _of(self, name: str, key: Key) -> list[dict[str, Any]]:
-        of_key = f"_fk_pk_id = {key}" if isinstance(key, int) else f"_fk_fk_k = '{key}'"
-        return [row.asDict() for row in self.pipeline.table(name).where(of_key).collect()]
 
     def _story(self) -> str:
         return "The schedule:\n  " + "\n  ".join(self.log)

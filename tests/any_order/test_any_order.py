@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
+from fk_pipeline.kinds.registry import KINDS
 from tests.any_order.machine import AnyOrder
+from tests.any_order.subjects import REFERENCES, SEMI
 
 pytestmark = pytest.mark.spark
 
@@ -36,6 +38,23 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
     run_schedules(Short, schedules=2, steps=3)
     assert Short.totals["schedules"] >= 2
     assert Short.totals["crashes"] + Short.totals["failed stages"] > 0
+
+
+def test_another_kind_passes_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The semi join of `tests/kinds/semi_join`: a folder and a line in the registry, and nothing else."""
+    for name, reference in REFERENCES.items():
+        monkeypatch.setitem(KINDS, name, reference)
+
+    class Semi(AnyOrder):
+        session = spark
+        subject = SEMI
+        worlds = 20
+        checks = 1.0
+        totals = AnyOrder.totals.__class__()
+
+    run_schedules(Semi, schedules=3, steps=4)
+    assert Semi.totals["schedules"] >= 3
+    assert Semi.totals["states checked"] > 0
 
 
 @pytest.mark.slow

@@ -81,14 +81,15 @@ class Tables:
             due = its["responses"].where(f"_fk_batch = {batch}")
             both = its["subscription_store"], its["right_table"]
             verdicts = stages.verdicts(due, *both, its["left_changelog"], its["resolved_join"])
-            self.keep(stage, stages.put(stage, its[stage], stages.resolved_join(verdicts)))
+            alone = stages.right_rows_alone(verdicts, its["right_table"], its[stage], batch)
+            self.keep(stage, stages.put(stage, its[stage], stages.resolved_join(verdicts).unionByName(alone)))
 
     def result(self) -> set[tuple[Any, ...]]:
         return {(row["id"], row["v"], row["name"]) for row in self.tables["resolved_join"].collect()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("join", ["left", "inner"])
+@pytest.mark.parametrize("join", ["left", "inner", "outer"])
 def test_batches_in_any_order_give_the_join(join: str, tmp_path: Path, spark: SparkSession) -> None:
     chance = random.Random(7)
     batches, orders, names = [], {}, {}
@@ -102,6 +103,9 @@ def test_batches_in_any_order_give_the_join(join: str, tmp_path: Path, spark: Sp
     expected = {(i, row[2], names.get(row[1])) for i, row in orders.items() if row is not None}
     if join == "inner":
         expected = {row for row in expected if row[2] is not None}
+    if join == "outer":
+        referred = {row[1] for row in orders.values() if row is not None}
+        expected |= {(None, None, name) for k, name in names.items() if name is not None and k not in referred}
     tables = Tables(fk.StageFunctions(spec_of(tmp_path, join), spark), batches)
     stages = ["left_changelog", "right_table", "subscription_store", "responses", "resolved_join"]
     order = [2, 0, 3, 1]

@@ -8,7 +8,6 @@ subscribers (architecture, rule 10).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -16,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.effects import Effect, Reader, RowSet, Upsert
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import FAILED, PAIR, REPLACING, STOOD, as_fks, right_row, selected_rows
@@ -23,7 +23,6 @@ from fk_pipeline.kinds.foreign_key.responses import due_rights
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import UNKNOWN
 
 _OTHER, _THERE = "_fk_other", "_fk_there"
@@ -42,57 +41,20 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
         read: reads the tables.
         decided: the decided responses of the batches.
     """
-    spec, fks = read.spec, _fks(read.spec)
+    spec, fks = read.spec, {fk: fk for fk in _fks(read.spec)}
     at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
-    keys = read.cached(asked(decided.frame, _news(read), spec), at_most)
-    alones = [name for name, _ in k.alone_columns(spec)] or fks
-    hashes = [k.LEFT_HASH, k.RIGHT_HASH]
-    there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones, fks, strict=True)), needed=[*fks, *hashes])
+    news = changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, spec)
+    keys = read.cached(asked(decided.frame, news, spec), at_most)
+    pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.alone_columns))
+    needed = [*pks, *fks, k.RIGHT_HASH]
+    there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones or fks, fks, strict=True)), needed=needed)
     open_keys = keys.but(MATCHED, True)
     right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
     payload = [s.HASH, *[c.name for c in spec.right.columns]]
     rights = read.with_keys(k.RIGHT_TABLE, open_keys, right_keys, needed=payload)
-    indexed = bool(read.rows(k.SUBSCRIBERS))
-    matched = keys_matched(read, open_keys, spec, _replaced(decided.frame, spec), indexed=indexed)
+    referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
+    matched = matched_keys(referring, spec, _replaced(decided.frame, spec))
     return read.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
-
-
-def keys_matched(
-    read: Reader | TableReader, rights: RowSet, spec: PipelineSpec, replaced: DataFrame | None, *, indexed: bool
-) -> DataFrame:
-    """Returns those of some right keys that a row of the result has with its left row; maybe also others.
-
-    A large result is searched by the left keys that the index of subscribers has for the right keys. The index has
-    every pair of keys that the store ever had. It may lack one that the store has left behind and that was packed away;
-    then a response that is still due asks for this right key again. If there are many pairs, two left keys of each
-    right key are looked up first: almost always one of them tells.
-
-    Args:
-        read: reads the tables.
-        rights: the right keys, as `_fk_fk_*`.
-        spec: the pipeline.
-        replaced: left keys whose rows do not count; None if all do.
-        indexed: whether the store has an index.
-
-    Returns:
-        `_fk_fk_*`, distinct.
-    """
-    pks, fks = ({name: name for name, _ in columns(spec)} for columns in (k.pk_columns, k.fk_columns))
-    needed = [*pks, *fks, k.LEFT_HASH, k.RIGHT_HASH]
-
-    def found(keys: RowSet, columns: Mapping[str, str]) -> DataFrame:
-        return matched_keys(read.with_keys(k.RESOLVED_JOIN, keys, columns, needed=needed), spec, replaced)
-
-    if not indexed:
-        return found(rights, fks)
-    pairs = read.cached(read.with_keys(k.SUBSCRIBERS, rights, fks), None)
-    if pairs.local is not None:
-        return found(pairs, pks)
-    ends = F.array(*[end(F.struct(*map(quote, pks))) for end in (F.min, F.max)])
-    two = pairs.frame.groupBy(*map(quote, fks)).agg(F.explode(F.array_distinct(ends)).alias("one")).select("one.*")
-    told = read.cached(found(read.cached(two, None), pks), None)
-    others = read.cached(pairs.frame.join(told.frame, [*fks], "left_anti"), None)
-    return told.frame.unionByName(found(others, pks)).distinct()
 
 
 def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
@@ -103,20 +65,41 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
         decided: the decided responses of the batches.
         rights: the right table.
     """
-    spec, news = read.spec, _news(read)
+    spec, news = read.spec, changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, read.spec)
     if read.rows(k.RESOLVED_JOIN):
-        keys, there = asked(decided, news, spec), read.read(k.RESOLVED_JOIN)
-        matched = matched_keys(there, spec, _replaced(decided, spec))
+        rows = of_tables(decided, news, rights, read.read(k.RESOLVED_JOIN), spec, read.evaluator)
     else:  # no right row stood alone before, so only those that changed may now
-        keys, there = news.withColumn(MATCHED, F.lit(False)), None
+        keys = news.withColumn(MATCHED, F.lit(False))
         matched = decided.where(MATCHED_SQL).select(*map(quote, _fks(spec))).distinct()
-    return read.cached(rows_alone(keys, rights, matched, there, spec, read.evaluator), None)
+        rows = rows_alone(keys, rights, matched, None, spec, read.evaluator)
+    return read.cached(rows, None)
 
 
-def _news(read: Reader) -> DataFrame:
+def of_tables(
+    decided: DataFrame,
+    changed: DataFrame,
+    rights: DataFrame,
+    result: DataFrame,
+    spec: PipelineSpec,
+    evaluator: Evaluator,
+) -> DataFrame:
+    """Returns the rows of right rows alone to write or to remove: see `rows_alone`.
+
+    Args:
+        decided: the decided responses of the batches.
+        changed: the keys of the right rows that changed for the batches, as `changed_rights` returns them.
+        rights: the right table.
+        result: the result before the responses are applied.
+        spec: the pipeline.
+        evaluator: evaluates the selected expressions.
+    """
+    matched = matched_keys(result, spec, _replaced(decided, spec))
+    return rows_alone(asked(decided, changed, spec), rights, matched, result, spec, evaluator)
+
+
+def changed_rights(right_table: DataFrame, batches: BatchRange, spec: PipelineSpec) -> DataFrame:
     """Returns the keys of the right rows that changed for the batches: `_fk_fk_*` and `_fk_batch`."""
-    rights = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches)
-    return rights.select(*as_fks(read.spec), F.col(s.APPLIED_IN).alias(s.BATCH))
+    return due_rights(right_table, batches).select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH))
 
 
 def added(read: Reader, upsert: Upsert | None, alone: RowSet | None) -> list[Effect]:
@@ -149,7 +132,7 @@ def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFra
 
     Args:
         decided: the decided responses of the batches.
-        changed: the keys of the right rows that changed for the batches: `_fk_fk_*` and `_fk_batch`.
+        changed: the keys of the right rows that changed for the batches, as `changed_rights` returns them.
         spec: the pipeline.
 
     Returns:
@@ -172,7 +155,7 @@ def matched_keys(result: DataFrame, spec: PipelineSpec, replaced: DataFrame | No
         spec: the pipeline.
         replaced: left keys whose rows do not count; None if all do.
     """
-    rows = result.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
+    rows = result.where(f"{_has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
     if replaced is not None:
         rows = rows.join(replaced, replaced.columns, "left_anti")
     return rows.select(*map(quote, _fks(spec))).distinct()
@@ -214,7 +197,7 @@ def rows_alone(
     if there is None:
         rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
     else:
-        stored = there.where(f"{k.LEFT_HASH} IS NULL").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
+        stored = there.where(f"NOT {_has_left(spec)}").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
         rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_alone})"))
         same = f"{_THERE} <=> {k.RIGHT_HASH}"
         rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({same}))")
@@ -244,6 +227,11 @@ def _keys(spec: PipelineSpec) -> list[Column]:
     alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (k.LEFT_HASH, "BINARY"))]
     return [*none, *fks, *alone]
+
+
+def _has_left(spec: PipelineSpec) -> str:
+    """SQL (BOOLEAN): a row of the result has a left row."""
+    return f"({quote(k.pk_columns(spec)[0][0])} IS NOT NULL)"
 
 
 def _fks(spec: PipelineSpec) -> list[str]:

@@ -20,6 +20,7 @@ from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
 from fk_pipeline.frames import empty, join_by_key
 from fk_pipeline.identity import LATE, BatchRange, Side
+from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.layout import layout_of
@@ -28,6 +29,7 @@ from fk_pipeline.kinds.foreign_key.right_table import right_table
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import STOPPING
 from fk_pipeline.store import schemas as s
 
 
@@ -153,7 +155,7 @@ class StageFunctions:
         )
 
     def resolved_join(self, verdicts: DataFrame) -> DataFrame:
-        """Returns the rows of the result that verdicts change, for `put`.
+        """Returns the rows of left rows in the result that verdicts change, for `put`.
 
         Args:
             verdicts: the rows that the method `verdicts` returns.
@@ -162,6 +164,25 @@ class StageFunctions:
             The columns of `resolved_join`, and `_fk_deleted`: the row is removed from the result.
         """
         return resolver.rows_changed(resolver.rows_to_write(verdicts, self.spec), self.spec)
+
+    def right_rows_alone(
+        self, verdicts: DataFrame, right_table: DataFrame, result: DataFrame, batches: int | BatchRange
+    ) -> DataFrame:
+        """Returns the rows without a left row that batches change in an outer join, for one `put` with `resolved_join`.
+
+        Args:
+            verdicts: the rows that the method `verdicts` returns.
+            right_table: the right table.
+            result: the result, as it was for `verdicts`.
+            batches: one batch or a range.
+
+        Returns:
+            The columns of the method `resolved_join`; no rows in another join.
+        """
+        if not self.spec.outer:
+            return self.resolved_join(verdicts.limit(0))
+        news = alone.changed_rights(right_table, _range(batches), self.spec)
+        return alone.of_tables(verdicts, news, right_table, result, self.spec, STOPPING)
 
     def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
         """Returns a table with changed rows in place of the rows with the same keys, as after a MERGE.

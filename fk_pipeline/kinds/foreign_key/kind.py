@@ -91,7 +91,9 @@ def _filled_foreign_key(spec: Any) -> list[str]:
 def _depends_on(spec: Any) -> dict[str, str]:
     return {
         "join": spec.join,
-        "result_key": spec.result_key or "left",
+        "result_key": spec.result_key
+        if isinstance(spec.result_key, str)
+        else "; ".join(output.sql for output in spec.key_outputs) or "left",
         "select": "; ".join(output.sql for output in spec.outputs),
         "left.foreign_key": "; ".join(spec.left.foreign_key),
     }

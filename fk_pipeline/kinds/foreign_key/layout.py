@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
@@ -13,8 +13,8 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs, with_result_key
+from fk_pipeline.spec import Output, PipelineSpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
@@ -45,10 +45,28 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     except PySparkException as error:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
     types = [(f.name, f.dataType.simpleString()) for f in outputs]
+    try:
+        chosen = with_result_key(_key_rows(joined, spec), spec).select(*[k.chosen(o.name) for o in spec.key_outputs])
+    except PySparkException as error:
+        raise PipelineFileError(f"result_key: {first_line(error)}", where=str(spec.file)) from None
+    keys = [(o.name, f.dataType.simpleString()) for o, f in zip(spec.key_outputs, chosen.schema.fields, strict=True)]
     for side in Side:
         check_delete_when(session, spec, side)
     left_order, right_order = (sequence_type(session, spec, side) for side in Side)
-    return _layout(spec, left_order, right_order, types)
+    return _layout(spec, left_order, right_order, types, keys)
+
+
+def _key_rows(joined: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns joined rows as those of the result have their keys: `_fk_pk_*` and `_fk_fk_*`."""
+    pks = [F.col("left")[c.name].alias(k.pk(c.name)) for c in spec.left.key_columns]
+    return joined.select(*pks, *[F.col("right")[c.name].alias(k.fk(c.name)) for c in spec.right.key_columns])
+
+
+def _sensitive_keys(spec: PipelineSpec) -> frozenset[str]:
+    """Returns the columns of a result key of one's choice whose expression reads a sensitive column."""
+    reads = {o.name: map(spec.resolve, parse_expression(o.sql).reads) for o in spec.key_outputs}
+    secret = (name for name, found in reads.items() if any(c.name in spec.side(side).sensitive for side, c in found))
+    return frozenset(map(k.chosen, secret))
 
 
 def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
@@ -58,19 +76,26 @@ def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
 
 def declared_layout(spec: PipelineSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
-    types = []
-    for output in spec.outputs:
-        expression = parse_expression(output.sql)
-        column = spec.resolve(expression.reads[0])[1] if expression.plain else None
-        types.append((output.name, column.type if column else "expression"))
+    types, keys = ([(o.name, _declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
     orders = [
         "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
         for side in Side
     ]
-    return _layout(spec, orders[0], orders[1], types)
+    return _layout(spec, orders[0], orders[1], types, keys)
 
 
-def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[tuple[str, str]]) -> Layout:
+def _declared_type(spec: PipelineSpec, output: Output) -> str:
+    expression = parse_expression(output.sql)
+    return spec.resolve(expression.reads[0])[1].type if expression.plain else "expression"
+
+
+def _layout(
+    spec: PipelineSpec,
+    left_order: str,
+    right_order: str,
+    types: list[tuple[str, str]],
+    key_types: list[tuple[str, str]],
+) -> Layout:
     keys = k.sensitive_names(spec)
     left, right = (k.sensitive_names(spec, side) for side in Side)
 
@@ -84,7 +109,7 @@ def _layout(spec: PipelineSpec, left_order: str, right_order: str, types: list[t
         marked(k.subscription_store(spec, left_order)),
         marked(k.subscribers(spec)),
         marked(k.responses(spec)),
-        marked(k.resolved_join(spec, types), keys | spec.sensitive_outputs),
+        marked(k.resolved_join(spec, types, key_types), keys | spec.sensitive_outputs | _sensitive_keys(spec)),
         marked(k.verdicts(spec)),
         s.quarantine_table(),
     )

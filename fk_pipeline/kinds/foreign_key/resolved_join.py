@@ -39,9 +39,9 @@ IMPLIED = (JOINED, HALF_JOINED)
 IMPLIED_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: its implied verdict."""
 
-FAILED, PAIR, _HALF_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed"
-"""Columns of `rows_changed`: the reason why a joined row cannot be computed as it is; the two rows as JSON; and the
-reason why the left row is computed without its right row."""
+FAILED, PAIR, _HALF_FAILED, _KEY_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed", "_fk_key_failed"
+"""Columns of `rows_changed`: the reason why a joined row cannot be computed as it is; the two rows as JSON; the reason
+why the left row is computed without its right row; and why the result key cannot be computed."""
 
 STOOD, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
@@ -248,12 +248,47 @@ def selected_rows(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator, *, 
         evaluator: evaluates the expressions.
         halves: whether a row on which an expression fails is computed without its right row.
     """
+    rows = with_result_key(rows, spec, evaluator)
     ours = [quote(name) for name in rows.columns if name not in ("left", "right")]
     rows = rows.select(*ours, F.current_timestamp().alias(s.CHANGED_AT), "left", "right")
     keep = [name for name in rows.columns if name not in ("left", "right")]
     if not evaluator.isolating:
         return select_outputs(rows, spec, keep)
     return _select_isolating(rows, spec, keep, halves=halves)
+
+
+def with_result_key(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+    """Returns rows of the result with the columns of a result key of one's choice (`_fk_key_*`), if there is one.
+
+    The expressions see the columns of both keys, as `left` and `right` and by names that only one key has. A left row
+    without a match has the values of its foreign key as right key.
+
+    Args:
+        rows: rows with `_fk_pk_*` and `_fk_fk_*`.
+        spec: the pipeline.
+        evaluator: if it is isolating, an expression is null where it fails.
+    """
+    if not spec.key_outputs:
+        return rows
+    keys = {Side.LEFT: (spec.left, k.pk), Side.RIGHT: (spec.right, k.fk)}
+    names = [c.name.lower() for side, _ in keys.values() for c in side.key_columns]
+    structs = [
+        F.struct(*[F.col(quote(name(c.name))).alias(c.name) for c in side.key_columns]).alias(which.value)
+        for which, (side, name) in keys.items()
+    ]
+    flat = [
+        F.col(quote(name(c.name))).alias(c.name)
+        for side, name in keys.values()
+        for c in side.key_columns
+        if names.count(c.name.lower()) == 1
+    ]
+    values = {k.chosen(o.name): F.expr(o.sql) for o in spec.key_outputs}
+    if evaluator.isolating:
+        reason = evaluator.reason((f"NOT _fk_row.{s.DELETED}", o.sql, "result_key") for o in spec.key_outputs)
+        values = {name: F.when(F.expr(f"{reason} IS NULL"), value) for name, value in values.items()}
+        values[_KEY_FAILED] = F.expr(reason)
+    made = rows.select(F.struct("*").alias("_fk_row"), *structs, *flat)
+    return made.select("_fk_row.*", *[value.alias(name) for name, value in values.items()])
 
 
 def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -350,10 +385,12 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
     def why(expressions: Iterable[str], where: str) -> str:
         return ISOLATING.reason((where, sql, "select") for sql in expressions)
 
+    key_failed = _KEY_FAILED if spec.key_outputs else "NULL"
+    keep = [name for name in keep if name != _KEY_FAILED]
     pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
-    frame = _with_names(pair, spec, [*keep, PAIR]).selectExpr(
+    frame = _with_names(pair, spec, [*keep, PAIR, *([_KEY_FAILED] if spec.key_outputs else [])]).selectExpr(
         "*",
-        f"{why(alone, f'NOT {s.DELETED}')} AS {FAILED}",
+        f"COALESCE({key_failed}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
         f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
     )
     without = f"{_HALF_FAILED} IS NOT NULL AND {FAILED} IS NULL"

@@ -53,6 +53,11 @@ def previous_fk(name: str) -> str:
     return f"_fk_previous_fk_{name}"
 
 
+def chosen(name: str) -> str:
+    """Returns the name of a column of a result key of one's choice in the result."""
+    return f"_fk_key_{name}"
+
+
 def alone(name: str) -> str:
     """Returns the name of a component of the key of a right row that stands alone in the result of an outer join."""
     return f"_fk_alone_{name}"
@@ -109,6 +114,7 @@ _COMPONENTS = {
     pk(""): "component of the left row's key",
     fk(""): "component of the foreign key; all are null if one is",
     previous_fk(""): "component of the foreign key before the last propagated change",
+    chosen(""): "column of the result key that the pipeline file gives",
     alone(""): "component of the key of a right row to which no left row refers; null in all other rows",
 }
 
@@ -270,28 +276,34 @@ def verdicts(spec: PipelineSpec) -> Table:
     return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
 
 
-def resolved_join(spec: PipelineSpec, output_types: Sequence[tuple[str, str]]) -> Table:
+def resolved_join(
+    spec: PipelineSpec, output_types: Sequence[tuple[str, str]], key_types: Sequence[tuple[str, str]] = ()
+) -> Table:
     """One row per joined left key: the selected columns, the keys, both hashes, batch and time of the last change.
 
     In an outer join also one row per right key to which no left row refers: without a left key and a left hash.
     """
     key = keys_of(spec, RESOLVED_JOIN)
+    chosen_columns = tuple((chosen(name), kind) for name, kind in key_types)
+    skippable_keys = (*pk_columns(spec), *fk_columns(spec), *alone_columns(spec), *chosen_columns)
     return Table(
         RESOLVED_JOIN,
         (
             *pk_columns(spec),
             *fk_columns(spec),
             *alone_columns(spec),
+            *chosen_columns,
             (LEFT_HASH, "BINARY"),
             (RIGHT_HASH, "BINARY"),
             (s.BATCH, "INT"),
             (s.CHANGED_AT, "TIMESTAMP"),
             *output_types,
         ),
-        skip_by=(s.BATCH, *(name for of in (pk_columns, fk_columns, alone_columns) for name in skippable(of(spec)))),
+        skip_by=(s.BATCH, *skippable(skippable_keys)),
         keys=key.keys,
         nullable_keys=key.nullable_keys,
         either=key.either,
+        identity=tuple(name for name, _ in chosen_columns),
         properties={**MERGED, "delta.enableChangeDataFeed": "true"},
     )
 

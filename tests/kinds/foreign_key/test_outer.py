@@ -11,7 +11,7 @@ from expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.any_order.subjects import WAYS
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Update
 
@@ -21,13 +21,7 @@ OUTER = {"select": "[id, fk, v, k, name]"}
 LEFT: list[Any] = [(1, "a", "v"), (2, "b", "v"), (3, None, "v"), (4, "gone", "v"), (5, "a", "v")]
 RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
 
-WAYS = {
-    "by the driver": MEASURED,
-    "by MERGE": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_keys=-1),
-    "by two rows per key": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_rows=1),
-    "whole tables": Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1),
-}
-SLOW = ("by MERGE", "by two rows per key", "whole tables")
+SLOW = ("by keys on Spark", "whole tables")
 
 
 def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str | None, str | None, str | None]]:

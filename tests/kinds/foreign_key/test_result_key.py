@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from expectations.violations import violations
-from fk_pipeline.errors import StateError
+from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.any_order.subjects import WAYS
+from tests.conftest import RowsPipeline
 
 pytestmark = pytest.mark.spark
 
 BOTH = {"more": "result_key: both\n", "select": "[id, fk, v, name]"}
 LEFT: list[Any] = [(1, "a", "v"), (2, "b", "v"), (3, None, "v"), (4, "gone", "v"), (5, "a", "v")]
 RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C")]
-
-WAYS = {
-    "by the driver": MEASURED,
-    "by MERGE": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_keys=-1),
-    "whole tables": Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1),
-}
 
 
 def stored(pipeline: Pipeline) -> dict[tuple[int, str | None], tuple[str, str | None]]:
@@ -121,3 +120,76 @@ def test_another_result_key_rebuilds_the_result_alone(rows_pipeline: Any) -> Non
     assert stored(edited)[1, "b"] == ("w", "B")
     assert (1, "a") not in stored(edited)
     assert edited.verify().ok
+
+
+def test_a_result_key_of_ones_choice_identifies_rows_for_consumers(rows_pipeline: Any) -> None:
+    """The key is (id modulo 10, foreign key): an update of the foreign key is a delete and an insert of that key."""
+    key = "result_key: ['left.id % 10 AS short', 'COALESCE(right.k, ''none'') AS k']\n"
+    made = rows_pipeline("left", more=key, select="[id, fk, v, name]")
+    pipeline = made.pipeline
+    made.land(0, LEFT, RIGHT)
+    pipeline.run()
+
+    def keys() -> set[tuple[int, str]]:
+        rows = pipeline.table("resolved_join").collect()
+        found = {(row["_fk_key_short"], row["_fk_key_k"]) for row in rows}
+        assert len(rows) == len(LEFT)
+        return found
+
+    assert keys() == {(1, "a"), (2, "b"), (3, "none"), (4, "gone"), (5, "a")}
+    made.land(1, [(1, "b", "w"), (2, "b", "w")])
+    pipeline.run()
+    told = {(r["_change_type"], r["_fk_key_short"], r["_fk_key_k"]) for r in pipeline.changes(1).collect()}
+    assert told == {("delete", 1, "a"), ("insert", 1, "b"), ("update", 2, "b")}
+    unique, computed = "result_key_is_unique", "result_key_is_that_of_the_row"
+
+    def red(batches: BatchRange | None) -> dict[str, Any]:
+        found = violations(pipeline, Stage.RESOLVED_JOIN, batches).findings
+        return {name: finding.sample[0]["key"] for name, finding in found.items() if finding.value}
+
+    assert red(None) == red(BatchRange.of(1)) == {}
+    assert pipeline.verify().ok
+    made.land(2, [(4,), (12, "b", "w")])  # 2 and 12 have the same short key
+    made.land(3, [(3, None, "x")])
+    pipeline.run()
+    assert {*red(None), *red(BatchRange.of(2))} == {unique}
+    assert json.loads(red(None)[unique]) == {"_fk_key_short": 2, "_fk_key_k": "b"}
+    assert red(BatchRange.of(3)) == {}
+    home = pipeline.spec.home
+    pipeline.session.sql(f"UPDATE delta.`{home}/resolved_join` SET _fk_key_short = 7 WHERE id = 12")
+    assert {*red(None)} == {computed}
+
+
+def test_a_result_key_is_made_of_keys_and_has_names(tmp_path: Path) -> None:
+    for key, message in (
+        ("[left.v AS v]", "'left.v AS v' reads left.v, which is no key column"),
+        ("[left.id % 10]", "'left.id % 10' needs a name"),
+        ("[left.id AS a, right.k AS A]", "two columns of the result are called 'A'"),
+        ("[middle.x AS x]", "column 'middle' is in neither schema"),
+    ):
+        with pytest.raises(PipelineFileError, match=re.escape(message)):
+            RowsPipeline(tmp_path, None, "left", more=f"result_key: {key}\n")
+
+
+STEPS: list[tuple[list[Any], list[Any], set[tuple[str, int, str]]]] = [
+    ([], [("A0", "v")], set()),
+    ([], [("A1", "v")], set()),
+    ([(0, "A2", "v")], [], set()),
+    ([(1, "A2", "v")], [], set()),
+    ([], [("A2", "v")], {("insert", 0, "A2"), ("insert", 1, "A2")}),
+    ([(1,)], [], {("delete", 1, "A2")}),
+    ([(3, "A0", "v")], [], {("insert", 3, "A0")}),
+    ([], [("A2",)], {("delete", 0, "A2")}),
+]
+"""The rows of the table "Step by Step" in the original proposal of KIP-213, whose joined table has the key (A, B):
+records of B (a number for each), records of A, and the changes of the joined table. There are as many B per A as refer
+to it, so B is the left side here."""
+
+
+def test_the_steps_of_the_original_proposal(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner", **BOTH)
+    for batch, (left, right, wanted) in enumerate(STEPS):
+        made.land(batch, left, right)
+        made.pipeline.run()
+        assert changes(made.pipeline, batch) == wanted, f"step {batch + 1}"
+    assert stored(made.pipeline) == {(3, "A0"): ("v", "v")}

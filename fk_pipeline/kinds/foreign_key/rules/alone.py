@@ -7,15 +7,14 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Origin
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.alone import keys_matched, matched_keys
+from fk_pipeline.kinds.foreign_key.alone import matched_keys
 from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
-from fk_pipeline.kinds.foreign_key.rules.reading import right_keys_of
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.reader import ABSENT
 
 _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
     "_fk_right",
@@ -98,8 +97,9 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
     current = rights_of(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
     current = current.join(asked.frame, list(fks), "left_semi")
-    indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and bool(reader.rows(k.SUBSCRIBERS))
-    matched = keys_matched(reader, open_keys, spec, None, indexed=indexed).unionByName(written)
+    needed = [*pks_of(spec), *fks, k.RIGHT_HASH]
+    referring = reader.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
+    matched = matched_keys(referring, spec).unionByName(written)
     return _without_left(stored, spec), current, matched
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
-from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED
+from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
 from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, pair_of, response_key, rights_of
@@ -35,7 +35,8 @@ def resolved_join_views(reader: CheckReader, _: Evaluator) -> list[View]:
     spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
     result = View(_result_rows(reader), source_key(spec), batch, _result_rules(spec), excused_keys(reader))
-    return [result, _verdicts(reader), *([alone_view(reader)] if spec.outer else [])]
+    more = [alone_view(reader)] if spec.outer else []
+    return [result, _verdicts(reader), *more, *([_chosen_keys(reader)] if spec.key_outputs else [])]
 
 
 def _result_rows(reader: CheckReader) -> DataFrame:
@@ -138,6 +139,41 @@ def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
     if not spec.inner:
         return rules
     return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
+
+
+def _chosen_keys(reader: CheckReader) -> View:
+    """View of the result with its keys of one's choice, as stored and computed anew, and the rows with the same key.
+
+    In a check of some batches it has only rows with the keys of rows that these batches wrote.
+    """
+    spec = reader.spec
+    stored = [k.chosen(output.name) for output in spec.key_outputs]
+    anew = {name: f"_fk_anew_{i}" for i, name in enumerate(stored)}
+    if reader.batches is None or reader.small:
+        rows = reader.whole(k.RESOLVED_JOIN)
+    else:
+        keys = reader.touched_by({k.RESOLVED_JOIN: s.BATCH}, {name: name for name in stored})
+        needed = [name for name in reader.table_of(k.RESOLVED_JOIN).names if name.startswith("_fk_")]
+        rows = reader.with_keys(k.RESOLVED_JOIN, keys, {name: name for name in stored}, needed=needed)
+    rows = with_copies(rows, list(map(quote, stored)))
+    computed = with_result_key(rows.withColumnsRenamed(anew), spec)
+    kept = "STRUCT({})".format(", ".join(f"{quote(old)} AS {quote(name)}" for name, old in anew.items()))
+    new = f"STRUCT({', '.join(map(quote, stored))})"
+    computed = computed.withColumns({"_fk_stored_key": F.expr(kept), "_fk_computed_key": F.expr(new)})
+    if reader.batches is not None:
+        mine = reader.span.predicate(s.BATCH)
+        computed = computed.withColumn(COPIES, F.expr(f"IF({mine}, {COPIES}, 1)"))
+    rules = (
+        only_one("result_key_is_unique"),
+        Rule(
+            "result_key_is_that_of_the_row",
+            "NOT (_fk_stored_key <=> _fk_computed_key)",
+            json_of("_fk_stored_key"),
+            json_of("_fk_computed_key"),
+            may_be_pending=False,
+        ),
+    )
+    return View(computed, "_fk_stored_key", s.BATCH, rules, excused_keys(reader))
 
 
 def _verdicts(reader: CheckReader) -> View:

@@ -1,0 +1,132 @@
+"""What the any-order machine needs to know of a kind of join: its file, its definition in plain Python, its hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
+from fk_pipeline.kinds.registry import KINDS
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.any_order.histories import LEFT, MORE, RIGHT, Content, Histories, Key, Place
+from tests.kinds.semi_join.kind import SEMI_JOIN
+
+WAYS = {
+    "by the driver": MEASURED,
+    "by keys on Spark": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_keys=-1),
+    "whole tables": Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1),
+}
+"""Sizes with which few rows are read and written in another physical way."""
+
+REFERENCES = {"semi_join": "tests.kinds.semi_join.kind:SEMI_JOIN"}
+"""The kinds that are registered for the tests only."""
+
+Rows = dict[Key, tuple[str | None, ...]]
+"""Rows of a result by their key: the selected values."""
+
+
+def register() -> None:
+    """Registers the kinds of the tests in this process."""
+    KINDS.update(REFERENCES)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of join as the machine tests it.
+
+    Attributes:
+        kind: the kind.
+        joins: the values of `join` that it is tested with.
+        columns: function of join and declared fields that returns the columns of `select`.
+        result: function of pipeline, join and declared fields that returns the rows of the result.
+        expected: function of histories, landed contents, join and declared fields that returns the rows it must have.
+        stale: function of a pipeline that returns the keys of rows with the hashes of other rows.
+        shown: the tables with rows about a key, shown when it is wrong: SQL (BOOLEAN) per table and kind of key.
+    """
+
+    kind: Kind
+    joins: tuple[str, ...]
+    columns: Callable[[str, Iterable[str]], list[str]]
+    result: Callable[[Pipeline, str, Iterable[str]], Rows]
+    expected: Callable[[Histories, Mapping[Place, Content], str, Iterable[str]], Rows]
+    stale: Callable[[Pipeline], list[Any]]
+    shown: Callable[[Key], dict[str, str]]
+
+
+def _columns(join: str, declared: Iterable[str]) -> list[str]:
+    return ["id", "v", "fk", "name", *sorted(declared)]
+
+
+def _result(pipeline: Pipeline, join: str, declared: Iterable[str]) -> Rows:
+    """Returns the selected values by left key, or by the right key of a row without a left row."""
+    keys = ["_fk_pk_id", "_fk_alone_k"] if join == "outer" else ["_fk_pk_id"]
+    found: Rows = {}
+    for row in pipeline.table("resolved_join").select(*keys, *_columns(join, declared)).collect():
+        (key,) = (row[name] for name in keys if row[name] is not None)
+        assert row["id"] == row["_fk_pk_id"], row
+        assert key not in found, f"key {key} has two rows"
+        found[key] = tuple(row[len(keys) + 1 :])
+    return found
+
+
+def _stale(pipeline: Pipeline) -> list[Any]:
+    """Returns the rows that do not have the hashes of the current rows (architecture, rule 3)."""
+    result, left = pipeline.table("resolved_join"), pipeline.table("subscription_store").alias("s")
+    right = pipeline.table("right_table").select("k", "_fk_hash").alias("t")
+    there = result.where("_fk_pk_id IS NOT NULL").alias("r").join(left, "_fk_pk_id", "left")
+    rows = there.join(right, F.col("s._fk_fk_k") == F.col("t.k"), "left").where(
+        "NOT (r._fk_left_hash <=> s._fk_hash AND r._fk_right_hash <=> t._fk_hash AND r._fk_fk_k <=> s._fk_fk_k)"
+    )
+    alone = result.where("_fk_pk_id IS NULL").alias("r").join(right, F.col("r._fk_fk_k") == F.col("t.k"), "left")
+    alone = alone.where("r._fk_left_hash IS NOT NULL OR NOT (r._fk_right_hash <=> t._fk_hash)")
+    return [*(row[0] for row in rows.select("_fk_pk_id").collect()), *(row[0] for row in alone.select("k").collect())]
+
+
+def _shown(key: Key) -> dict[str, str]:
+    of_key = f"_fk_pk_id = {key}" if isinstance(key, int) else f"_fk_fk_k = '{key}'"
+    return dict.fromkeys(("subscription_store", "responses", "verdicts"), of_key)
+
+
+FOREIGN_KEY_JOIN = Subject(FOREIGN_KEY, ("left", "inner", "outer"), _columns, _result, Histories.join, _stale, _shown)
+
+
+def _left_columns(join: str, declared: Iterable[str]) -> list[str]:
+    return ["id", "v", "fk", *({MORE[LEFT]} & {*declared})]
+
+
+def _matched(pipeline: Pipeline, join: str, declared: Iterable[str]) -> Rows:
+    rows = pipeline.table("matched_rows").select("_fk_key_id", *_left_columns(join, declared)).collect()
+    found: Rows = {row[0]: tuple(row[2:]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _matching(histories: Histories, landed: Mapping[Place, Content], join: str, declared: Iterable[str]) -> Rows:
+    right, names = histories.table(landed, RIGHT), _left_columns(join, declared)[1:]
+    left = histories.table(landed, LEFT)
+    return {key: tuple(map(row.get, names)) for key, row in left.items() if (row["fk"] or "") in right}
+
+
+def _stale_matches(pipeline: Pipeline) -> list[Any]:
+    left = pipeline.table("left_rows").select("id", F.col("_fk_hash").alias("now"))
+    rows = pipeline.table("matched_rows").select(F.col("_fk_key_id").alias("id"), "_fk_hash").join(left, "id", "left")
+    return [row[0] for row in rows.where("NOT (_fk_hash <=> now)").collect()]
+
+
+SEMI = Subject(
+    SEMI_JOIN,
+    ("inner",),
+    _left_columns,
+    _matched,
+    _matching,
+    _stale_matches,
+    lambda key: {"left_rows": f"id = {key}"},
+)
+
+SUBJECTS = {subject.kind.name: subject for subject in (FOREIGN_KEY_JOIN, SEMI)}
+"""The subjects by the names of their kinds."""

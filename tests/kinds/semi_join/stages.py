@@ -1,0 +1,98 @@
+"""The stages of the semi join: functions from a reader to effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.state import state_effects
+from fk_pipeline.blocks.versions import apply_versions
+from fk_pipeline.effects import Effect, Reader, Reject, Report, Upsert
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.failing import ISOLATING
+from fk_pipeline.store import schemas as s
+from tests.kinds.semi_join.kind import LEFT_ROWS, MATCHED_ROWS, RIGHT_KEYS, reference
+from tests.kinds.semi_join.tables import key, keys_of, payload
+
+_LIVES, _THERE, _REASON = "_fk_lives", "_fk_there", "_fk_failed"
+
+
+def left_rows(read: Reader) -> list[Effect]:
+    """Applies the batches to the left rows."""
+    keys = {c.name: c.name for c in read.spec.left.key_columns}
+    return state_effects(read, LEFT_ROWS, "left_changelog", LEFT_ROWS, keys, _left)
+
+
+def right_keys(read: Reader) -> list[Effect]:
+    """Applies the batches to the right keys."""
+    keys = {c.name: c.name for c in read.spec.right.key_columns}
+    return state_effects(read, RIGHT_KEYS, "right_changelog", RIGHT_KEYS, keys, _right)
+
+
+def _left(
+    log: DataFrame, state: DataFrame, spec: PipelineSpec, batches: BatchRange,
+    generations: Mapping[int, int], truncated: bool = False,
+) -> DataFrame:  # fmt: skip
+    keys, values = [c.name for c in spec.left.key_columns], [name for name, _ in payload(spec)]
+    return apply_versions(log, state, keys, values, batches, generations, truncated)
+
+
+def _right(
+    log: DataFrame, state: DataFrame, spec: PipelineSpec, batches: BatchRange,
+    generations: Mapping[int, int], truncated: bool = False,
+) -> DataFrame:  # fmt: skip
+    return apply_versions(log, state, [c.name for c in spec.right.key_columns], [], batches, generations, truncated)
+
+
+def matched_rows(read: Reader) -> list[Effect]:
+    """Writes the rows with a match among the left rows that batches concern, and removes the others.
+
+    A batch concerns the left rows that it changed, and those that refer to right rows which it changed.
+    """
+    spec, batches = read.spec, read.batches
+    keys, refers = [c.name for c in spec.left.key_columns], [reference(c.name) for c in spec.right.key_columns]
+    news = f"IF({batches.predicate(s.APPLIED_IN)}, {s.APPLIED_IN}, NULL)"
+    rights = read.read(RIGHT_KEYS).select(
+        *[F.col(quote(c.name)).alias(reference(c.name)) for c in spec.right.key_columns],
+        F.expr(f"{s.HASH} IS NOT NULL").alias(_LIVES),
+        F.expr(news).alias("_fk_right_news"),
+    )
+    there = read.read(MATCHED_ROWS).select(*map(quote, keys_of(spec, MATCHED_ROWS).keys), F.col(s.HASH).alias(_THERE))
+    there = there.toDF(*keys, _THERE)
+    rows = read.read(LEFT_ROWS).join(rights, refers, "left")
+    rows = rows.withColumn(s.BATCH, F.expr(f"COALESCE({news}, _fk_right_news)")).where(f"{s.BATCH} IS NOT NULL")
+    gone = f"NOT ({s.HASH} IS NOT NULL AND COALESCE({_LIVES}, FALSE))"
+    rows = rows.join(there, keys, "left").withColumn(s.DELETED, F.expr(gone))
+    left = f"STRUCT({', '.join(c.quoted for c in spec.left.columns)}) AS left"
+    outputs = [output.sql for output in spec.outputs]
+    isolating, number = read.evaluator.isolating, read.rows(LEFT_ROWS)
+    rows = rows.selectExpr("*", left)
+    reason = ISOLATING.reason((f"NOT {s.DELETED}", sql, "select") for sql in outputs) if isolating else "NULL"
+    rows = rows.selectExpr("*", f"CAST({reason} AS STRING) AS {_REASON}")
+    failing = read.cached(rows.where(f"{_REASON} IS NOT NULL"), number) if isolating else None
+    rows = rows.withColumn(s.DELETED, F.expr(f"{s.DELETED} OR {_REASON} IS NOT NULL"))
+    rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({_THERE} <=> {s.HASH}))")
+    renamed = [F.col(quote(name)).alias(key(name)) for name in keys]
+    values = [F.when(~F.col(s.DELETED), F.expr(output.sql)).alias(output.name) for output in spec.outputs]
+    now = F.current_timestamp().alias(s.CHANGED_AT)
+    changed = read.cached(rows.select(*renamed, s.HASH, s.BATCH, now, s.DELETED, *values), number)
+    changed.compute()
+    counts: dict[int, dict[str, int]] = {}
+    for batch, groups in changed.counts(s.BATCH, s.DELETED).items():
+        counts[batch] = {"removed" if removed else "written": n for (removed,), n in groups.items()}
+    rejected = None
+    if failing is not None:
+        pair = F.to_json(F.struct("left"))
+        rejected = failing.frame.select(
+            s.BATCH, F.lit(None).cast("string").alias(s.FILE), F.lit(None).cast("bigint").alias(s.LINE),
+            F.col(_REASON).alias(s.REASON), pair.alias(s.RAW),
+        )  # fmt: skip
+    refused = 0 if rejected is None else rejected.count()
+    return [
+        Reject(rejected if refused else None, refused, "join"),
+        Report(counts),
+        Upsert(MATCHED_ROWS, changed, delete_when=s.DELETED),
+    ]

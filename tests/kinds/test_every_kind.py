@@ -1,0 +1,132 @@
+"""What every kind of join must do, whatever it means: a corrupted row turns a check of its own table red."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from expectations.violations import violations
+from fk_pipeline.contract import Role, loaded
+from fk_pipeline.kinds.registry import KINDS
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec, quote
+from fk_pipeline.store import schemas as s
+from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Histories
+from tests.any_order.subjects import REFERENCES, SUBJECTS, Subject
+from tests.expectations.world import mutated
+from tests.mutations import Copy, Delete, Mutation, Update
+
+pytestmark = pytest.mark.spark
+
+FILE = """
+name: any_kind
+kind: {kind}
+join: {join}
+left: {{path: left, format: rows, schema: "{left}", key: id, op_column: op, foreign_key: fk}}
+right: {{path: right, format: rows, schema: "{right}", key: k, op_column: op}}
+select: [{select}]
+"""
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n == "foreign_key" else ()) for n in SUBJECTS]
+)
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    known = dict(KINDS)
+    KINDS.update(REFERENCES)
+    yield SUBJECTS[request.param]
+    KINDS.clear()
+    KINDS.update(known)
+
+
+@pytest.fixture(scope="module")
+def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Returns a pipeline of the kind with three batches that ran, the second of them written anew."""
+    folder, histories, join = (
+        tmp_path_factory.mktemp("kind"),
+        Histories(Random(5), 20, sequenced=False),
+        subject.joins[-1],
+    )
+    file = folder / "pipeline.yaml"
+    select = ", ".join(subject.columns(join, ()))
+    file.write_text(
+        FILE.format(kind=subject.kind.name, join=join, left=SCHEMAS[LEFT], right=SCHEMAS[RIGHT], select=select)
+    )
+    landed = {}
+
+    def land(batch: int) -> None:
+        for side in (LEFT, RIGHT):
+            landed[batch, side] = histories.content(side, 0.7)
+            path = Path(folder / side / f"{batch}.jsonl")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(landed[batch, side].text(side))
+
+    for batch in range(3):
+        land(batch)
+    made = Pipeline(load_spec(file), spark)
+    made.run()
+    land(1)
+    made.run()
+    expected = subject.expected(histories, landed, join, ())
+    assert expected
+    assert subject.result(made, join, ()) == expected
+    assert subject.stale(made) == []
+    assert made.verify().ok
+    return made
+
+
+def red(pipeline: Pipeline) -> dict[str, set[str]]:
+    """Returns the failing checks of rows per stage."""
+    kind = pipeline.spec.definition
+    return {
+        stage: found
+        for stage in kind.stage_names
+        if (
+            found := {
+                name
+                for name, finding in violations(pipeline, stage).findings.items()
+                if finding.value and not name.endswith("share_is_low")
+            }
+        )
+    }
+
+
+def test_nothing_is_red_after_a_run(pipeline: Pipeline) -> None:
+    assert red(pipeline) == {}
+
+
+def mutations(pipeline: Pipeline, table: str, keys: list[str]) -> dict[str, Mutation]:
+    """Returns changes of one living row of a table: it is there twice, it is gone, its hash is another."""
+    rows = pipeline.table(table)
+    (hash_,) = [name for name in (s.HASH, "_fk_left_hash") if name in rows.columns][:1]
+    row = rows.where(f"{hash_} IS NOT NULL").orderBy(*map(quote, keys)).first()
+    assert row is not None
+    where = " AND ".join(f"{quote(key)} <=> {json.dumps(row[key])}" for key in keys)
+    return {
+        "is there twice": Copy(where),
+        "is gone": Delete(where),
+        "has another hash": Update(where, {hash_: "UNHEX(MD5('another row'))"}),
+    }
+
+
+def test_a_corrupted_row_turns_a_check_of_its_table_red_and_none_before(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = pipeline.spec.definition
+    for table in kind.tables:
+        if table.role not in (Role.LOG, Role.STATE, Role.RESULT):
+            continue
+        keys = [*loaded(kind.keys)(pipeline.spec, table.name).keys]
+        if table.role is Role.LOG:
+            assert table.of is not None
+            keys = [s.BATCH, *(c.name for c in pipeline.spec.side(table.of).key_columns)]
+        for what, mutation in mutations(pipeline, table.name, keys).items():
+            with mutated(monkeypatch, {table.name: mutation}):
+                found = red(pipeline)
+            assert table.stage in found, f"a row of {table.name} {what}: no check of its stage is red: {found}"
+            assert {*found} <= {*kind.downstream([str(table.stage)])}, f"a row of {table.name} {what}: {found}"
