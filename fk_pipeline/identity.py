@@ -166,8 +166,8 @@ INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
 """Counts of a stage with a state: rows of a new key, rows whose content changed, rows that were rewritten with equal
 content, and changes that a newer version had overtaken."""
 
-QUARANTINED, HALF_QUARANTINED = "quarantined", "half-quarantined"
-QUARANTINING = (QUARANTINED, HALF_QUARANTINED)
+QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED = "quarantined", "half-quarantined", "alone quarantined"
+QUARANTINING = (QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED)
 """Counts of a stage: the records that it wrote to the quarantine."""
 
 

@@ -238,10 +238,10 @@ class Pipeline(OpenPipeline):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
 
     def explain(self, key: str) -> AnyStory:
-        """Returns the story of one left key: see `Kind.explain`.
+        """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
 
         Args:
-            key: `17`, or `a=1,b=2` if it has several columns.
+            key: `17`, or `a=1,b=2` if it has several columns; a right key as `right.17`.
         """
         with self._looking() as read:
             story: AnyStory = loaded(self.spec.definition.explain)(read, self.spec, self._ledger, key)

@@ -227,8 +227,8 @@ class CheckReader(TableReader):
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a pair of rows may be in the quarantine: `select` has expressions, not only columns."""
-        return not all(output.plain for output in self.spec.outputs)
+        """Whether a pair of rows may be in the quarantine: the result has expressions, not only columns."""
+        return not all(output.plain for output in self.spec.computed)
 
     def rows_read(self, log_stage: str) -> int:
         """Returns an upper bound of the rows that a changelog has for the batches."""

@@ -70,7 +70,7 @@ class PipelineSpec(Frozen):
     join: Literal["inner", "left", "outer"]
     """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows that
     no left row refers to kept, with nulls on the left."""
-    result_key: Literal["both"] | tuple[str, ...] | None = None
+    result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
     an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
     the left key, and in an outer join the right key of a row without a left row."""
@@ -189,6 +189,11 @@ class PipelineSpec(Frozen):
             return ()
         parsed = [parse_expression(text) for text in self.result_key]
         return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
+
+    @property
+    def computed(self) -> tuple[Output, ...]:
+        """All columns of the result that expressions of the file give."""
+        return (*self.outputs, *self.key_outputs)
 
     def _default_outputs(self) -> tuple[Output, ...]:
         taken = {c.name.lower() for c in self.left.columns}

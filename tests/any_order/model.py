@@ -50,6 +50,7 @@ RULES = {
     "what ran since is due": "a late commit makes the batch of its run due, not those that the stage ran for since",
     "a changed right row is asked": "in an outer join, nobody asks whether a right row without subscribers is alone",
     "the old foreign key is asked": "a right row whose last left row refers to another now is not alone",
+    "a refused right row is asked again": "a run replaces the records of its batch, and forgets a right row alone",
     "the result tells who is alone": "the store tells it, which may be ahead by a change that is taken back later",
 }
 """Per rule that can be left out, the consequence of leaving it out."""
@@ -305,8 +306,10 @@ class Model:
                 yield from ((pk, value, key, right.value) for pk, value in hearing)
 
     def _resolve(self, batch: int) -> None:
-        self.quarantine[batch] = set()
         asked: set[str | None] = set()
+        if not self._lacks("a refused right row is asked again"):
+            asked |= {key for key, left, _ in self.quarantine.get(batch, ()) if left is None}
+        self.quarantine[batch] = set()
         if not self._lacks("a changed right row is asked"):
             asked |= {key for key, row in self.states[Side.RIGHT].items() if row.applied_in == batch}
         for key, left, right_key, right in self.responses.get(batch, ()):
@@ -368,7 +371,12 @@ class Model:
                 continue
             if selected(*pair, inner=self.inner)[1] is not None:
                 found.add((key, *pair))
-        return found
+        rights = {
+            key: row.value for key, row in self.states[Side.RIGHT].items() if self.outer and row.value is not None
+        }
+        joined_to = {left[0] for left, match, _ in self.result.values() if match is not None}
+        alone = {(key, None, right) for key, right in rights.items() if self.outer and key not in joined_to}
+        return found | {one for one in alone if right_alone(one[2]) is None}
 
 
 def join_of(left: Mapping[str, Any], right: Mapping[str, Any], join: Join) -> dict[Any, Any]:

@@ -15,10 +15,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.effects import Effect, Reader, RowSet, Upsert
-from fk_pipeline.identity import BatchRange
+from fk_pipeline.identity import BatchRange, Origin
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
-from fk_pipeline.kinds.foreign_key.resolved_join import FAILED, PAIR, REPLACING, STOOD, as_fks, right_row, selected_rows
+from fk_pipeline.kinds.foreign_key.resolved_join import (
+    FAILED,
+    PAIR,
+    REPLACING,
+    STOOD,
+    as_fks,
+    pair_keys,
+    right_row,
+    selected_rows,
+)
 from fk_pipeline.kinds.foreign_key.responses import due_rights
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import Evaluator
@@ -43,7 +52,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     """
     spec, fks = read.spec, {fk: fk for fk in _fks(read.spec)}
     at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
-    news = changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, spec)
+    news = _news(read)
     keys = read.cached(asked(decided.frame, news, spec), at_most)
     pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.alone_columns))
     needed = [*pks, *fks, k.RIGHT_HASH]
@@ -65,7 +74,7 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
         decided: the decided responses of the batches.
         rights: the right table.
     """
-    spec, news = read.spec, changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, read.spec)
+    spec, news = read.spec, _news(read)
     if read.rows(k.RESOLVED_JOIN):
         rows = of_tables(decided, news, rights, read.read(k.RESOLVED_JOIN), spec, read.evaluator)
     else:  # no right row stood alone before, so only those that changed may now
@@ -73,6 +82,20 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
         matched = decided.where(MATCHED_SQL).select(*map(quote, _fks(spec))).distinct()
         rows = rows_alone(keys, rights, matched, None, spec, read.evaluator)
     return read.cached(rows, None)
+
+
+def _news(read: Reader) -> DataFrame:
+    """Returns the keys of `changed_rights`, and those of right rows that these batches put into the quarantine.
+
+    A run replaces the records of its batches, so it must ask again for what they are about.
+    """
+    spec = read.spec
+    news = changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, spec)
+    if read.history.first_time or all(output.plain for output in spec.computed):
+        return news
+    pairs = read.of_batches(s.QUARANTINE, s.BATCH).where(F.col(s.SIDE) == Origin.JOIN.value)
+    alone = pairs.select(*pair_keys(spec), s.BATCH).where(f"NOT {_has_left(spec)}")
+    return news.unionByName(alone.select(*news.columns)).distinct()
 
 
 def of_tables(
@@ -102,22 +125,23 @@ def changed_rights(right_table: DataFrame, batches: BatchRange, spec: PipelineSp
     return due_rights(right_table, batches).select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH))
 
 
-def added(read: Reader, upsert: Upsert | None, alone: RowSet | None) -> list[Effect]:
+def added(read: Reader, upsert: Upsert | None, alone: RowSet | None, number: int) -> list[Effect]:
     """Returns the effect that writes rows of the result together with those of right rows alone, in one commit.
 
     Args:
         read: plans the rows.
         upsert: the effect that writes the rows of left rows; None if there are none.
         alone: the rows of right rows alone; None in a join that has none.
+        number: their number.
     """
-    if alone is None or (alone.local is not None and not len(alone.local)):
+    if alone is None or not number:
         return [] if upsert is None else [upsert]
     if upsert is None:
-        return [Upsert(k.RESOLVED_JOIN, alone, delete_when=s.DELETED)]
-    rows, number = upsert.rows, upsert.rows.at_most if upsert.number is None else upsert.number
+        return [Upsert(k.RESOLVED_JOIN, alone, number, delete_when=s.DELETED)]
+    rows, others = upsert.rows, upsert.rows.at_most if upsert.number is None else upsert.number
     both = rows.frame.unionByName(alone.frame)
     keys = None if upsert.keys is None else upsert.keys.unionByName(result_key(alone.frame, read.spec))
-    planned = read.planned(both, min(number + alone.at_most, UNKNOWN), cached=rows.cached)
+    planned = read.planned(both, min(number + others, UNKNOWN), cached=rows.cached)
     return [replace(upsert, rows=planned, number=None, keys=keys)]
 
 
@@ -202,7 +226,7 @@ def rows_alone(
         same = f"{_THERE} <=> {k.RIGHT_HASH}"
         rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({same}))")
     kept = F.when(~F.col(s.DELETED), F.col("right")).alias("right")
-    rows = rows.select(*_keys(spec), s.BATCH, k.RIGHT_HASH, s.DELETED, _no_left_row(spec).alias("left"), kept)
+    rows = rows.select(*_keys(spec), s.BATCH, k.RIGHT_HASH, s.DELETED, no_left_row(spec).alias("left"), kept)
     return selected_rows(rows, spec, evaluator, halves=False)
 
 
@@ -238,6 +262,7 @@ def _fks(spec: PipelineSpec) -> list[str]:
     return [name for name, _ in k.fk_columns(spec)]
 
 
-def _no_left_row(spec: PipelineSpec) -> Column:
+def no_left_row(spec: PipelineSpec) -> Column:
+    """Returns null as a row of the left side."""
     fields = ", ".join(f"{c.quoted}: {c.type}" for c in spec.left.columns)
     return F.lit(None).cast(f"STRUCT<{fields}>")

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fk_pipeline.contract import Input, Kind, Proof, Removals, Role, StageDef, TableDef, loaded
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, QUARANTINING, SILENT, Side
+from fk_pipeline.identity import APPLIED, HALF_QUARANTINED, INSERTED, LATE, QUARANTINED, SILENT, Side
 
 
 class Stage(StrEnum):
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
-REFUSED = QUARANTINING
+REFUSED = (QUARANTINED, HALF_QUARANTINED)
 """Verdicts on responses for whose pair of rows an expression fails."""
 
 ALONE, NOT_ALONE = "alone", "no longer alone"
@@ -180,7 +180,7 @@ FOREIGN_KEY = Kind(
             run=f"{_RUNS}:resolved_join",
             views=f"{_RULES}.resolved_join:resolved_join_views",
             concerns=f"{_RUNS}:touched_by_resolving",
-            evaluates=lambda spec: [*(output.sql for output in spec.outputs), *_filled_foreign_key(spec)],
+            evaluates=lambda spec: [*(output.sql for output in spec.computed), *_filled_foreign_key(spec)],
         ),
     ),
     depends_on=_depends_on,

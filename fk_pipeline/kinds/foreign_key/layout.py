@@ -62,13 +62,6 @@ def _key_rows(joined: DataFrame, spec: PipelineSpec) -> DataFrame:
     return joined.select(*pks, *[F.col("right")[c.name].alias(k.fk(c.name)) for c in spec.right.key_columns])
 
 
-def _sensitive_keys(spec: PipelineSpec) -> frozenset[str]:
-    """Returns the columns of a result key of one's choice whose expression reads a sensitive column."""
-    reads = {o.name: map(spec.resolve, parse_expression(o.sql).reads) for o in spec.key_outputs}
-    secret = (name for name, found in reads.items() if any(c.name in spec.side(side).sensitive for side, c in found))
-    return frozenset(map(k.chosen, secret))
-
-
 def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
     """Returns the expressions of the foreign key if the left format may leave out values, which are filled later."""
     return list(spec.left.foreign_key) if format_of(spec.left).has_holes else []
@@ -109,7 +102,7 @@ def _layout(
         marked(k.subscription_store(spec, left_order)),
         marked(k.subscribers(spec)),
         marked(k.responses(spec)),
-        marked(k.resolved_join(spec, types, key_types), keys | spec.sensitive_outputs | _sensitive_keys(spec)),
+        marked(k.resolved_join(spec, types, key_types), keys | spec.sensitive_outputs | k.sensitive_chosen(spec)),
         marked(k.verdicts(spec)),
         s.quarantine_table(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec
@@ -27,6 +28,17 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
         found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
     elif stage == Stage.RESOLVED_JOIN:
         found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, k.LEFT_HASH, k.RIGHT_HASH)}
+        if spec.outer:  # the rows of right rows alone have their keys and hashes from the right table
+            keys = {name: column.name for name, column in zip(fks, spec.right.key_columns, strict=True)}
+            found[k.RIGHT_HASH].append((Stage.RIGHT_TABLE, s.HASH))
+            for name, column in keys.items():
+                found[name].append((Stage.RIGHT_TABLE, column))
+            alones = zip(k.alone_columns(spec), keys.values(), strict=False)
+            found |= {name: [(Stage.RIGHT_TABLE, column)] for (name, _), column in alones}
+        for output in spec.key_outputs:
+            of_keys = dict.fromkeys(spec.resolve(read) for read in parse_expression(output.sql).reads)
+            named = [k.pk(c.name) if side is Side.LEFT else k.fk(c.name) for side, c in of_keys]
+            found[k.chosen(output.name)] = [(Stage.RESPONSES, name) for name in named]
         for output in spec.outputs:
             reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
             found[output.name] = [(spec.definition.input(side).stage, c.name) for side, c in dict.fromkeys(reads)]

@@ -26,7 +26,7 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
     With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
     a row on which one fails. In the other joins two rows match only if the expressions that read the right side can be
     computed on them; a left row is left out if an expression fails on the left row alone, or without a right row, and a
-    right row that stands alone if an expression fails on it.
+    right row that stands alone if an expression fails on it. A row whose result key cannot be computed is left out.
 
     Args:
         tables: `left_changelog` and `right_changelog`.
@@ -43,8 +43,28 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
     outputs = [o.sql for o in spec.outputs]
     computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
     joined, session = _joined(tables, spec, isolating), tables[k.LEFT_CHANGELOG].sparkSession
-    rows: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}")
+    query = f"SELECT {', '.join([*keys, *outputs])} FROM {joined}{computed}"
+    if isolating and spec.key_outputs:
+        query = _with_key(f"STRUCT({', '.join([*keys, *outputs])})", f"{joined}{computed}", spec)
+    rows: DataFrame = session.sql(query)
     return rows.toDF(*k.keys_of(spec, k.RESOLVED_JOIN).keys, *[o.name for o in spec.outputs])
+
+
+def _with_key(row: str, joined: str, spec: PipelineSpec) -> str:
+    """SQL (SELECT): the joined rows, given as a struct, whose result key can be computed from both keys."""
+    left = [(f"`left`.{c.quoted}", c) for c in spec.left.key_columns]
+    references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
+    whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
+    refers = [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
+    right = [*zip(refers, spec.right.key_columns, strict=True)]
+    sides = [
+        f"STRUCT({', '.join(f'{sql} AS {c.quoted}' for sql, c in columns)}) AS `{side}`"
+        for side, columns in (("left", left), ("right", right))
+    ]
+    names = [c.name.lower() for _, c in (*left, *right)]
+    flat = [f"{sql} AS {c.quoted}" for sql, c in (*left, *right) if names.count(c.name.lower()) == 1]
+    made = f"SELECT {', '.join([f'{row} AS _fk_row', *sides, *flat])} FROM {joined}"
+    return f"SELECT _fk_row.* FROM ({made}) WHERE NOT {fails(*[o.sql for o in spec.key_outputs])}"
 
 
 def _alone(spec: PipelineSpec) -> list[str]:
@@ -60,9 +80,10 @@ def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool
     current_rows(tables[k.LEFT_CHANGELOG], spec.left).selectExpr("*", *references).createOrReplaceTempView(left)
     current_rows(tables[k.RIGHT_CHANGELOG], spec.right).createOrReplaceTempView(right)
     on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
-    of_right = [o.sql for o in spec.outputs if o.name in spec.right_outputs]
-    if isolating and of_right and not spec.inner:
-        on.append(f"NOT {fails(*of_right)}")
+    # In an outer join a right row stands alone also if its left row leaves the result.
+    unmatching = [o.sql for o in spec.outputs if spec.outer or o.name in spec.right_outputs]
+    if isolating and unmatching and not spec.inner:
+        on.append(f"NOT {fails(*unmatching)}")
     return f"{left} AS `left` {_JOINS[spec.join]} JOIN {right} AS `right` ON {' AND '.join(on)}"
 
 
@@ -164,6 +185,7 @@ def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[in
         return log.where(F.col(quote(side.key_columns[0].name)).isNull()).limit(1).select()
 
     def left_keys(frame: DataFrame) -> DataFrame:
+        frame = frame.where(F.col(quote(spec.left.key_columns[0].name)).isNotNull())  # a truncate has no key
         return frame.select(*[F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns])
 
     def subscribers(rows: DataFrame) -> DataFrame:

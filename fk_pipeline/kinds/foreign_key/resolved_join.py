@@ -82,7 +82,7 @@ def decide(
     """
     pks = [name for name, _ in k.pk_columns(spec)]
     fks = [name for name, _ in k.fk_columns(spec)]
-    stood = [STOOD] if spec.outer or k.paired_columns(spec) else []
+    stood = [STOOD] if k.stands_by(spec) else []
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
     if subscriptions is not None:

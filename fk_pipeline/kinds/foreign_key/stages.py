@@ -28,7 +28,7 @@ from fk_pipeline.effects import (
     Upsert,
 )
 from fk_pipeline.errors import FanOutError
-from fk_pipeline.identity import APPLIED, INSERTED, Side
+from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -180,7 +180,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     spec, at_most = read.spec, messages.at_most
     responses_due = read.cached(due, at_most)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
-    pks, stood = {name: name for name in _pks(spec)}, _fks(spec) if spec.outer or k.paired_columns(spec) else []
+    pks, stood = {name: name for name in _pks(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
     right = read.with_keys(
@@ -206,10 +206,11 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         keys, once = alone.result_key(chosen, spec), _once(read, counts, at_most)
         upsert = Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once)
         lonely = alone.by_keys(read, kept) if spec.outer else None
+        told = _alone_counts(lonely)
         return [
-            Report(_with_alone(counts, lonely)),
+            Report(_with(counts, told)),
             _stored_verdicts(kept, counts),
-            *alone.added(read, upsert, lonely),
+            *alone.added(read, upsert, lonely, _total(told)),
         ]
     effects: list[Effect] = []
     changed: RowSet | None = None
@@ -220,33 +221,49 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
         counts, _ = _tally(kept)
     lonely = alone.by_keys(read, kept) if spec.outer else None
+    told = _alone_counts(lonely)
     if evaluates:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
-        effects.append(_refused(read, kept, counts, lonely))
-    effects += [Report(_with_alone(counts, lonely)), _stored_verdicts(kept, counts)]
+        effects.append(_refused(read, kept, counts, lonely, told))
+    effects += [Report(_with(counts, told)), _stored_verdicts(kept, counts)]
     written = None if changed is None else Upsert(k.RESOLVED_JOIN, changed, delete_when=s.DELETED)
-    return [*effects, *alone.added(read, written, lonely)]
+    return [*effects, *alone.added(read, written, lonely, _total(told))]
 
 
-def _with_alone(counts: Counts, lonely: RowSet | None) -> Counts:
-    """Returns the counts of verdicts with those of the right rows that came to stand alone, or no longer do."""
-    found = {} if lonely is None else lonely.counts(s.BATCH, s.DELETED)
-    names = {False: ALONE, True: NOT_ALONE}
-    more = {batch: {names[gone]: n for (gone,), n in groups.items()} for batch, groups in found.items()}
+def _alone_counts(lonely: RowSet | None) -> Counts:
+    """Returns per batch how many right rows came to stand alone, no longer do, or are refused."""
+    if lonely is None:
+        return {}
+    isolating = resolver.FAILED in lonely.frame.columns
+    found: Counts = {}
+    for batch, groups in lonely.counts(s.BATCH, s.DELETED, *([resolver.FAILED] if isolating else [])).items():
+        counts = found.setdefault(batch, {})
+        for (gone, *reason), number in groups.items():
+            name = ALONE_QUARANTINED if any(reason) else NOT_ALONE if gone else ALONE
+            counts[name] = counts.get(name, 0) + number
+    return found
+
+
+def _with(counts: Counts, more: Counts) -> Counts:
+    """Returns both counts together."""
     return {batch: counts.get(batch, {}) | more.get(batch, {}) for batch in counts.keys() | more.keys()}
 
 
-def _refused(read: Reader, decided: RowSet, counts: Counts, lonely: RowSet | None) -> Effect:
+def _total(counts: Counts) -> int:
+    return sum(sum(found.values()) for found in counts.values())
+
+
+def _refused(read: Reader, decided: RowSet, counts: Counts, lonely: RowSet | None, told: Counts) -> Effect:
     """Returns the effect that puts pairs, and right rows alone, on which an expression fails into the quarantine."""
     if not read.evaluator.isolating:
         return Reject(None, 0, "join")
     number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
     columns = [s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW]
     rows = [decided.frame.where(F.col(k.VERDICT).isin(*REFUSED)).select(*columns)] if number else []
-    failing = None if lonely is None else alone.refused(lonely.frame)
-    if failing is not None and (more := failing.count()):
-        rows, number = [*rows, failing], number + more
+    more = sum(found.get(ALONE_QUARANTINED, 0) for found in told.values())
+    if lonely is not None and more:
+        rows, number = [*rows, alone.refused(lonely.frame)], number + more
     return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
 
 
@@ -273,12 +290,13 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
     counts, writing = _tally(kept)
     lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
-    effects: list[Effect] = [Report(_with_alone(counts, lonely))]
+    told = _alone_counts(lonely)
+    effects: list[Effect] = [Report(_with(counts, told))]
     if not all(parse_expression(sql).plain for sql in selected(spec)):
         effects.append(Reject(None, 0, "join"))
     effects.append(_stored_verdicts(kept, counts))
     if not writing:
-        return [*effects, *alone.added(read, None, lonely)]
+        return [*effects, *alone.added(read, None, lonely, _total(told))]
     chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
@@ -292,7 +310,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     keys = None if first or most > 1 else alone.result_key(chosen, spec)
     planned = read.planned(changes, most * writing)
     upsert = Upsert(k.RESOLVED_JOIN, planned, delete_when=s.DELETED, keys=keys)
-    return [*effects, *alone.added(read, upsert, lonely)]
+    return [*effects, *alone.added(read, upsert, lonely, _total(told))]
 
 
 def _rows_of(spec: PipelineSpec) -> int:
@@ -374,8 +392,8 @@ def _tally(decided: RowSet) -> tuple[Counts, int]:
 
 
 def selected(spec: PipelineSpec) -> list[str]:
-    """Returns the expressions of `select`, as SQL."""
-    return [output.sql for output in spec.outputs]
+    """Returns the expressions of `select` and `result_key`, as SQL."""
+    return [output.sql for output in spec.computed]
 
 
 def _pks(spec: PipelineSpec) -> list[str]:

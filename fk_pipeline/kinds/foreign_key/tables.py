@@ -166,14 +166,27 @@ def keys_of(spec: PipelineSpec, table: str) -> Table:
         nullable = keys if spec.outer else paired_columns(spec)
         if alone_columns(spec):
             either = tuple(tuple(name for name, _ in part) for part in (pk_columns(spec), alone_columns(spec)))
+    secret = sensitive_names(spec, *([] if side is None else [side]))
     return Table(
         table,
         keys,
         keys=tuple(name for name, _ in keys),
-        sensitive=sensitive_names(spec, *([] if side is None else [side])),
+        sensitive=secret | (sensitive_chosen(spec) if table == RESOLVED_JOIN else frozenset()),
         nullable_keys=frozenset(name for name, _ in nullable),
         either=either,
     )
+
+
+def sensitive_chosen(spec: PipelineSpec) -> frozenset[str]:
+    """Returns the columns of a result key of one's choice whose expression reads a sensitive column."""
+    reads = {o.name: map(spec.resolve, parse_expression(o.sql).reads) for o in spec.key_outputs}
+    secret = (name for name, found in reads.items() if any(c.name in spec.side(side).sensitive for side, c in found))
+    return frozenset(map(chosen, secret))
+
+
+def stands_by(spec: PipelineSpec) -> list[str]:
+    """Returns the columns of the foreign key under which a row of the result stood, if a run must know it."""
+    return [name for name, _ in fk_columns(spec)] if spec.outer or paired_columns(spec) else []
 
 
 def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:

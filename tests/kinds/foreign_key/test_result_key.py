@@ -149,6 +149,13 @@ def test_a_result_key_of_ones_choice_identifies_rows_for_consumers(rows_pipeline
 
     assert red(None) == red(BatchRange.of(1)) == {}
     assert pipeline.verify().ok
+    made.land(4, [(5, "b", "w")])
+    made.land(5, [(5, "a", "x")])
+    made.land(6, [(1, "a", "w")])
+    pipeline.run("5..6")
+    told = {(r["_change_type"], r["_fk_key_short"], r["_fk_key_k"]) for r in pipeline.changes(6).collect()}
+    assert told == {("delete", 1, "b"), ("insert", 1, "a")}
+    pipeline.run()
     made.land(2, [(4,), (12, "b", "w")])  # 2 and 12 have the same short key
     made.land(3, [(3, None, "x")])
     pipeline.run()
@@ -193,3 +200,13 @@ def test_the_steps_of_the_original_proposal(rows_pipeline: Any) -> None:
         made.pipeline.run()
         assert changes(made.pipeline, batch) == wanted, f"step {batch + 1}"
     assert stored(made.pipeline) == {(3, "A0"): ("v", "v")}
+
+
+def test_a_row_whose_result_key_cannot_be_computed_is_rejected(rows_pipeline: Any) -> None:
+    made = rows_pipeline("outer", more="result_key: [left.id AS id, CAST(right.k AS INT) AS number]\n")
+    made.land(0, [(1, "1", "v"), (2, "x", "v"), (3, None, "v")], [("1", "A"), ("7", "B"), ("y", "C")])
+    made.pipeline.run()
+    rows = made.pipeline.table("resolved_join").collect()
+    assert {(row["_fk_key_id"], row["_fk_key_number"]) for row in rows} == {(1, 1), (3, None), (None, 7)}
+    assert made.pipeline.table("quarantine").where("_fk_side = 'join'").count() == 2
+    assert made.pipeline.verify().ok

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Origin
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.alone import matched_keys
-from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
+from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
+from fk_pipeline.kinds.foreign_key.resolved_join import as_fks, right_row
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
 from fk_pipeline.rules.check_reader import CheckReader
@@ -108,9 +108,9 @@ def _without_left(result: DataFrame, spec: PipelineSpec) -> DataFrame:
 
 
 def _refused(reader: CheckReader) -> DataFrame:
-    """Returns the keys of the right rows alone in the quarantine: `_fk_fk_*`, distinct."""
+    """Returns the keys of the right rows, as they are now, that are alone in the quarantine: `_fk_fk_*`, distinct."""
     spec = reader.spec
-    pairs = reader.whole(s.QUARANTINE).where(F.col(s.SIDE) == Origin.JOIN.value).select(*pair_keys(spec))
-    (pk, _), *_ = k.pk_columns(spec)
-    fks = [quote(name) for name, _ in k.fk_columns(spec)]
-    return pairs.where(F.col(quote(pk)).isNull()).select(*fks).distinct()
+    rights = reader.whole(k.RIGHT_TABLE).where(F.col(s.HASH).isNotNull())
+    pair = F.to_json(F.struct(no_left_row(spec).alias("left"), right_row(spec).alias("right"))).alias(s.RAW)
+    refused = reader.whole(s.QUARANTINE).where(F.col(s.SIDE) == Origin.JOIN.value).select(s.RAW)
+    return rights.select(*as_fks(spec), pair).join(refused, s.RAW, "left_semi").drop(s.RAW)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
@@ -154,7 +155,8 @@ def _chosen_keys(reader: CheckReader) -> View:
     else:
         keys = reader.touched_by({k.RESOLVED_JOIN: s.BATCH}, {name: name for name in stored})
         needed = [name for name in reader.table_of(k.RESOLVED_JOIN).names if name.startswith("_fk_")]
-        rows = reader.with_keys(k.RESOLVED_JOIN, keys, {name: name for name in stored}, needed=needed)
+        result = reader.whole(k.RESOLVED_JOIN).select(*map(quote, needed))
+        rows = join_by_key(result, keys.frame, stored, "left_semi", nullable=True)  # a look-up finds no null
     rows = with_copies(rows, list(map(quote, stored)))
     computed = with_result_key(rows.withColumnsRenamed(anew), spec)
     kept = "STRUCT({})".format(", ".join(f"{quote(old)} AS {quote(name)}" for name, old in anew.items()))
