@@ -84,9 +84,8 @@ def test_an_outer_join_is_checked_fed_and_shown(rows_pipeline: Any, monkeypatch:
     assert pipeline.verify(0.5).ok
     counts = pipeline.ledger().state(Stage.RESOLVED_JOIN, 2).counts
     assert (counts["alone"], counts.get("no longer alone", 0)) == (1, 1)
-    for batches in (None, BatchRange.of(0), BatchRange.of(1, 2)):
-        for stage in Stage:
-            assert red(pipeline, batches, stage) == set()
+    assert [stage for stage in Stage if red(pipeline, None, stage)] == []
+    assert red(pipeline, BatchRange.of(0)) == red(pipeline, BatchRange.of(1, 2)) == set()
 
     proof, missing, stale, twice = (
         "rows_are_those_of_the_join",
