@@ -132,8 +132,8 @@ class Proof:
             columns.
         pending: function of tables, due batches by stage, and pipeline that returns frames with the keys of the rows
             which due work may still change, each once in its frame; or with some of their key columns.
-        counted: function of tables, pipeline, `isolating`, and a function from the key columns that are never null to
-            SQL (BOOLEAN, the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
+        counted: function of tables, pipeline, `isolating`, and a function from columns of a key to SQL (BOOLEAN,
+            the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
             about the inputs, a frame with as many rows.
     """
 

@@ -124,19 +124,20 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
     )
     kind = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
     changed = pairs.withColumn(CHANGE, kind).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
-    removals = runner.spec.definition.removals
-    by = loaded(removals.keys)(runner.spec) if removals is not None else ()
-    names = [name for name, _ in by]
-    changed = changed.withColumns({name: F.col("_fk_row")[name] for name in names})
     mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
+    removals = runner.spec.definition.removals
     if removals is not None and span.first != span.last:
+        by = loaded(removals.keys)(runner.spec)
+        names = [name for name, _ in by]
+        gone = gone.withColumns({name: F.col("_fk_row")[name] for name in names})
         removed = _removed(runner, removals, by, batch, run_id)
         if table.nullable_keys or table.identity:  # a row whose key changed was removed by the batch of the new row
-            removed = removed.unionByName(mine.select(*map(quote, names)))
-        told = gone.join(removed, names, "left_semi")
-        gone = told.unionByName(gone.where(F.col(quote(names[0])).isNull())) if table.nullable_keys else told
-    return mine.unionByName(gone).select(CHANGE, VERSION, TIME, "_fk_row.*")
+            removed = removed.unionByName(mine.select(*[F.col("_fk_row")[name].alias(name) for name in names]))
+        named = gone.join(removed, names, "left_semi")
+        gone = named.unionByName(gone.where(F.col(quote(names[0])).isNull())) if table.nullable_keys else named
+    told = [frame.select(CHANGE, VERSION, TIME, "_fk_row.*") for frame in (mine, gone)]
+    return told[0].unionByName(told[1])
 
 
 def _removed(runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, run_id: str) -> DataFrame:

@@ -1,8 +1,8 @@
-"""DataFrames without rows, made from names and types of columns; and joins on keys that may be null."""
+"""DataFrames without rows, made from names and types of columns; joins and marks by keys that may be null."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,3 +36,21 @@ def join_by_key(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str
     packed = [one.withColumn("_fk_key", F.struct(*map(quote, keys))).drop(*keys) for one in (left, right)]
     joined = packed[0].join(packed[1], "_fk_key", how)
     return joined.select("_fk_key.*", *[quote(name) for name in joined.columns if name != "_fk_key"])
+
+
+def marked(rows: DataFrame, mark: str, keys: Iterable[DataFrame], *, nullable: bool) -> DataFrame:
+    """Returns rows with the column `mark` (BOOLEAN, never null): a row has a key of one of some frames.
+
+    Args:
+        rows: the rows.
+        mark: the name of the column.
+        keys: frames of distinct keys; one whose columns the rows do not all have marks none.
+        nullable: as of `join_by_key`.
+    """
+    rows = rows.withColumn(mark, F.lit(False))
+    for some in keys:
+        if {*some.columns} <= {*rows.columns}:
+            told = some.withColumn("_fk_told", F.lit(True))
+            rows = join_by_key(rows, told, some.columns, "left", nullable=nullable)
+            rows = rows.withColumn(mark, F.expr(f"{mark} OR COALESCE(_fk_told, FALSE)")).drop("_fk_told")
+    return rows

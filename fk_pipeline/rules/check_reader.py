@@ -228,7 +228,7 @@ class CheckReader(TableReader):
     @property
     def may_refuse(self) -> bool:
         """Whether a pair of rows may be in the quarantine: the result has expressions, not only columns."""
-        return not all(output.plain for output in self.spec.computed)
+        return self.spec.computes
 
     def rows_read(self, log_stage: str) -> int:
         """Returns an upper bound of the rows that a changelog has for the batches."""

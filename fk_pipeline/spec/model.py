@@ -195,6 +195,11 @@ class PipelineSpec(Frozen):
         """All columns of the result that expressions of the file give."""
         return (*self.outputs, *self.key_outputs)
 
+    @property
+    def computes(self) -> bool:
+        """Whether one of them is more than a column of one side as it is, so that computing it may fail."""
+        return not all(output.plain for output in self.computed)
+
     def _default_outputs(self) -> tuple[Output, ...]:
         taken = {c.name.lower() for c in self.left.columns}
         left = [Output(c.name, f"left.{c.quoted} AS {c.quoted}", True) for c in self.left.columns]

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from fk_pipeline.contract import loaded
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
-from fk_pipeline.frames import join_by_key
+from fk_pipeline.frames import join_by_key, marked
 from fk_pipeline.identity import QUARANTINED
 from fk_pipeline.privacy import mask_of
 from fk_pipeline.spec import PipelineSpec, quote
@@ -97,7 +97,7 @@ def verify(
         if all(output.plain for output in spec.key_outputs):  # otherwise rows without a key must be found
             return replace(one.report(isolating=False), quarantined_lines=lines)
     except Exception as error:
-        if not is_from_spark(error) or all(output.plain for output in spec.outputs):
+        if not is_from_spark(error) or not spec.computes:
             raise
     with settings(one.result.sparkSession, GUARDED):
         return replace(one.report(isolating=True), quarantined_lines=lines)
@@ -143,12 +143,8 @@ class _Verification:
         work = sum(map(len, self.due.values()))
         differences = compare(expected, self.result, self.keys, names, nullable=self.nullable).persist()
         try:
-            found = differences.withColumn("pending", F.lit(False))
-            if work:
-                for keys in loaded(self.proof.pending)(self.tables, self.due, self.spec):
-                    told = keys.withColumn("_told", F.lit(True))
-                    found = join_by_key(found, told, keys.columns, "left", nullable=self.nullable)
-                    found = found.withColumn("pending", F.expr("pending OR COALESCE(_told, FALSE)")).drop("_told")
+            pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()
+            found = marked(differences, "pending", pending, nullable=self.nullable)
             groups = found.groupBy("difference", "pending").count().collect()
             counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
             wrong = found.where("NOT pending").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)

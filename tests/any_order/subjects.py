@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,18 @@ Rows = dict[Key, tuple[str | None, ...]]
 def register() -> None:
     """Registers the kinds of the tests in this process."""
     KINDS.update(REFERENCES)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Registers the kinds of the tests for a block."""
+    before = dict(KINDS)
+    register()
+    try:
+        yield
+    finally:
+        KINDS.clear()
+        KINDS.update(before)
 
 
 @dataclass(frozen=True)

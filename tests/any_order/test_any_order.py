@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
-from fk_pipeline.kinds.registry import KINDS
 from tests.any_order.machine import AnyOrder
-from tests.any_order.subjects import REFERENCES, SEMI, SUBJECTS
+from tests.any_order.subjects import SEMI, SUBJECTS, registered
 
 pytestmark = pytest.mark.spark
 
@@ -40,10 +39,8 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
     assert Short.totals["crashes"] + Short.totals["failed stages"] > 0
 
 
-def test_another_kind_passes_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_kind_passes_the_same(spark: SparkSession) -> None:
     """The semi join of `tests/kinds/semi_join`: a folder and a line in the registry, and nothing else."""
-    for name, reference in REFERENCES.items():
-        monkeypatch.setitem(KINDS, name, reference)
 
     class Semi(AnyOrder):
         session = spark
@@ -51,18 +48,14 @@ def test_another_kind_passes_the_same(spark: SparkSession, monkeypatch: pytest.M
         worlds = 20
         totals = AnyOrder.totals.__class__()
 
-    run_schedules(Semi, schedules=2, steps=3)
+    with registered():
+        run_schedules(Semi, schedules=2, steps=3)
     assert Semi.totals["schedules"] >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(SUBJECTS))
-def test_no_legal_state_on_the_way_turns_a_check_red(
-    kind: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, reference in REFERENCES.items():
-        monkeypatch.setitem(KINDS, name, reference)
-
+def test_no_legal_state_on_the_way_turns_a_check_red(kind: str, spark: SparkSession) -> None:
     class Checked(AnyOrder):
         session = spark
         subject = SUBJECTS[kind]
@@ -70,6 +63,7 @@ def test_no_legal_state_on_the_way_turns_a_check_red(
         checks = 0.5
         totals = AnyOrder.totals.__class__()
 
-    run_schedules(Checked, schedules=9, steps=7)
+    with registered():
+        run_schedules(Checked, schedules=9, steps=7)
     assert Checked.totals["states checked"] >= 20
     assert Checked.totals["rows pending in checks"] > 0

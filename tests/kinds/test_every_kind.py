@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 from expectations.violations import violations
 from fk_pipeline.contract import Role, loaded
-from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import schemas as s
 from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Histories
-from tests.any_order.subjects import REFERENCES, SUBJECTS, Subject
+from tests.any_order.subjects import SUBJECTS, Subject, registered
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
 
@@ -37,21 +36,15 @@ select: [{select}]
     scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n == "foreign_key" else ()) for n in SUBJECTS]
 )
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    known = dict(KINDS)
-    KINDS.update(REFERENCES)
-    yield SUBJECTS[request.param]
-    KINDS.clear()
-    KINDS.update(known)
+    with registered():
+        yield SUBJECTS[request.param]
 
 
 @pytest.fixture(scope="module")
 def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Returns a pipeline of the kind with three batches that ran, the second of them written anew."""
-    folder, histories, join = (
-        tmp_path_factory.mktemp("kind"),
-        Histories(Random(5), 20, sequenced=False),
-        subject.joins[-1],
-    )
+    folder, join = tmp_path_factory.mktemp("kind"), subject.joins[-1]
+    histories = Histories(Random(5), 20, sequenced=False)
     file = folder / "pipeline.yaml"
     select = ", ".join(subject.columns(join, ()))
     file.write_text(

@@ -61,7 +61,8 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
     payload = [s.HASH, *[c.name for c in spec.right.columns]]
     rights = read.with_keys(k.RIGHT_TABLE, open_keys, right_keys, needed=payload)
-    referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
+    # With `result_key: both` the first search was by foreign key too.
+    referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed) if alones else there
     matched = matched_keys(referring, spec, _replaced(decided.frame, spec))
     return read.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
 
@@ -91,10 +92,10 @@ def _news(read: Reader) -> DataFrame:
     """
     spec = read.spec
     news = changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, spec)
-    if read.history.first_time or all(output.plain for output in spec.computed):
+    if read.history.first_time or not spec.computes:
         return news
     pairs = read.of_batches(s.QUARANTINE, s.BATCH).where(F.col(s.SIDE) == Origin.JOIN.value)
-    alone = pairs.select(*pair_keys(spec), s.BATCH).where(f"NOT {_has_left(spec)}")
+    alone = pairs.select(*pair_keys(spec), s.BATCH).where(f"NOT {k.has_left(spec)}")
     return news.unionByName(alone.select(*news.columns)).distinct()
 
 
@@ -179,7 +180,7 @@ def matched_keys(result: DataFrame, spec: PipelineSpec, replaced: DataFrame | No
         spec: the pipeline.
         replaced: left keys whose rows do not count; None if all do.
     """
-    rows = result.where(f"{_has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
+    rows = result.where(f"{k.has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
     if replaced is not None:
         rows = rows.join(replaced, replaced.columns, "left_anti")
     return rows.select(*map(quote, _fks(spec))).distinct()
@@ -221,7 +222,7 @@ def rows_alone(
     if there is None:
         rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
     else:
-        stored = there.where(f"NOT {_has_left(spec)}").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
+        stored = there.where(f"NOT {k.has_left(spec)}").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
         rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_alone})"))
         same = f"{_THERE} <=> {k.RIGHT_HASH}"
         rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({same}))")
@@ -251,11 +252,6 @@ def _keys(spec: PipelineSpec) -> list[Column]:
     alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (k.LEFT_HASH, "BINARY"))]
     return [*none, *fks, *alone]
-
-
-def _has_left(spec: PipelineSpec) -> str:
-    """SQL (BOOLEAN): a row of the result has a left row."""
-    return f"({quote(k.pk_columns(spec)[0][0])} IS NOT NULL)"
 
 
 def _fks(spec: PipelineSpec) -> list[str]:

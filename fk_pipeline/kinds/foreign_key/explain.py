@@ -23,7 +23,15 @@ from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantine
 from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
-from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, ResponseStory, Story, SubscriptionStory, Version
+from fk_pipeline.kinds.foreign_key.story import (
+    JsonRow,
+    Quarantined,
+    ResponseStory,
+    Story,
+    SubscriptionStory,
+    Version,
+    wrong_said,
+)
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -99,8 +107,8 @@ class _Explained:
         names = [o.name for o in self.spec.outputs]
         stored = next(iter(self._of_key(k.RESOLVED_JOIN)), None)
         logs = {self.spec.definition.input(side).log: rows for side, rows in self.logs.items()}
-        own = F.col(quote(k.pk(self.keys[Side.LEFT][0]))).isNotNull()  # an outer join has right rows alone as well
-        joined = expected_join(logs, self.spec, isolating=True).where(own)
+        # An outer join has right rows alone as well.
+        joined = expected_join(logs, self.spec, isolating=True).where(k.has_left(self.spec))
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
         due = due_of(self.spec, self.ledger)
@@ -211,10 +219,7 @@ class _Explained:
             found, though = "in the result is another one", " than the join has it"
         if work:
             return f"The row {found}{though}, and work is due that may explain it: {why}"
-        return (
-            f"WRONG: the row {found}. By the changelogs {why} 'fk-pipeline verify {self.spec.file}' says how many rows "
-            f"are wrong, 'fk-pipeline rebuild {self.spec.file}' makes them anew."
-        )
+        return wrong_said(f"the row {found}", why, self.spec)
 
     def _why(self) -> str:
         """Returns one sentence that explains the row by the current versions of the left and right row."""

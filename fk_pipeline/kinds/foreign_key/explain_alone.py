@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +14,15 @@ from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantined_of, versions_of
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
-from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, Version, events_of, result_said
+from fk_pipeline.kinds.foreign_key.story import (
+    Compared,
+    JsonRow,
+    Quarantined,
+    Version,
+    events_of,
+    result_said,
+    wrong_said,
+)
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import is_key, shown
 from fk_pipeline.store import schemas as s
@@ -26,7 +34,7 @@ OF_RIGHT = "right."
 
 
 @dataclass(frozen=True)
-class AloneStory:
+class AloneStory(Compared):
     """All stored facts about a right key in an outer join.
 
     Attributes:
@@ -56,15 +64,6 @@ class AloneStory:
     expected: JsonRow | None
     due: dict[str, list[int]]
     conclusion: str
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether the right row stands alone in the result as in the join."""
-        return self.result == self.expected
-
-    def as_json(self) -> JsonRow:
-        """Returns the story as a JSON object."""
-        return {**asdict(self), "as_expected": self.as_expected}
 
     @property
     def heading(self) -> str:
@@ -113,10 +112,10 @@ def _story(read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[s
     right_log = read.cached(with_content(right_log, spec, Side.RIGHT), None).frame
     referring = read.read(k.SUBSCRIPTION_STORE).where(in_state).where(f"{s.HASH} IS NOT NULL")
     rows = read.cached(read.read(k.RESOLVED_JOIN).where(in_state), None).frame
-    joined = rows.where(f"{k.LEFT_HASH} IS NOT NULL AND {k.RIGHT_HASH} IS NOT NULL")
+    joined = rows.where(f"{k.has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
     lefts = referring.select(*map(quote, pks)).unionByName(joined.select(*map(quote, pks))).distinct()
     names = [output.name for output in spec.outputs]
-    stored = next(iter(json_rows(rows.where(F.col(quote(pks[0])).isNull()))), None)
+    stored = next(iter(json_rows(rows.where(f"NOT {k.has_left(spec)}"))), None)
     result = {name: stored[name] for name in names} if stored else None
     expected = _expected(read, spec, lefts, right_log)
     example = next(iter(json_rows(joined.select(*map(quote, pks)).limit(1))), None)
@@ -149,7 +148,7 @@ def _expected(read: TableReader, spec: PipelineSpec, lefts: DataFrame, right_log
     left_log = of_keys.unionByName(log.where(F.col(quote(keys[0])).isNull()))
     logs = {spec.definition.input(Side.LEFT).log: left_log, spec.definition.input(Side.RIGHT).log: right_log}
     rows = expected_join(logs, spec, isolating=True)
-    alone = rows.where(F.col(quote(k.pk(keys[0]))).isNull())
+    alone = rows.where(f"NOT {k.has_left(spec)}")
     found = json_rows(alone.select(*[quote(output.name) for output in spec.outputs]))
     return next(iter(found), None)
 
@@ -177,7 +176,4 @@ def _conclusion(
         return f"The right row {'stands alone' if result is not None else 'does not stand alone'} in the result: {why}"
     if due:
         return f"The result differs from the join, and work is due that may explain it: {why}"
-    return (
-        f"WRONG: the result differs from the join. By the changelogs {why} 'fk-pipeline verify {spec.file}' says how "
-        f"many rows are wrong, 'fk-pipeline rebuild {spec.file}' makes them anew."
-    )
+    return wrong_said("the result differs from the join", why, spec)

@@ -35,9 +35,7 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
     """
     keys = [f"`left`.{c.quoted}" for c in spec.left.key_columns]
     if k.paired_columns(spec):
-        references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
-        whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
-        keys += [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
+        keys += _right_key(spec)
     elif spec.outer:
         keys += _alone(spec)
     outputs = [o.sql for o in spec.outputs]
@@ -53,10 +51,7 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
 def _with_key(row: str, joined: str, spec: PipelineSpec) -> str:
     """SQL (SELECT): the joined rows, given as a struct, whose result key can be computed from both keys."""
     left = [(f"`left`.{c.quoted}", c) for c in spec.left.key_columns]
-    references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
-    whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
-    refers = [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
-    right = [*zip(refers, spec.right.key_columns, strict=True)]
+    right = [*zip(_right_key(spec), spec.right.key_columns, strict=True)]
     sides = [
         f"STRUCT({', '.join(f'{sql} AS {c.quoted}' for sql, c in columns)}) AS `{side}`"
         for side, columns in (("left", left), ("right", right))
@@ -65,6 +60,13 @@ def _with_key(row: str, joined: str, spec: PipelineSpec) -> str:
     flat = [f"{sql} AS {c.quoted}" for sql, c in (*left, *right) if names.count(c.name.lower()) == 1]
     made = f"SELECT {', '.join([f'{row} AS _fk_row', *sides, *flat])} FROM {joined}"
     return f"SELECT _fk_row.* FROM ({made}) WHERE NOT {fails(*[o.sql for o in spec.key_outputs])}"
+
+
+def _right_key(spec: PipelineSpec) -> list[str]:
+    """SQL per component of the right key of a joined row: the foreign key, or the key of a right row alone."""
+    references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
+    whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
+    return [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
 
 
 def _alone(spec: PipelineSpec) -> list[str]:

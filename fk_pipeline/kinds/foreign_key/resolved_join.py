@@ -248,10 +248,8 @@ def selected_rows(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator, *, 
         evaluator: evaluates the expressions.
         halves: whether a row on which an expression fails is computed without its right row.
     """
-    rows = with_result_key(rows, spec, evaluator)
-    ours = [quote(name) for name in rows.columns if name not in ("left", "right")]
-    rows = rows.select(*ours, F.current_timestamp().alias(s.CHANGED_AT), "left", "right")
-    keep = [name for name in rows.columns if name not in ("left", "right")]
+    rows = with_result_key(rows, spec, evaluator).withColumn(s.CHANGED_AT, F.current_timestamp())
+    keep = [name for name in rows.columns if name not in ("left", "right", _KEY_FAILED)]
     if not evaluator.isolating:
         return select_outputs(rows, spec, keep)
     return _select_isolating(rows, spec, keep, halves=halves)
@@ -266,10 +264,10 @@ def with_result_key(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = 
     Args:
         rows: rows with `_fk_pk_*` and `_fk_fk_*`.
         spec: the pipeline.
-        evaluator: if it is isolating, an expression is null where it fails.
+        evaluator: if it is isolating, an expression is null where it fails, and `_fk_key_failed` has the reason.
     """
     if not spec.key_outputs:
-        return rows
+        return rows.withColumn(_KEY_FAILED, F.lit(None).cast("string")) if evaluator.isolating else rows
     keys = {Side.LEFT: (spec.left, k.pk), Side.RIGHT: (spec.right, k.fk)}
     names = [c.name.lower() for side, _ in keys.values() for c in side.key_columns]
     structs = [
@@ -385,12 +383,10 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
     def why(expressions: Iterable[str], where: str) -> str:
         return ISOLATING.reason((where, sql, "select") for sql in expressions)
 
-    key_failed = _KEY_FAILED if spec.key_outputs else "NULL"
-    keep = [name for name in keep if name != _KEY_FAILED]
     pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
-    frame = _with_names(pair, spec, [*keep, PAIR, *([_KEY_FAILED] if spec.key_outputs else [])]).selectExpr(
+    frame = _with_names(pair, spec, [*keep, PAIR, _KEY_FAILED]).selectExpr(
         "*",
-        f"COALESCE({key_failed}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
+        f"COALESCE({_KEY_FAILED}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
         f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
     )
     without = f"{_HALF_FAILED} IS NOT NULL AND {FAILED} IS NULL"

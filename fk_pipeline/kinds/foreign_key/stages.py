@@ -41,7 +41,6 @@ from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
-from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -198,8 +197,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     )
     kept = read.cached(decided, at_most)
     counts, writing = _tally(kept)
-    evaluates = not all(parse_expression(sql).plain for sql in selected(spec))
-    if read.names_keys(k.RESOLVED_JOIN, writing) and not evaluates:
+    if read.names_keys(k.RESOLVED_JOIN, writing) and not spec.computes:
         # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(kept.frame, spec, once=True)
         rows = read.planned(resolver.rows_changed(chosen, spec), writing, cached=kept.cached)
@@ -222,7 +220,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         counts, _ = _tally(kept)
     lonely = alone.by_keys(read, kept) if spec.outer else None
     told = _alone_counts(lonely)
-    if evaluates:
+    if spec.computes:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
         effects.append(_refused(read, kept, counts, lonely, told))
@@ -251,6 +249,7 @@ def _with(counts: Counts, more: Counts) -> Counts:
 
 
 def _total(counts: Counts) -> int:
+    """Returns the sum of all counts."""
     return sum(sum(found.values()) for found in counts.values())
 
 
@@ -292,7 +291,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
     told = _alone_counts(lonely)
     effects: list[Effect] = [Report(_with(counts, told))]
-    if not all(parse_expression(sql).plain for sql in selected(spec)):
+    if spec.computes:
         effects.append(Reject(None, 0, "join"))
     effects.append(_stored_verdicts(kept, counts))
     if not writing:
@@ -372,7 +371,7 @@ def _once(read: Reader, counts: Counts, at_most: int) -> bool:
 
     A run that had lost its lease may have written responses twice; then there are more than the ledger counts.
     """
-    return len(read.known) == 1 and sum(sum(found.values()) for found in counts.values()) == at_most
+    return len(read.known) == 1 and _total(counts) == at_most
 
 
 def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
@@ -389,11 +388,6 @@ def _tally(decided: RowSet) -> tuple[Counts, int]:
     found = decided.counts(s.BATCH, k.VERDICT)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in resolver.WRITING)
-
-
-def selected(spec: PipelineSpec) -> list[str]:
-    """Returns the expressions of `select` and `result_key`, as SQL."""
-    return [output.sql for output in spec.computed]
 
 
 def _pks(spec: PipelineSpec) -> list[str]:

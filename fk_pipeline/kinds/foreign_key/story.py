@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.keys import shown
 
 JsonRow = dict[str, Any]
@@ -104,8 +105,25 @@ class Quarantined:
     reason: str
 
 
+class Compared:
+    """The base of a story: it has the row of the result and that of the join."""
+
+    result: JsonRow | None
+    expected: JsonRow | None
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the result has the row that the join has."""
+        return self.result == self.expected
+
+    def as_json(self) -> JsonRow:
+        """Returns the story, a data class, as a JSON object."""
+        story: Any = self
+        return {**asdict(story), "as_expected": self.as_expected}
+
+
 @dataclass(frozen=True)
-class Story:
+class Story(Compared):
     """All stored facts about a left key.
 
     Attributes:
@@ -141,15 +159,6 @@ class Story:
     conclusion: str
 
     @property
-    def as_expected(self) -> bool:
-        """Whether the result has the row that the join has."""
-        return self.result == self.expected
-
-    def as_json(self) -> JsonRow:
-        """Returns the story as a JSON object."""
-        return {**asdict(self), "as_expected": self.as_expected}
-
-    @property
     def heading(self) -> str:
         """The name of the row that the story is about."""
         return f"Left row {shown(self.key)}"
@@ -175,6 +184,14 @@ class Story:
                 "and no response"
             )
         return [*lines, self.conclusion]
+
+
+def wrong_said(what: str, why: str, spec: PipelineSpec) -> str:
+    """Returns the conclusion about a wrong result: what is wrong, what the changelogs say, and the remedy."""
+    return (
+        f"WRONG: {what}. By the changelogs {why} 'fk-pipeline verify {spec.file}' says how many rows are wrong, "
+        f"'fk-pipeline rebuild {spec.file}' makes them anew."
+    )
 
 
 def result_said(

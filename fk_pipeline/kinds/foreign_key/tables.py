@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import (
@@ -195,6 +195,11 @@ def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     They are null in a row without a foreign key.
     """
     return fk_columns(spec) if spec.result_key == "both" else ()
+
+
+def has_left(spec: PipelineSpec) -> str:
+    """SQL (BOOLEAN): a row of the result has a left row, and not the key of a right row alone."""
+    return f"({quote(pk_columns(spec)[0][0])} IS NOT NULL)"
 
 
 def alone_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.frames import marked
 from fk_pipeline.identity import Side
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import PENDING, ROW, Rule, View, hex_of, only_one, with_copies
@@ -80,10 +81,9 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
         Rule("no_missing_row", missing, "'no row'", hex_of("_fk_now")),
     )
 
-    def excused(rows):  # type: ignore[no-untyped-def]
-        (found,) = pending({n: reader.whole(n) for n in spec.definition.proved}, reader.due, spec)
-        marked = rows.join(found.withColumn("_fk_told", F.lit(True)), list(keys), "left")
-        return marked.withColumn(PENDING, F.expr("COALESCE(_fk_told, FALSE)")).drop("_fk_told")
+    def excused(rows: DataFrame) -> DataFrame:
+        read = {name: reader.whole(name) for name in spec.definition.proved}
+        return marked(rows, PENDING, pending(read, reader.due, spec), nullable=False)
 
     shown = f"STRUCT({', '.join(f'{quote(key(name))} AS {quote(name)}' for name in names)})"
     due = excused if any(reader.due.values()) else None

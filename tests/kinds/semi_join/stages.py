@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import apply_versions
+from fk_pipeline.contract import Role
 from fk_pipeline.effects import Effect, Reader, Reject, Report, Upsert
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.store import schemas as s
 from tests.kinds.semi_join.kind import LEFT_ROWS, MATCHED_ROWS, RIGHT_KEYS, reference
@@ -22,29 +23,30 @@ _LIVES, _THERE, _REASON = "_fk_lives", "_fk_there", "_fk_failed"
 
 def left_rows(read: Reader) -> list[Effect]:
     """Applies the batches to the left rows."""
-    keys = {c.name: c.name for c in read.spec.left.key_columns}
-    return state_effects(read, LEFT_ROWS, "left_changelog", LEFT_ROWS, keys, _left)
+    return _state(read, LEFT_ROWS, read.spec.left, [name for name, _ in payload(read.spec)])
 
 
 def right_keys(read: Reader) -> list[Effect]:
     """Applies the batches to the right keys."""
-    keys = {c.name: c.name for c in read.spec.right.key_columns}
-    return state_effects(read, RIGHT_KEYS, "right_changelog", RIGHT_KEYS, keys, _right)
+    return _state(read, RIGHT_KEYS, read.spec.right, [])
 
 
-def _left(
-    log: DataFrame, state: DataFrame, spec: PipelineSpec, batches: BatchRange,
-    generations: Mapping[int, int], truncated: bool = False,
-) -> DataFrame:  # fmt: skip
-    keys, values = [c.name for c in spec.left.key_columns], [name for name, _ in payload(spec)]
-    return apply_versions(log, state, keys, values, batches, generations, truncated)
+def _state(read: Reader, stage: str, side: SideSpec, values: Sequence[str]) -> list[Effect]:
+    """Applies the batches to a state: the current version of every key of a side, with some values."""
+    keys = [column.name for column in side.key_columns]
 
+    def make(
+        log: DataFrame,
+        state: DataFrame,
+        spec: PipelineSpec,
+        batches: BatchRange,
+        generations: Mapping[int, int],
+        truncated: bool = False,
+    ) -> DataFrame:
+        return apply_versions(log, state, keys, values, batches, generations, truncated)
 
-def _right(
-    log: DataFrame, state: DataFrame, spec: PipelineSpec, batches: BatchRange,
-    generations: Mapping[int, int], truncated: bool = False,
-) -> DataFrame:  # fmt: skip
-    return apply_versions(log, state, [c.name for c in spec.right.key_columns], [], batches, generations, truncated)
+    (log,) = [table.name for table in read.spec.definition.tables if (table.stage, table.role) == (stage, Role.LOG)]
+    return state_effects(read, stage, log, stage, {key: key for key in keys}, make)
 
 
 def matched_rows(read: Reader) -> list[Effect]:

@@ -51,18 +51,14 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
         raise PipelineFileError("select: a semi join has left columns only", where=str(spec.file))
     left = empty_rows(session, spec, spec.left)
     try:
-        outputs = selected(spec, left.selectExpr("STRUCT(*) AS left", "*").limit(0)).schema.fields
+        rows = left.selectExpr("STRUCT(*) AS left", "*")
+        outputs = rows.selectExpr(*[output.sql for output in spec.outputs]).schema.fields
     except PySparkException as error:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
     for side in Side:
         check_delete_when(session, spec, side)
     orders = [sequence_type(session, spec, side) for side in Side]
     return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs])
-
-
-def selected(spec: PipelineSpec, rows):  # type: ignore[no-untyped-def]
-    """Returns the selected columns of left rows, given with their columns and as the struct `left`."""
-    return rows.selectExpr(*[output.sql for output in spec.outputs])
 
 
 def declared_layout(spec: PipelineSpec) -> Layout:

@@ -13,7 +13,7 @@ from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
@@ -76,7 +76,11 @@ def _rows(reader: CheckReader) -> DataFrame:
 def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns the rows of the result without a left row, the right rows, and the right keys of all other rows."""
     spec, result = reader.spec, reader.whole(k.RESOLVED_JOIN)
-    return _without_left(result, spec), rights_of(reader.whole(k.RIGHT_TABLE), spec), matched_keys(result, spec)
+    return (
+        result.where(f"NOT {k.has_left(spec)}"),
+        rights_of(reader.whole(k.RIGHT_TABLE), spec),
+        matched_keys(result, spec),
+    )
 
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -100,11 +104,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     needed = [*pks_of(spec), *fks, k.RIGHT_HASH]
     referring = reader.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
     matched = matched_keys(referring, spec).unionByName(written)
-    return _without_left(stored, spec), current, matched
-
-
-def _without_left(result: DataFrame, spec: PipelineSpec) -> DataFrame:
-    return result.where(F.col(quote(k.pk_columns(spec)[0][0])).isNull())
+    return stored.where(f"NOT {k.has_left(spec)}"), current, matched
 
 
 def _refused(reader: CheckReader) -> DataFrame:

@@ -58,7 +58,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     else:
         result, store, rights = _of_the_batches(reader)
     if spec.outer:
-        result = result.where(F.col(quote(pks[0])).isNotNull())
+        result = result.where(k.has_left(spec))
     there = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,

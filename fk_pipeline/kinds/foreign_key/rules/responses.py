@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.frames import join_by_key
+from fk_pipeline.frames import marked
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
@@ -45,14 +45,8 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
         return None
 
     def mark(rows: DataFrame) -> DataFrame:
-        read = reader.spec.definition.proved
-        rows = rows.withColumn(PENDING, F.lit(False))
-        for keys in pending_keys({name: reader.whole(name) for name in read}, reader.due, reader.spec):
-            if {*keys.columns} <= {*rows.columns}:
-                told = keys.withColumn("_fk_told", F.lit(True))
-                rows = join_by_key(rows, told, keys.columns, "left", nullable=reader.spec.outer)
-                rows = rows.withColumn(PENDING, F.expr(f"{PENDING} OR COALESCE(_fk_told, FALSE)")).drop("_fk_told")
-        return rows
+        read = {name: reader.whole(name) for name in reader.spec.definition.proved}
+        return marked(rows, PENDING, pending_keys(read, reader.due, reader.spec), nullable=reader.spec.outer)
 
     return mark
 
