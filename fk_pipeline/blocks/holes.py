@@ -229,9 +229,8 @@ def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id
     }
     at = f"{source('_hole.column')}.at"
     told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, {at}.sequence AS sequence, {at}.batch AS batch))"
-    out = out.withColumns(values).withColumns(
-        {s.HOLES: F.expr(told), s.OLD_KEY: F.coalesce("_fk_renamed", F.col(s.OLD_KEY))}
-    )
+    told_anew = {s.HOLES: F.expr(told), s.OLD_KEY: F.coalesce("_fk_renamed", F.col(s.OLD_KEY))}
+    out = out.withColumns(values | told_anew)
     return out.drop(_ID, "_fk_sources", "_fk_renamed")
 
 

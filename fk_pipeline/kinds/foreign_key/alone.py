@@ -148,8 +148,9 @@ def added(read: Reader, upsert: Upsert | None, alone: RowSet | None, number: int
 
 def result_key(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
     """Returns the key columns of rows of the result; rows that do not have those of a right row alone are left rows."""
-    none = {name: F.lit(None).cast(kind) for name, kind in k.alone_columns(spec) if name not in rows.columns}
-    return rows.withColumns(none).select(*map(quote, k.keys_of(spec, k.RESOLVED_JOIN).keys))
+    none = {name: F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)}
+    keys = k.keys_of(spec, k.RESOLVED_JOIN).keys
+    return rows.select([F.col(quote(key)) if key in rows.columns else none[key] for key in keys])
 
 
 def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
