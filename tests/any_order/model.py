@@ -420,9 +420,9 @@ class Schedule:
 
     def __init__(self, seed: int, *, join: Join, without: str | None = None) -> None:
         self.random, self.clock, self.join = Random(seed), 0, join
-        self.model = Model(join=join, without=without)
+        self.model = self._model(without)
         self.declared, self.folds = False, 0
-        self.contents = {n: self._content() for n in self.random.sample(range(9), self.random.randint(2, 6))}
+        self.contents = {n: self._content(n) for n in self.random.sample(range(9), self.random.randint(2, 6))}
         self.history = {n: [content] for n, content in self.contents.items()}
         self.due = {(stage, n) for stage in Stage for n in self.contents}
         self.runs: list[tuple[Stage, int]] = []
@@ -452,10 +452,16 @@ class Schedule:
         result: dict[Any, Any] = {key: row[2] for key, row in self.model.result.items()}
         result |= {(None, key): values for key, (_, values) in self.model.alone.items()}
         told = set().union(*self.model.quarantine.values())
-        wanted = joined({n: self._seen(c) for n, c in self.contents.items()}, join=self.join)
+        wanted = self._wanted({n: self._seen(c) for n, c in self.contents.items()})
         return result == wanted and self.model.refused() <= told
 
-    def _content(self) -> Content:
+    def _model(self, without: str | None) -> Model:
+        return Model(join=self.join, without=without)
+
+    def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
+        return joined(contents, join=self.join)
+
+    def _content(self, _batch: int) -> Content:
         def event(keys: str, value: Any) -> Event:
             self.clock += 1
             key = EVERY_KEY if self.random.random() < 0.06 else self.random.choice(keys)
@@ -506,7 +512,7 @@ class Schedule:
             return
         n = self.random.choice(sorted({*range(9)} - self.model.folded) or [max(self.contents) + 1])
         old = self.history.setdefault(n, [])
-        content = self.random.choice(old) if old and self.random.random() < 0.5 else self._content()
+        content = self.random.choice(old) if old and self.random.random() < 0.5 else self._content(n)
         self.contents[n] = {side: [e for e in events if self._is_in_time(side, e)] for side, events in content.items()}
         old.append(self.contents[n])
         self.due |= {(stage, n) for stage in Stage}
