@@ -55,6 +55,8 @@ class Input:
         derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
             of the source: per name, the SQL over a row. If one of them is null, all are.
         derived_as: the key of the pipeline file under which these columns are declared.
+        versions_by: function of a pipeline that returns the columns of the log which, beside the key, identify a row of
+            the state, whose deletions are rows too; none: the state has the last row of each key.
     """
 
     name: Side
@@ -62,6 +64,7 @@ class Input:
     log: str
     derives: Callable[[Any], dict[str, str]] = lambda _: {}
     derived_as: str = ""
+    versions_by: Callable[[Any], tuple[str, ...]] = lambda _: ()
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,8 @@ class Kind:
         explain: reference to a function of reader, pipeline, ledger and the text of a key. It returns the story
             (`AnyStory`) of the key.
         impact: reference to a function of reader, pipeline, ledger, the text of a right key or None, a file of changes
-            or None, and the largest number of keys to report. It returns the impact (`AnyImpact`) of the change.
+            or None, the largest number of keys to report, and the text of a time or None: since when the changed
+            version holds, where versions do. It returns the impact (`AnyImpact`) of the change.
         lineage: reference to a function of pipeline and stage that returns, per column of the main table, the
             (stage, column) pairs that its values come from.
         layout: reference to a function of a Spark session and a pipeline that returns its tables (`store.layout`), with
@@ -311,6 +315,11 @@ class Kind:
     def state_of(self, side: Side) -> TableDef:
         """Returns the state that has the current version of every key of an input."""
         return next(one for one in self.tables if one.role is Role.STATE and one.of == side)
+
+    def keys_in_log(self, spec: Any, side: Side) -> tuple[str, ...]:
+        """Returns the columns of the log of an input that identify the row of the state which a row of it is about."""
+        keys = tuple(column.name for column in spec.side(side).key_columns)
+        return (*keys, *self.input(side).versions_by(spec))
 
     def indexed_by(self, index: TableDef) -> str:
         """Returns the name of the state that an index belongs to: that of the same stage."""

@@ -110,6 +110,10 @@ class History(Protocol):
         """Returns whether any batch has a truncate in such a log; None if an unfinished run may have written one."""
         ...
 
+    def truncated(self, stage: str) -> Sequence[int]:
+        """Returns the batches that have, or ever had, a truncate in such a log."""
+        ...
+
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs approval."""
         ...
@@ -170,11 +174,17 @@ class Reader(Protocol):
         ...
 
     def through_index(
-        self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
+        self,
+        index: str,
+        name: str,
+        keys: RowSet,
+        columns: Mapping[str, str],
+        needed: Sequence[str],
+        narrow: Callable[[DataFrame], DataFrame] | None = None,
     ) -> tuple[DataFrame, int]:
         """Returns the rows of an indexed state that refer to some keys of another table, and a bound of their number.
 
-        The frame may contain other rows too.
+        The frame may contain other rows too. `narrow` chooses among the rows of the index with these keys.
         """
         ...
 

@@ -247,18 +247,25 @@ class Pipeline(OpenPipeline):
             story: AnyStory = loaded(self.spec.definition.explain)(read, self.spec, self._ledger, key)
             return story
 
-    def impact(self, right_key: str | None = None, changes: str | Path | None = None, limit: int = 20) -> AnyImpact:
+    def impact(
+        self,
+        right_key: str | None = None,
+        changes: str | Path | None = None,
+        limit: int = 20,
+        since: str | None = None,
+    ) -> AnyImpact:
         """Returns the impact of a change of the right side: see `Kind.impact`. Changes nothing.
 
         Args:
             right_key: the key of a right row, in the form that `explain` takes; or
             changes: a file as it would land.
             limit: the largest number of right keys to report.
+            since: with `as_of` and a right key, the time since which the changed version holds; default: any version.
         """
         file = None if changes is None else Path(changes)
         with self._looking() as read:
             found: AnyImpact = loaded(self.spec.definition.impact)(
-                read, self.spec, self._ledger, right_key, file, limit
+                read, self.spec, self._ledger, right_key, file, limit, since
             )
             return found
 

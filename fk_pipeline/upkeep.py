@@ -204,7 +204,9 @@ class _Folding:
         with self._at(log) as info:
             if info is not None:
                 old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folds.of(stage)), self.ledger.batches)
-                self._remove(superseded(self.warehouse.read(log), self.spec.side(side), old), info, log)
+                keys = self.kind.keys_in_log(self.spec, side)
+                if s.BATCH not in keys:  # else each batch is a version
+                    self._remove(superseded(self.warehouse.read(log), self.spec.side(side), keys, old), info, log)
         if self.spec.settings.tombstone_retention is not None:
             self._forget(stage, side, self.spec.settings.tombstone_retention)
 
@@ -212,7 +214,7 @@ class _Folding:
         """Removes deleted keys, from the changelog first; a key left only in the state is removed the next time."""
         ledger, log, stored = self.ledger, self.layout[self.kind.input(side).log], self.kind.state_of(side)
         state = self.layout[stored.name]
-        keys = dict(zip(state.keys, [c.name for c in self.spec.side(side).key_columns], strict=True))
+        keys = dict(zip(state.keys, self.kind.keys_in_log(self.spec, side), strict=True))
         with self._at(log, state) as info:
             if info is None or ledger.due.of(log_stage) or ledger.due.of(str(stored.stage)):
                 return  # landed rows that are not read yet may be older than a delete
@@ -225,7 +227,8 @@ class _Folding:
             dead = forgettable(self.warehouse.read(log), self.warehouse.read(state), keys, old).persist()
             try:
                 owned = dead.select(
-                    *[F.col(quote(key)).alias(name) for key, name in keys.items()], F.col(s.OWNER).alias(s.BATCH)
+                    *[F.col(quote(key)).alias(name) for key, name in keys.items() if name != s.BATCH],
+                    F.col(s.OWNER).alias(s.BATCH),
                 )
                 self._remove(owned, info, log)
                 self._remove(dead.select(*map(quote, keys)), info, state)

@@ -17,9 +17,10 @@ from fk_pipeline.blocks.holes import AT, PLACE
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
-from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.spec.inputs import COMMITTED_AT
+from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store import schemas as s
 
 
@@ -34,8 +35,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
-        `{value}` when the side has a `sequence_by`; records of an input with derived columns (`Input.derives`) that
-        may fail on a row get `derived`, BOOLEAN: none of these is null. A log has no row on which one fails.
+        `{value}` when the side has a `sequence_by`; with `valid_from` they get `valid_from`; records of an input with
+        derived columns (`Input.derives`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log
+        has no row on which one fails.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -53,6 +55,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
+    since = side_spec.valid_from
+    if since is not None and not side_spec.holds_since_commit:
+        expressions.append(("_fk_since", since, is_event, "valid_from"))
     first = [] if when is None else [(written, when, "delete_when")]
     failed = evaluator.reason([*first, *[(on, sql, what) for _, sql, on, what in expressions]])
     frame = frame.selectExpr("*", f"{failed} AS _fk_failed").selectExpr(
@@ -66,7 +71,11 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     if side_spec.sequence_by is not None:
         wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
         out["sequence"] = "STRUCT(_fk_value AS value)"
-    if evaluator.isolating or side_spec.sequence_by is not None:
+    if since is not None:
+        out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
+        missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
+        wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
+    if evaluator.isolating or side_spec.sequence_by is not None or since is not None:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
@@ -86,7 +95,7 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """
     counts = f"kind IN ('{EVENT}', '{TRUNCATE}')"
     order = "STRUCT(sequence, file_number, block, position)"
-    keys = [f"CASE WHEN kind = '{EVENT}' THEN row.{c.quoted} END" for c in spec.side(side).key_columns]
+    keys = [f"CASE WHEN kind = '{EVENT}' THEN {sql} END" for sql in key_of_record(spec.side(side)).values()]
     alone = f"CASE WHEN NOT {counts} THEN STRUCT(file, block, position) END"
     by_key = f"PARTITION BY {', '.join(['batch', 'kind', *keys, alone])}"
     truncated = f"MAX(CASE WHEN kind = '{TRUNCATE}' THEN {order} END) OVER (PARTITION BY batch)"
@@ -125,7 +134,7 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     for batch, number in generations.items():
         if number:
             generation = F.when(F.col("batch") == batch, number).otherwise(generation)
-    keys = [f"IF(kind = '{TRUNCATE}', NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.key_columns]
+    keys = [f"IF(kind = '{TRUNCATE}', NULL, {sql}) AS {quote(key)}" for key, sql in key_of_record(side_spec).items()]
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     lacking = []
     if format_of(side_spec).has_holes:
@@ -154,9 +163,17 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     return hashed(rows, spec, side)
 
 
+def key_of_record(side: SideSpec) -> dict[str, str]:
+    """Returns the columns that identify a row of a batch in the changelog, each with its SQL over an event."""
+    since = {} if side.valid_from is None else {s.VALID_FROM: "valid_from"}
+    return {column.name: f"row.{column.quoted}" for column in side.key_columns} | since
+
+
 def hashed(log: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """Returns rows of a changelog with `_fk_hash`, the hash of the whole row; null for a tombstone."""
-    return _with_hash(log, [column.name for column in spec.side(side).columns])
+    declared = spec.side(side)
+    since = [] if declared.valid_from is None else [s.VALID_FROM]
+    return _with_hash(log, [*(column.name for column in declared.columns), *since])
 
 
 def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
@@ -169,7 +186,8 @@ def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
     derived = _derived(spec, side)
     reads = [declared.column(path[0]) for sql in derived.values() for path in parse_expression(sql).reads]
     follow = all(column is not None and column.name in names for column in reads)
-    return [*names, *({} if follow else derived)]
+    versions = spec.definition.input(side).versions_by(spec)
+    return [*names, *({} if follow else derived), *([s.VALID_FROM, s.DELETED] if versions else [])]
 
 
 def with_content(
@@ -177,7 +195,8 @@ def with_content(
 ) -> DataFrame:
     """Returns rows of a changelog as a state takes them: with the derived columns, and the hash of their content.
 
-    If the content is the whole row, its hash is the one that the changelog has (ADR 0032).
+    If the content is the whole row, its hash is the one that the changelog has (ADR 0032). Where the state keeps every
+    version of a key (`Input.versions_by`), the deletion of a row is a version too, and has a hash.
 
     Args:
         log: rows of a changelog, whole.
@@ -188,8 +207,12 @@ def with_content(
         anew: whether the hash is computed in any case.
 
     Returns:
-        The rows with the columns of `Input.derives`, all null if one is, and `_fk_hash`, null for a tombstone.
+        The rows with the columns of `Input.derives`, all null if one is, and `_fk_hash`, null for a tombstone; with
+        versions also `_fk_valid_from`.
     """
+    versions = spec.definition.input(side).versions_by(spec)
+    if versions and versions != (s.VALID_FROM,):
+        log = log.withColumn(s.VALID_FROM, F.col(*versions))
     derived = _derived(spec, side)
     if derived:
         values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
@@ -198,6 +221,9 @@ def with_content(
     content = content_columns(spec, side)
     if not anew and {*content} == {column.name for column in spec.side(side).columns}:
         return log
+    if versions:
+        no_key = quote(spec.side(side).key_columns[0].name)
+        return with_row_hash(log.drop(s.HASH), s.HASH, content, f"{no_key} IS NULL")
     return _with_hash(log, content)
 
 

@@ -50,7 +50,7 @@ class Watch:
     def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: str) -> None:
         self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, ledger.inputs[stage]
         self._first_look = ledger.fields.looked_since(self.side) is None
-        self._declared = [c.name for c in spec.side(self.side).columns]
+        self._declared = [c.name for c in spec.side(self.side).as_sent.columns]
         self._known = set(ledger.fields.known(self.side)) - {*self._declared}
         self._learned: set[str] = set()
         self._compares = False

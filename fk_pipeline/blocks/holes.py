@@ -148,7 +148,7 @@ def _searched(
         compute: computes a frame once.
     """
     names, keys = [c.name for c in side.key_columns], [c.quoted for c in side.key_columns]
-    row_id = f"STRUCT({s.BATCH} AS batch, {', '.join(keys)})"
+    row_id = f"STRUCT({s.BATCH} AS batch, {', '.join(map(quote, side.stored_key))})"
     holes = rows.selectExpr("*", f"{row_id} AS {_ID}", f"EXPLODE({s.HOLES}) AS _fk_hole")
     known = _known_alone(holes, side)
     asked = holes.selectExpr(_ID, f"_fk_hole.column AS {_COLUMN}", *keys, AT, "FALSE AS _fk_before")
@@ -242,7 +242,7 @@ def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:
         after: the rows as `filled` returns them.
         side: the side of the rows.
     """
-    keys = [c.name for c in side.key_columns]
+    keys = side.stored_key
     values = f"TO_JSON({_values(side, '')})"  # a map cannot be compared
     new = after.select(s.BATCH, *map(quote, keys), F.expr(values).alias("_fk_new"))
     old = before.select(s.BATCH, *map(quote, keys), F.expr(values).alias("_fk_old"))

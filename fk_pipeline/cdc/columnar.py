@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
+    committed,
     first_letter,
     misfit,
     missing_key,
@@ -37,16 +38,18 @@ class Columnar:
     sequence_type = ARRIVAL_TYPE
     sequence = ARRIVAL
     """SQL of a row's order."""
+    committed_at = "CAST(NULL AS TIMESTAMP)"
+    """SQL over a record's place of the time of the commit."""
     is_text = False
     has_holes = False
     sends_all = True
 
-    def parse(self, lines: DataFrame, _side: SideSpec) -> DataFrame:
+    def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per row; see `fk_pipeline.cdc.records`."""
         place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
             *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
-        ).selectExpr(*records(place, self.sequence), "rounded", "fields")
+        ).selectExpr(*records(place, self.sequence), *committed(side, self.committed_at), "rounded", "fields")
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """Returns False: the rows would have to be read."""

@@ -28,6 +28,7 @@ from fk_pipeline.cdc.records import (
     OTHER_TABLE,
     TRIMMED,
     JsonLines,
+    committed,
     computed_once,
     fields_of_texts,
     misfit,
@@ -104,6 +105,9 @@ class Debezium(JsonLines):
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(
                 *records(place, _SEQUENCE),
+                *committed(
+                    side, f"IF(_flat IS NULL, {_committed('_envelope.source.')}, {_committed('_flat.__source_')})"
+                ),
                 f"{rounded(side, texts, 'row')} AS rounded",
                 f"{_holes(side, sent)} AS holes",
                 f"{_renamed(side)} AS old_key",
@@ -133,7 +137,10 @@ _ENVELOPE = "COALESCE({})".format(
 _POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
 """The fields of `source` from which the order is read."""
 
-_SOURCE = (*_POSITIONS, "table", "schema", "db")
+_TIMES = ("ts_us", "ts_ns", "ts_ms")
+"""The fields of `source` with the time of the commit, the most exact one first; a version of Debezium may lack some."""
+
+_SOURCE = (*_POSITIONS, *_TIMES, "table", "schema", "db")
 
 _FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 
@@ -186,6 +193,12 @@ def _order(of: str, commit: str) -> str:
         "0L",
     ]
     return f"STRUCT(COALESCE({', '.join(commits)}) AS commit, COALESCE({', '.join(positions)}) AS position)"
+
+
+def _committed(of: str) -> str:
+    """SQL (TIMESTAMP): the time of the commit from the fields of `source`; `of` is the text before their names."""
+    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in _TIMES)
+    return f"TIMESTAMP_MICROS(COALESCE({micros}, {nanos} DIV 1000, {millis} * 1000))"
 
 
 _SQL_SERVER = "^[0-7][0-9a-fA-F]{7}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}$"

@@ -15,6 +15,7 @@ from fk_pipeline.cdc.records import (
     OTHER_TABLE,
     TRIMMED,
     JsonLines,
+    committed,
     computed_once,
     misfit,
     missing_key,
@@ -51,7 +52,8 @@ class Maxwell(JsonLines):
         """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
         row = struct_of_texts(side.columns)
         schema = (
-            "type: STRING, database: STRING, table: STRING, position: STRING, gtid: STRING, xoffset: STRING, "
+            "type: STRING, database: STRING, table: STRING, ts: STRING, position: STRING, gtid: STRING, "
+            "xoffset: STRING, "
             f"data: {row}, old: {row}"
         )
         texts = {c.name: exact(f"_record.data.{c.quoted}") for c in side.columns}
@@ -87,6 +89,7 @@ class Maxwell(JsonLines):
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")
             .selectExpr(
                 *records(place, _SEQUENCE),
+                *committed(side, "TIMESTAMP_SECONDS(TRY_CAST(_record.ts AS BIGINT))"),
                 f"{rounded(side, texts, 'row')} AS rounded",
                 "JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, '$.data')) AS fields",
             )

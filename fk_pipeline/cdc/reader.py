@@ -18,13 +18,14 @@ from fk_pipeline.cdc.maxwell import Maxwell
 from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
-from fk_pipeline.cdc.records import ARRIVAL, BAD, SNAPSHOT, TRUNCATE, Format
+from fk_pipeline.cdc.records import ARRIVAL, BAD, EVENT, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
 from fk_pipeline.cdc.table_versions import is_whole, version_range
 from fk_pipeline.cdc.unreadable import LINES, MARK, Shape, Unreadable, too_long
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec.inputs import EVENT_COLUMN
 from fk_pipeline.spec.sql import text
 
 _FORMATS: dict[str, Format] = {
@@ -106,13 +107,16 @@ def read_records(
     marked = None
     if whole:
         read_from = {**links, **{path: tail.readable for path, tail in unreadable.items() if tail.readable}}
-        lines = _lines(session, whole, read_from, side_spec)
+        lines = _lines(session, whole, read_from, side_spec.as_sent)
         if texts:
             marked = _corrected(lines, texts, spec)
             lines = marked.drop(_CORRECTED)
-        parsed = _apart(reads.parse(lines, side_spec))
+        parsed = _apart(reads.parse(lines, side_spec.as_sent))
         if limit:
             parsed = _without_marks(parsed, limit)
+        if side_spec.keyed_by_place:
+            names = {_without_scheme(spec.location(f.path)): f.path for group in files.values() for f in group}
+            parsed = _with_places(lines, parsed, side_spec, names)
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
@@ -154,6 +158,32 @@ def _without_marks(parsed: DataFrame, limit: int) -> DataFrame:
     shown = f"CAST(UNHEX(REGEXP_EXTRACT(value, '^{MARK}([0-9A-F]*)', 1)) AS STRING)"
     read = {"kind": f"'{BAD}'", "reason": text(too_long(limit)), "value": shown}
     return parsed.withColumns({name: F.expr(f"IF({is_mark}, {sql}, {name})") for name, sql in read.items()})
+
+
+def _with_places(lines: DataFrame, parsed: DataFrame, side: SideSpec, names: Mapping[str, str]) -> DataFrame:
+    """Adds the column `event` to the rows of events without a key: batch, file and line, as `7/landing/7.jsonl/12`.
+
+    The delete of such an event cannot be applied: it does not name the event.
+
+    Args:
+        lines: the lines with their place.
+        parsed: their records.
+        side: the side of the events.
+        names: per file of the records, its name relative to the pipeline file: a folder that is moved as a whole has
+            the same events.
+    """
+    files = ", ".join(f"{text(file)}, {text(name)}" for file, name in names.items())
+    place = f"CONCAT_WS('/', batch, MAP({files})[file], line)"
+    values = [f"row.{c.quoted} AS {c.quoted}" for c in side.as_sent.columns]
+    row = ", ".join([*values, f"{place} AS {EVENT_COLUMN.quoted}"])
+    gone = f"kind = '{EVENT}' AND deleted"
+    changed = {
+        "kind": f"IF({gone}, '{BAD}', kind)",
+        "reason": f"IF({gone}, 'a delete of an event without a key', reason)",
+        "row": f"STRUCT({row})",
+    }
+    columns = [f"{changed[name]} AS {name}" if name in changed else name for name in parsed.columns]
+    return line_numbers(lines, parsed).selectExpr(*columns)
 
 
 _PLACE = "file STRING, batch INT, file_number INT, block BIGINT, position BIGINT"
@@ -198,6 +228,7 @@ def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
         ("value", "STRING"), *_columns(_PLACE), ("kind", "STRING"), ("reason", "STRING"), ("op", "STRING"),
         ("deleted", "BOOLEAN"), ("sequence", reads.sequence_type), ("row", f"STRUCT<{row}>"),
     ]  # fmt: skip
+    columns += [("committed_at", "TIMESTAMP")] if side.holds_since_commit else []
     if reads.has_holes:
         columns += [("holes", "ARRAY<STRING>"), ("old_key", f"STRUCT<{keys}>")]
     return empty(session, columns)

@@ -14,6 +14,7 @@ two if a line changes a key:
 | `holes` | only with `has_holes`: the columns with an unavailable value, null in `row`; null if the source sent all |
 | `old_key` | only with `has_holes`: the key that the row had before this event; null if it is the same |
 | `rounded` | optional: the columns of `row` whose values are not exactly those that were sent, separated by commas |
+| `committed_at` | only with `valid_from: committed_at`: when the source committed the change, TIMESTAMP |
 | `fields` | optional: the names under which the source sent values of the row; null if they are not known |
 
 and `value` (the line as text; for a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
@@ -129,6 +130,11 @@ def records(place: Sequence[str], sequence: str) -> list[str]:
         f"{sequence} AS sequence",
         "row",
     ]
+
+
+def committed(side: SideSpec, at: str) -> list[str]:
+    """SQL of the column `committed_at`, if the side needs it; `at` is SQL (TIMESTAMP) of the time."""
+    return [f"{at} AS committed_at"] if side.holds_since_commit else []
 
 
 def typed_row(side: SideSpec, texts: Mapping[str, str], typed: Mapping[str, str] | None = None) -> str:

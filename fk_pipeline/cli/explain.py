@@ -40,6 +40,9 @@ def explain(
 def impact(
     pipeline: PipelineFile,
     right_key: Annotated[str | None, typer.Option(metavar="K", help="of a right row: N14228, or a=1,b=2")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="T", help="with as_of: since when the changed version holds")
+    ] = None,
     changes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="a file as it would land on the right side")
     ] = None,
@@ -52,7 +55,7 @@ def impact(
     """How many result rows a change of the right side would touch, before it is made. Changes nothing."""
     from fk_pipeline.pipeline import load
 
-    found = load(pipeline).impact(right_key, changes, limit)
+    found = load(pipeline).impact(right_key, changes, limit, since)
     if format_ is OutputFormat.JSON:
         print_json(found.as_json())
     else:

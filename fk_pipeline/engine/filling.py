@@ -76,7 +76,7 @@ def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effec
         key = F.struct(*map(quote, keys))
         here = log.where(read.batches.predicate(s.BATCH)).select(key.alias("_fk_key"))
         same = [holed.join(here, one == here["_fk_key"], "left_semi") for one in (key, F.col(s.OLD_KEY)["key"])]
-        holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *keys])
+        holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *declared.stored_key])
     rows = read.cached(holed, None)
     if rows.frame.isEmpty():
         return []

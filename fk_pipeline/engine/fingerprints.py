@@ -44,6 +44,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         logical = [f"{c.name}: {how}" for c in side_spec.columns if (how := side_spec.logical_type(c)) is not None]
         parts[f"{side}.logical_types"] = ", ".join(logical)
         parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
+        if side_spec.valid_from is not None:
+            parts[f"{side}.valid_from"] = side_spec.valid_from
     return parts
 
 
@@ -66,8 +68,14 @@ def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
     """Returns the parts of the pipeline file that differ from those of the stored tables: (was, is)."""
     wanted, stored = fingerprints(spec), ledger.fingerprints
-    stored = {"kind": FIRST, **stored} if stored else stored
-    return {part: (stored[part], wanted[part]) for part in wanted if part in stored and stored[part] != wanted[part]}
+    if not stored:
+        return {}
+    stored = {"kind": FIRST, **stored}
+    parts = dict.fromkeys([*wanted, *stored])
+    if stored.get(VERSION) != wanted[VERSION]:  # an older version did not know all parts
+        parts = dict.fromkeys(part for part in wanted if part in stored)
+    both = {part: (stored.get(part, ""), wanted.get(part, "")) for part in parts}
+    return {part: (was, now) for part, (was, now) in both.items() if was != now}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ rewritten or withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 
@@ -61,7 +61,7 @@ def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
         )
 
 
-def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
+def superseded(log: DataFrame, side: SideSpec, keys: Sequence[str], folded: str) -> DataFrame:
     """Returns the rows of a changelog that folding removes: `_fk_batch` and the key columns, one row per removed row.
 
     Truncates stay: they are few. All rows of a key stay if any of its rows lacks a value that its source did not send,
@@ -70,9 +70,9 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
     Args:
         log: the changelog of a side.
         side: the side.
+        keys: the columns of the changelog that identify a row of the state.
         folded: SQL (BOOLEAN): the row is of a folded batch.
     """
-    keys = [c.name for c in side.key_columns]
     is_row, order = F.col(quote(keys[0])).isNotNull(), F.expr(order_of(s.SEQUENCE, s.BATCH))
     old = log.where(folded)
     rows = old.where(is_row).select(*map(quote, keys), s.BATCH, order.alias("_fk_at"))
@@ -81,7 +81,7 @@ def superseded(log: DataFrame, side: SideSpec, folded: str) -> DataFrame:
     lost = (F.col("_fk_at") < F.col("_fk_newest")) | F.coalesce(F.col("_fk_at") < F.col("_fk_truncated"), F.lit(False))
     found = rows.withColumn("_fk_newest", newest).crossJoin(F.broadcast(truncated)).where(lost)
     if format_of(side).has_holes:
-        found = found.join(_searched(log, side), keys, "left_anti")
+        found = found.join(_searched(log, side), [c.name for c in side.key_columns], "left_anti")
     return found.select(s.BATCH, *map(quote, keys))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, mark_only
+from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
 from fk_pipeline.cdc.names import linked, real, strange
@@ -202,7 +202,7 @@ class Landing:
         folded = [batch for batch in self.read.known if self.ledger.folds.stays_folded(self.stage, batch)]
         if not folded:
             return log
-        keys, old = [c.name for c in self.declared.key_columns], ranges_sql(s.BATCH, folded)
+        keys, old = self.declared.stored_key, ranges_sql(s.BATCH, folded)
         stored = self.read.read(self.log).where(old).select(s.BATCH, *map(quote, keys))
         kept = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")
         truncates = f"{quote(keys[0])} IS NULL"
@@ -255,12 +255,12 @@ class Landing:
         groups = records.groupBy("batch", *(name for name in _COUNTED_BY if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
-        if not all(
+        if not self.declared.keyed_by_place and not all(
             len(group) == 1 and reads.has_keys_once(real(self.spec.location(group[0].path)), self.declared)
             for group in self._files.values()
         ):
             # Two keys with the same hash count as one duplicate key, which only costs time.
-            keys = [F.col("row")[c.name] for c in self.declared.key_columns]
+            keys = map(F.expr, key_of_record(self.declared).values())
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
                 return None

@@ -32,7 +32,7 @@ def changelog_view(log: DataFrame, spec: PipelineSpec, side: Side, counted: Coun
         prefix: the prefix of the names of the rules.
     """
     side_spec = spec.side(side)
-    keys = [c.quoted for c in side_spec.key_columns]
+    keys = [quote(name) for name in side_spec.stored_key]
     stored = log.select("*", F.col(s.HASH).alias("_fk_stored"))
     rows = with_copies(hashed(stored, spec, side), [s.BATCH, TRUNCATES, *keys])
     nulls = " OR ".join(f"{key} IS NULL" for key in keys)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import (
@@ -23,6 +24,9 @@ from fk_pipeline.spec.sql import (
     refuse_moments,
 )
 
+SINCE = "_fk_valid_from"
+"""Column: the time since which a version of a row holds; `store.schemas.VALID_FROM`."""
+
 FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
 
@@ -31,6 +35,15 @@ PLAIN = ("csv", "parquet", "rows")
 
 NAMING_TABLES = ("debezium", "maxwell")
 """The formats whose records name their table."""
+
+COMMITTED_AT = "committed_at"
+"""The word for the time at which the source committed a change."""
+
+TELLING_TIMES = ("debezium", "dms", "maxwell")
+"""The formats whose records tell that time."""
+
+EVENT_COLUMN = Column("event", "STRING")
+"""The key of events without a key: the place where each landed (`docs/reference/pipeline-file.md`)."""
 
 OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A format of the user's: `module:Class`."""
@@ -60,7 +73,12 @@ class SideSpec(Frozen):
     schema_: str = Field(alias="schema", min_length=1)
     """The columns that are read, as Spark DDL; other fields of the source are left out."""
     key: StringList
-    """The primary key: a column, or a list."""
+    """The primary key: a column, or a list. Events may have none: then the place where one landed is its key, which is
+    the column `event`."""
+    valid_from: str | None = None
+    """Since when a version of a row holds, with `as_of` an expression: a SQL expression over the columns of the side
+    (TIMESTAMP or BIGINT), or `committed_at` (`debezium`, `maxwell`, `dms`): when the source committed the change.
+    Default: `sequence_by`."""
     sequence_by: str | None = None
     """A SQL expression: the order of the versions of a key; default: the order of the format."""
     batch_by: str | None = None
@@ -74,9 +92,9 @@ class SideSpec(Frozen):
     table: str | None = Field(default=None, min_length=1)
     """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
     only: `flights` or `public.flights`."""
-    contents: Literal["changes", "snapshot"] = "changes"
-    """What a batch brings: changes, or the whole table; `snapshot` goes with `rows`, `csv`, `parquet` and own formats
-    only."""
+    contents: Literal["changes", "snapshot", "events"] = "changes"
+    """What a batch brings: changes of a table; the whole table; or events, each a row that stays. `snapshot` goes with
+    `rows`, `csv`, `parquet` and own formats only."""
     csv: CsvSpec = Field(default_factory=CsvSpec)
     """How CSV files are written; `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
@@ -84,6 +102,18 @@ class SideSpec(Frozen):
     sensitive: Strings = ()
     """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
     and messages. Those that have the same values on the other side are sensitive too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _events_have_a_place(cls, given: Any) -> Any:
+        """Gives events without a key the place as key, unless the schema has a column of this name."""
+        if isinstance(given, dict) and given.get("contents") == "events" and "key" not in given:
+            try:
+                named = _names_event(str(given.get("schema")))
+            except SqlTextError:
+                return given
+            return given if named else {**given, "key": [EVENT_COLUMN.name]}
+        return given
 
     @field_validator("format")
     @classmethod
@@ -104,10 +134,26 @@ class SideSpec(Frozen):
         """Whether each batch of the side is the whole table."""
         return self.contents == "snapshot"
 
-    @cached_property
+    @property
+    def keyed_by_place(self) -> bool:
+        """Whether the side has events without a key: the place where one landed is its key."""
+        return self.contents == "events" and self.key == (EVENT_COLUMN.name,) and not _names_event(self.schema_)
+
+    @property
+    def holds_since_commit(self) -> bool:
+        """Whether a version holds since its source committed it: `committed_at`, and no column of this name."""
+        return self.valid_from == COMMITTED_AT and self.column(COMMITTED_AT) is None
+
+    @property
     def columns(self) -> tuple[Column, ...]:
-        """The declared columns, in the order of the schema."""
-        return parse_columns(self.schema_)
+        """The declared columns, in the order of the schema; then `event`, if that is the key."""
+        declared = _parsed(self.schema_)
+        return (*declared, EVENT_COLUMN) if self.keyed_by_place else declared
+
+    @property
+    def as_sent(self) -> SideSpec:
+        """The side with the columns that its files have: without `event`, and without a key if that is the key."""
+        return self.model_copy(update={"contents": "changes", "key": ()}) if self.keyed_by_place else self
 
     def column(self, name: str) -> Column | None:
         """Returns the declared column of that name, without regard to case, as Spark does; None if there is none."""
@@ -122,13 +168,19 @@ class SideSpec(Frozen):
         """Returns whether the name is that of a sensitive column."""
         return name.lower() in (sensitive.lower() for sensitive in self.sensitive)
 
-    @cached_property
+    @property
     def key_columns(self) -> tuple[Column, ...]:
         """The columns of the key, in the order of `key`."""
         found = [self.column(name) for name in self.key]
         return tuple(c for c in found if c is not None)
 
-    @cached_property
+    @property
+    def stored_key(self) -> tuple[str, ...]:
+        """The columns that identify a row of a batch in the changelog: the key, and the time since which it holds."""
+        keys = tuple(column.name for column in self.key_columns)
+        return keys if self.valid_from is None else (*keys, SINCE)
+
+    @property
     def value_columns(self) -> tuple[Column, ...]:
         """Every column that is not part of the key."""
         keys = {c.name for c in self.key_columns}
@@ -137,17 +189,10 @@ class SideSpec(Frozen):
     @model_validator(mode="after")
     def _columns_exist(self) -> SideSpec:
         try:
-            names = [c.name for c in self.columns]
+            names = [c.name for c in _parsed(self.schema_)]
         except SqlTextError as error:
             raise problem(str(error), "schema") from None
-        for i, name in enumerate(self.key):
-            column = self.column(name)
-            if column is None:
-                raise problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
-            if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
-                raise problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
-        if len({n.lower() for n in self.key}) < len(self.key):
-            raise problem(f"a column stands twice in the key {list(self.key)}", "key")
+        self._check_key(names)
         for i, name in enumerate(self.sensitive):
             if self.column(name) is None:
                 raise problem(
@@ -155,7 +200,9 @@ class SideSpec(Frozen):
                 )
         object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
         if self.sequence_by is not None:
-            _check_row_expression(self, self.sequence_by, "sequence_by")
+            check_row_expression(self, self.sequence_by, "sequence_by")
+        if self.valid_from is not None:
+            _check_valid_from(self, self.valid_from)
         if self.delete_when is not None:
             _check_delete_when(self, self.delete_when)
         if self.batch_by is not None:
@@ -164,6 +211,19 @@ class SideSpec(Frozen):
             except re.error as error:
                 raise problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
         return self
+
+    def _check_key(self, names: Sequence[str]) -> None:
+        """Refuses a key that the columns of the schema do not have; gives events without a key the place as key."""
+        if self.keyed_by_place and self.format == "delta":
+            raise problem("the rows of a Delta table have no place that stays: give a key", "key")
+        for i, name in enumerate(self.key):
+            column = self.column(name)
+            if column is None:
+                raise problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
+            if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
+                raise problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
+        if len({n.lower() for n in self.key}) < len(self.key):
+            raise problem(f"a column stands twice in the key {list(self.key)}", "key")
 
     @model_validator(mode="after")
     def _options_fit(self) -> SideSpec:
@@ -207,7 +267,8 @@ class SideSpec(Frozen):
         return next((how for name, how in self.logical_types.items() if name.lower() == column.name.lower()), None)
 
 
-def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
+def check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
+    """Returns an expression over the columns of a side; refuses one that is not, naming its place in the file."""
     try:
         expression = parse_expression(text)
     except SqlTextError as error:
@@ -223,12 +284,33 @@ def _check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expres
     return expression
 
 
+@cache
+def _parsed(schema: str) -> tuple[Column, ...]:
+    return parse_columns(schema)
+
+
+def _names_event(schema: str) -> bool:
+    return any(column.name.lower() == EVENT_COLUMN.name for column in _parsed(schema))
+
+
+def _check_valid_from(side: SideSpec, text: str) -> None:
+    if side.is_snapshot:
+        raise problem("valid_from goes with changes: a snapshot does not tell since when its rows hold", "valid_from")
+    if not side.holds_since_commit:
+        check_row_expression(side, text, "valid_from")
+    elif side.format not in TELLING_TIMES:
+        raise problem(
+            f"{side.format} does not tell when a change was committed ({', '.join(TELLING_TIMES)} do); name a column",
+            "valid_from",
+        )
+
+
 _AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP": "{} IS NOT NULL"}
 """Per first word of a type, the condition that the error suggests for a column of that type."""
 
 
 def _check_delete_when(side: SideSpec, sql: str) -> None:
-    expression = _check_row_expression(side, sql, "delete_when")
+    expression = check_row_expression(side, sql, "delete_when")
     if not expression.reads and sql.strip().upper() != "FALSE":
         raise problem(f"{sql!r} reads no column: it would delete every row, or none; for none: FALSE", "delete_when")
     column = side.column(expression.reads[0][0]) if expression.plain and len(expression.reads[0]) == 1 else None
@@ -247,5 +329,5 @@ class LeftSpec(SideSpec):
     @model_validator(mode="after")
     def _foreign_key_is_sql(self) -> LeftSpec:
         for i, text in enumerate(self.foreign_key):
-            _check_row_expression(self, text, "foreign_key", i)
+            check_row_expression(self, text, "foreign_key", i)
         return self

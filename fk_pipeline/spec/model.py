@@ -26,7 +26,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
-from fk_pipeline.spec.inputs import LeftSpec, SideSpec
+from fk_pipeline.spec.inputs import LeftSpec, SideSpec, check_row_expression
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
     Column,
@@ -35,6 +35,15 @@ from fk_pipeline.spec.sql import (
     quote,
     refuse_moments,
 )
+
+BY_BATCH = "batch"
+"""The value of `as_of` with which a left row sees the right table as the batches up to its own left it."""
+
+VALIDITY = ("valid_from", "valid_to")
+"""The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
+
+UNKNOWN_TYPE = "expression"
+"""Stands for the type of an expression where only Spark can tell it."""
 
 GLOB = re.compile(r"[*?\[]")
 """The characters that make a path a glob."""
@@ -74,6 +83,10 @@ class PipelineSpec(Frozen):
     """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
     an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
     the left key, and in an outer join the right key of a row without a left row."""
+    as_of: str | None = None
+    """Which version of its right row a left row sees: `batch`, the right table as the batches up to its own left it; or
+    a SQL expression over the left columns (TIMESTAMP or BIGINT), the version that held at this time; default: the
+    latest. Goes with `inner` and `left`."""
     left: LeftSpec
     """The left input."""
     right: SideSpec
@@ -123,6 +136,51 @@ class PipelineSpec(Frozen):
         """Whether right rows to which no left row refers are in the result."""
         return self.join == "outer"
 
+    @property
+    def as_of_batch(self) -> bool:
+        """Whether the time of a row is its batch."""
+        return self.as_of == BY_BATCH
+
+    @property
+    def time_type(self) -> str:
+        """The type of the times that `as_of` compares, as far as the file alone tells it."""
+        if self.as_of is None or self.as_of_batch:
+            return "INT"
+        if self.right.holds_since_commit:
+            return "TIMESTAMP"
+        for side, text in ((self.right, self.right.valid_from), (self.left, self.as_of)):
+            expression = None if text is None else parse_expression(text)
+            column = side.column(expression.reads[0][0]) if expression is not None and expression.plain else None
+            if column is not None:
+                return column.type
+        return UNKNOWN_TYPE
+
+    @property
+    def selects_end(self) -> bool:
+        """Whether a column of the result depends on the end of validity of its right row."""
+        reads = (read for output in self.outputs for read in parse_expression(output.sql).reads)
+        return any(self.resolve(read)[1] == self._validity("valid_to") for read in reads)
+
+    def _validity(self, name: str) -> Column | None:
+        """Returns a column of `VALIDITY` if `select` may name it: a column of the schema has precedence."""
+        if self.as_of is None or name.lower() not in VALIDITY or self.right.column(name) is not None:
+            return None
+        return Column(name.lower(), self.time_type)
+
+    def columns_of(self, side: Side) -> tuple[Column, ...]:
+        """Returns the columns that expressions of the result may name: those of the side, and its validity."""
+        if side is Side.LEFT:
+            return self.left.columns
+        return (*self.right.columns, *self.columns_of_validity)
+
+    @property
+    def columns_of_validity(self) -> tuple[Column, ...]:
+        """The columns of `VALIDITY` that expressions of the result may name."""
+        return tuple(found for name in VALIDITY if (found := self._validity(name)) is not None)
+
+    def _column(self, side: Side, name: str) -> Column | None:
+        return next((c for c in self.columns_of(side) if c.name.lower() == name.lower()), None)
+
     def side(self, side: Side) -> SideSpec:
         """Returns the input of a side."""
         return self.left if side is Side.LEFT else self.right
@@ -130,8 +188,12 @@ class PipelineSpec(Frozen):
     def row_expressions(self, side: Side) -> tuple[str, ...]:
         """Returns the SQL expressions that are computed for every change of a side."""
         of_side = self.side(side)
-        own = filter(None, (of_side.sequence_by, of_side.delete_when))
-        return (*(self.left.foreign_key if side is Side.LEFT else ()), *own)
+        valid_from = None if of_side.holds_since_commit else of_side.valid_from
+        own = filter(None, (of_side.sequence_by, of_side.delete_when, valid_from))
+        if side is Side.RIGHT:
+            return tuple(own)
+        time = () if self.as_of is None or self.as_of_batch else (self.as_of,)
+        return (*self.left.foreign_key, *time, *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:
         """Returns the same pipeline with other settings.
@@ -231,12 +293,12 @@ class PipelineSpec(Frozen):
         """Returns the side and column that a path in `select` refers to."""
         if read[0].lower() in ("left", "right"):
             side = Side(read[0].lower())
-            column = self.side(side).column(read[1]) if len(read) > 1 else None
+            column = self._column(side, read[1]) if len(read) > 1 else None
             if column is None:
-                have = ", ".join(c.name for c in self.side(side).columns)
+                have = ", ".join(c.name for c in self.columns_of(side))
                 raise SqlTextError(f"{'.'.join(read)!r} is not a column of the {side} schema; it has {have}")
             return side, column
-        found = [(side, c) for side in Side if (c := self.side(side).column(read[0])) is not None]
+        found = [(side, c) for side in Side if (c := self._column(side, read[0])) is not None]
         if not found:
             raise SqlTextError(f"column {read[0]!r} is in neither schema")
         if len(found) > 1:
@@ -293,6 +355,28 @@ class PipelineSpec(Frozen):
             clash = [o.name for o in self.outputs]
             if len({n.lower() for n in clash}) < len(clash):
                 raise problem("the default select would name two columns alike; write a select", "right", "schema")
+        return self
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> PipelineSpec:
+        if self.left.valid_from is not None:
+            raise problem("valid_from is of the right side, whose versions a left row sees", "left", "valid_from")
+        if self.as_of is None or self.as_of_batch:
+            if self.right.valid_from is not None:
+                raise problem(
+                    "valid_from goes with as_of, a SQL expression over the left columns", "right", "valid_from"
+                )
+        else:
+            check_row_expression(self.left, self.as_of, "as_of")
+            if self.right.is_snapshot:
+                raise problem("a snapshot does not tell since when its rows hold; as_of: batch goes with it", "as_of")
+            if self.right.valid_from is None:
+                if self.right.sequence_by is None:
+                    raise problem("valid_from is missing: since when does a version hold?", "right")
+                valid = {"valid_from": self.right.sequence_by}
+                object.__setattr__(self, "right", self.right.model_copy(update=valid))
+        if self.as_of is not None and self.outer:
+            raise problem("as_of goes with inner and left: which version of a right row would stand alone?", "as_of")
         return self
 
     def _check_named(self, place: str, texts: Sequence[str]) -> None:

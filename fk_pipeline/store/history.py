@@ -94,6 +94,11 @@ class RunHistory:
         finished = all(state.attempts == state.successes + (batch in own) for batch, state in states.items())
         return False if finished else None
 
+    def truncated(self, stage: str) -> list[int]:
+        """Returns the batches that have, or ever had, a truncate in this log, or whose last run is not finished."""
+        states = {int(batch): self.ledger.state(stage, batch) for batch in self.known}
+        return [b for b, one in states.items() if one.totals.get("truncates") or one.attempts != one.successes]
+
     def messages(self, stage: str) -> Messages:
         """Returns the messages that a stage wrote for the batches, by the current ledger."""
         if not self.is_finished(stage):

@@ -114,7 +114,13 @@ class TableReader:
         return found if found is not None else self._scan(table, keys, columns, where).select(*map(quote, names))
 
     def through_index(
-        self, index: str, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str]
+        self,
+        index: str,
+        name: str,
+        keys: RowSet,
+        columns: Mapping[str, str],
+        needed: Sequence[str],
+        narrow: Callable[[DataFrame], DataFrame] | None = None,
     ) -> tuple[DataFrame, int]:
         """Returns rows of an indexed state that refer to keys of another table, or more, and a bound of their number.
 
@@ -124,8 +130,10 @@ class TableReader:
             keys: rows with the keys that are referred to.
             columns: per column of the index, its name in `keys`.
             needed: the columns to return besides the keys of the state.
+            narrow: function that returns those rows of the index that count, of its rows with the keys or more.
         """
-        pairs = self.cached(self.with_keys(index, keys, columns), None)
+        found = self.with_keys(index, keys, columns)
+        pairs = self.cached(found if narrow is None else narrow(found), None)
         if pairs.local is None:
             return self.with_keys(name, keys, columns, needed=needed), UNKNOWN
         own = {key: key for key in self._tables[name].keys}

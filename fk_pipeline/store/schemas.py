@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fk_pipeline.spec import Column, SideSpec, quote
+from fk_pipeline.spec import Column, SideSpec, inputs, quote
 
 BATCH = "_fk_batch"
 GENERATION = "_fk_generation"
@@ -17,6 +17,7 @@ EVENTS = "_fk_events"
 FILE = "_fk_file"
 HOLES = "_fk_holes"
 OLD_KEY = "_fk_old_key"
+VALID_FROM = inputs.SINCE
 
 OWNER = "_fk_owner"
 APPLIED_IN = "_fk_applied_in"
@@ -102,14 +103,19 @@ def typed_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
     return tuple((c.name, c.type) for c in columns)
 
 
-def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool) -> Table:
-    """Returns the changelog of an input: one row per key and batch, the last event, with the whole row and its hash."""
+def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool, time: str = "") -> Table:
+    """Returns the changelog of an input: one row per key and batch, the last event, with the whole row and its hash.
+
+    With `valid_from` it has one row per key, time since which the row holds, and batch; `time` is the type of the time.
+    """
+    since = ((VALID_FROM, time),) if side.valid_from is not None else ()
     extra = ((HOLES, "STRING"), (OLD_KEY, "STRING")) if has_holes else ()
     return Table(
         name,
         (
             (BATCH, "INT"),
             *typed_columns(side.key_columns),
+            *since,
             (GENERATION, "INT"),
             (OP, "STRING"),
             (DELETED, "BOOLEAN"),
@@ -120,7 +126,7 @@ def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool) -
             (SEQUENCE, sequence),
             *typed_columns(side.value_columns),
         ),
-        skip_by=(BATCH, *(c.name for c in side.key_columns if has_statistics(c.type))),
+        skip_by=(BATCH, *(c.name for c in side.key_columns if has_statistics(c.type)), *(name for name, _ in since)),
     )
 
 

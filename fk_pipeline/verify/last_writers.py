@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.store import schemas as s
 
 
@@ -16,16 +17,34 @@ def current_rows(changelog: DataFrame, side: SideSpec) -> DataFrame:
     A row without a key is a truncate: the last writer of every key without a newer row. A row with the batch and
     sequence of a truncate came after it, because the changelog keeps no other.
     """
+    return last_versions(changelog, side, side.stored_key).where(f"NOT {s.DELETED}").select(*_columns(side))
+
+
+def last_versions(changelog: DataFrame, side: SideSpec, by: Sequence[str]) -> DataFrame:
+    """Returns per value of some columns the row of the last writer, deletions too, unless a truncate came after it.
+
+    Args:
+        changelog: the changelog.
+        side: its side.
+        by: the columns, the first key column among them.
+
+    Returns:
+        `by`, the declared columns, `_fk_deleted` and `_fk_batch`.
+    """
     view = f"fk_verify_{uuid.uuid4().hex}"
     changelog.createOrReplaceTempView(view)
-    keys = ", ".join(c.quoted for c in side.key_columns)
-    columns = ", ".join(c.quoted for c in side.columns)
+    keys = ", ".join(map(quote, by))
+    columns = ", ".join(dict.fromkeys([*map(quote, by), *_columns(side), s.DELETED, s.BATCH]))
     order, key = f"STRUCT({s.SEQUENCE}, {s.BATCH})", side.key_columns[0].quoted
     rows: DataFrame = changelog.sparkSession.sql(
         f"SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys} "
         f"ORDER BY {order} DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _fk_rank "
         f"FROM {view} WHERE {key} IS NOT NULL) "
         f"CROSS JOIN (SELECT MAX({order}) AS _fk_truncated FROM {view} WHERE {key} IS NULL) "
-        f"WHERE _fk_rank = 1 AND NOT {s.DELETED} AND ({order} >= _fk_truncated OR _fk_truncated IS NULL)"
+        f"WHERE _fk_rank = 1 AND ({order} >= _fk_truncated OR _fk_truncated IS NULL)"
     )
     return rows
+
+
+def _columns(side: SideSpec) -> list[str]:
+    return [c.quoted for c in side.columns]

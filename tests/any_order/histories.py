@@ -7,9 +7,10 @@ worlds, so that one pass of Spark tests many histories at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 LEFT, RIGHT = "left", "right"
 SCHEMAS = {LEFT: "id INT, fk STRING, v STRING, unused STRING, seq BIGINT", RIGHT: "k STRING, name STRING, seq BIGINT"}
@@ -121,18 +122,29 @@ class Histories:
 
     def table(self, landed: Mapping[Place, Content], side: str) -> dict[Key, Mapping[str, str | None]]:
         """Returns the rows of the last writers: by sequence, ties by batch, then by the position in the file."""
-        newest: dict[Key | None, tuple[tuple[int, int, int], Event]] = {}
+        last = self.last(landed, side, lambda _, event: event.key)
+        return {key: event.row for key, (_, event) in last.items() if event.row is not None}
+
+    def last(
+        self, landed: Mapping[Place, Content], side: str, by: Callable[[int, Event], Any]
+    ) -> dict[Any, tuple[int, Event]]:
+        """Returns the last events with a key and their batches, unless a truncate came later.
+
+        Args:
+            landed: the contents of the batches.
+            side: the side.
+            by: function from batch and event to what identifies it.
+        """
+        newest: dict[Any, tuple[tuple[int, int, int], Event]] = {}
+        truncated = (-1, -1, -1)
         for (batch, of), content in landed.items():
             for position, event in enumerate(content.events if of == side else ()):
                 order = (event.seq if self.sequenced else batch, batch, position)
-                if event.key not in newest or order > newest[event.key][0]:
-                    newest[event.key] = order, event
-        truncated = newest.pop(None, ((-1, -1, -1), None))[0]
-        return {
-            key: event.row
-            for key, (order, event) in newest.items()
-            if key is not None and event.row is not None and order > truncated
-        }
+                if event.key is None:
+                    truncated = max(truncated, order)
+                elif (key := by(batch, event)) not in newest or order > newest[key][0]:
+                    newest[key] = order, event
+        return {key: (order[1], event) for key, (order, event) in newest.items() if order > truncated}
 
     def join(
         self, landed: Mapping[Place, Content], join: str, declared: Iterable[str] = ()

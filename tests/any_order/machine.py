@@ -31,7 +31,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place, story
+from tests.any_order.histories import LEFT, MORE, RIGHT, Content, Key, Place, story
 from tests.any_order.subjects import FOREIGN_KEY_JOIN, Rows
 from tests.deaths import Killed
 
@@ -91,7 +91,7 @@ class AnyOrder(RuleBasedStateMachine):
     )
     def begin(self, join: int, way: int, sequenced: bool, faulty: bool, seed: int) -> None:
         self.random, self.faulty = Random(seed), faulty
-        self.histories = Histories(self.random, self.worlds, sequenced)
+        self.histories = self.subject.histories(self.random, self.worlds, sequenced)
         joins, self.sizes = self.joins or self.subject.joins, self.ways[way % len(self.ways)]
         self.file, self.join, self.declared = self.folder / "pipeline.yaml", joins[join % len(joins)], set[str]()
         self._write_file()
@@ -107,16 +107,20 @@ class AnyOrder(RuleBasedStateMachine):
     def _write_file(self) -> None:
         """Writes the pipeline file with the fields that are declared so far."""
         order = "    sequence_by: seq\n" if self.histories.sequenced else ""
+        options = self.subject.options
         schemas = {
-            side: ", ".join([SCHEMAS[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)])
+            side: ", ".join(
+                [self.subject.schemas[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)]
+            )
             for side in (LEFT, RIGHT)
         }
         self.file.write_text(
-            f"name: any_order\nkind: {self.subject.kind.name}\njoin: {self.join}\n"
+            f"name: any_order\nkind: {self.subject.kind.name}\njoin: {self.join}\n{options.get('', '')}"
             f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
-            f"    op_column: op\n    foreign_key: fk\n{order}"
+            f"    op_column: op\n    foreign_key: fk\n{options.get(LEFT, '')}{order}"
             f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
-            f"    op_column: op\n{order}select: [{', '.join(self.subject.columns(self.join, self.declared))}]\n"
+            f"    op_column: op\n{options.get(RIGHT, '')}{order}"
+            f"select: [{', '.join(self.subject.columns(self.join, self.declared))}]\n"
             "settings: {fold_after_hours: 0}\n"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -14,7 +14,9 @@ from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from tests.any_order.histories import LEFT, MORE, RIGHT, Content, Histories, Key, Place
+from tests.any_order import dated
+from tests.any_order.dated import DatedHistories
+from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place
 from tests.kinds.semi_join.kind import SEMI_JOIN
 
 WAYS = {
@@ -53,15 +55,20 @@ class Subject:
     """A kind of join as the machine tests it.
 
     Attributes:
+        name: of the subject, for `--kind`.
         kind: the kind.
         joins: the values of `join` that it is tested with.
         columns: function of join and declared fields that returns the columns of `select`.
         result: function of pipeline, join and declared fields that returns the rows of the result.
         expected: function of histories, landed contents, join and declared fields that returns the rows it must have.
         stale: function of a pipeline that returns the keys of rows with the hashes of other rows.
+        schemas: per side, the columns of its rows.
+        options: more lines of the pipeline file: of its top (under ""), of a side (under its name).
+        histories: draws the contents of the batches.
         shown: the tables with rows about a key, shown when it is wrong: SQL (BOOLEAN) per table and kind of key.
     """
 
+    name: str
     kind: Kind
     joins: tuple[str, ...]
     columns: Callable[[str, Iterable[str]], list[str]]
@@ -69,6 +76,9 @@ class Subject:
     expected: Callable[[Histories, Mapping[Place, Content], str, Iterable[str]], Rows]
     stale: Callable[[Pipeline], list[Any]]
     shown: Callable[[Key], dict[str, str]]
+    schemas: Mapping[str, str] = field(default_factory=lambda: SCHEMAS)
+    options: Mapping[str, str] = field(default_factory=dict)
+    histories: Callable[..., Histories] = Histories
 
 
 def _columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -105,7 +115,50 @@ def _shown(key: Key) -> dict[str, str]:
     return dict.fromkeys(("subscription_store", "responses", "verdicts"), of_key)
 
 
-FOREIGN_KEY_JOIN = Subject(FOREIGN_KEY, ("left", "inner", "outer"), _columns, _result, Histories.join, _stale, _shown)
+FOREIGN_KEY_JOIN = Subject(
+    "foreign_key", FOREIGN_KEY, ("left", "inner", "outer"), _columns, _result, Histories.join, _stale, _shown
+)
+
+
+def _dated_columns(_join: str, _declared: Iterable[str]) -> list[str]:
+    return ["id", "v", "fk", "name", "right.since AS since"]
+
+
+def _dated(pipeline: Pipeline, _join: str, _declared: Iterable[str]) -> Rows:
+    rows = pipeline.table("resolved_join").select("id", "v", "fk", "name", F.col("since").cast("string")).collect()
+    found: Rows = {row[0]: tuple(row[1:]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _stale_dated(pipeline: Pipeline) -> list[Any]:
+    """Returns the rows that do not have the hash of the current left row, or of a version of its foreign key."""
+    left = pipeline.table("subscription_store").select("_fk_pk_id", F.col("_fk_hash").alias("now"))
+    right = pipeline.table("right_table").where("NOT _fk_deleted")
+    right = right.select(
+        F.col("k").alias("_fk_fk_k"), F.col("_fk_hash").alias("_fk_right_hash"), F.lit(True).alias("is")
+    )
+    rows = pipeline.table("resolved_join").join(left, "_fk_pk_id", "left")
+    rows = rows.join(right, ["_fk_fk_k", "_fk_right_hash"], "left")
+    wrong = rows.where("NOT (_fk_left_hash <=> now) OR (_fk_right_hash IS NOT NULL AND is IS NULL)")
+    return [row[0] for row in wrong.select("_fk_pk_id").collect()]
+
+
+AS_OF = Subject(
+    "as_of",
+    FOREIGN_KEY,
+    ("left", "inner"),
+    _dated_columns,
+    _dated,
+    DatedHistories.as_of_time,
+    _stale_dated,
+    _shown,
+    dated.SCHEMAS,
+    {"": "as_of: at\n", RIGHT: "    valid_from: since\n"},
+    DatedHistories,
+)
+
+AS_OF_BATCH = replace(AS_OF, name="as_of_batch", expected=DatedHistories.as_of_batch, options={"": "as_of: batch\n"})
 
 
 def _left_columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -132,6 +185,7 @@ def _stale_matches(pipeline: Pipeline) -> list[Any]:
 
 
 SEMI = Subject(
+    "semi_join",
     SEMI_JOIN,
     ("inner",),
     _left_columns,
@@ -141,5 +195,5 @@ SEMI = Subject(
     lambda key: {"left_rows": f"id = {key}"},
 )
 
-SUBJECTS = {subject.kind.name: subject for subject in (FOREIGN_KEY_JOIN, SEMI)}
-"""The subjects by the names of their kinds."""
+SUBJECTS = {subject.name: subject for subject in (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI)}
+"""The subjects by their names."""

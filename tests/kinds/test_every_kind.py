@@ -15,26 +15,26 @@ from fk_pipeline.contract import Role, loaded
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import schemas as s
-from tests.any_order.histories import LEFT, RIGHT, SCHEMAS, Histories
+from tests.any_order.histories import LEFT, RIGHT
 from tests.any_order.subjects import SUBJECTS, Subject, registered
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark
 
+SLOW = ("foreign_key", "as_of_batch")
+
 FILE = """
 name: any_kind
 kind: {kind}
 join: {join}
-left: {{path: left, format: rows, schema: "{left}", key: id, op_column: op, foreign_key: fk}}
-right: {{path: right, format: rows, schema: "{right}", key: k, op_column: op}}
+{options}left: {{path: left, format: rows, schema: "{left}", key: id, op_column: op, foreign_key: fk}}
+right: {{path: right, format: rows, schema: "{right}", key: k, op_column: op{of_right}}}
 select: [{select}]
 """
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n == "foreign_key" else ()) for n in SUBJECTS]
-)
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SUBJECTS])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     with registered():
         yield SUBJECTS[request.param]
@@ -44,12 +44,12 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
 def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Returns a pipeline of the kind with three batches that ran, the second of them written anew."""
     folder, join = tmp_path_factory.mktemp("kind"), subject.joins[-1]
-    histories = Histories(Random(5), 20, sequenced=False)
+    histories = subject.histories(Random(7), 20, sequenced=False)
     file = folder / "pipeline.yaml"
     select = ", ".join(subject.columns(join, ()))
-    file.write_text(
-        FILE.format(kind=subject.kind.name, join=join, left=SCHEMAS[LEFT], right=SCHEMAS[RIGHT], select=select)
-    )
+    of_right = ", " + subject.options[RIGHT].strip() if RIGHT in subject.options else ""
+    named = {"kind": subject.kind.name, "join": join, "options": subject.options.get("", ""), "of_right": of_right}
+    file.write_text(FILE.format(**named, left=subject.schemas[LEFT], right=subject.schemas[RIGHT], select=select))
     landed = {}
 
     def land(batch: int) -> None:

@@ -23,12 +23,11 @@ from fk_pipeline.kinds.foreign_key.resolved_join import (
     PAIR,
     REPLACING,
     STOOD,
-    as_fks,
     pair_keys,
-    right_row,
     selected_rows,
 )
 from fk_pipeline.kinds.foreign_key.responses import due_rights
+from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s

@@ -35,10 +35,18 @@ def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version
     # A truncate comes before the rows of its batch and sequence.
     rows = json_rows(log.orderBy(s.SEQUENCE, s.BATCH, F.col(quote(names[0])).isNotNull()))
     keys = [None if row[names[0]] is None else {name: row[name] for name in names} for row in rows]
-    places = [None if key is None else tuple(key.values()) for key in keys]
+    time = None if spec.as_of is None else k.AS_OF if side is Side.LEFT else s.VALID_FROM
+    times = [None if time is None or key is None else row[time] for row, key in zip(rows, keys, strict=True)]
+    versions = times if side is Side.RIGHT else [None] * len(times)
+    places = [None if key is None else (*key.values(), at) for key, at in zip(keys, versions, strict=True)]
     last: dict[Any, int] = {}
     for i, place in enumerate(places):
-        last = dict.fromkeys(last, i) if place is None else last | {place: i}
+        if place is not None:
+            last = last | {place: i}
+        elif side is Side.RIGHT and spec.as_of_batch:  # it ends versions, and replaces none
+            last = last | {("truncate", i): i}
+        else:
+            last = dict.fromkeys(last, i)
     late, oldest = set(), dict[Any, int]()
     for i, place in reversed([*enumerate(places)]):
         batch = rows[i][s.BATCH]
@@ -58,6 +66,7 @@ def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version
             file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
             current=i in last.values(),
             late=i in late,
+            at=times[i],
         )
         for i, (row, key) in enumerate(zip(rows, keys, strict=True))
     )

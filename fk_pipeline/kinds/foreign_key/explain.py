@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -184,10 +185,46 @@ class _Explained:
             left_hash=left,
             left_batch=_bringing(self.left, left, row[s.BATCH]),
             right_hash=right,
-            right_batch=_bringing((v for v in self.right if v.key == refers_to), right, row[s.BATCH]),
+            right_batch=self._right_batch(row),
             verdict=verdict,
             why=_WHY[verdict],
         )
+
+    def _right_batch(self, response: JsonRow) -> int | None:
+        """Returns the batch with the right row that a response is about; None as of `_bringing`."""
+        refers_to, right = reference(response, self.spec), response[k.RIGHT_HASH]
+        if self.spec.as_of is not None and self.spec.selects_end:  # then the hash covers more than the version
+            held = self._held(refers_to, response[k.AS_OF])
+            return None if right is None or held is None else held.batch
+        return _bringing((v for v in self.right if v.key == refers_to), right, response[s.BATCH])
+
+    def _held(self, refers_to: JsonRow | None, at: Any) -> Version | None:
+        """Returns the current version of a right key that holds at a time, maybe a deletion; None if there is none."""
+        if refers_to is None or at is None:
+            return None
+        current = [v for v in self.right if v.current and v.key == refers_to and v.at <= at]
+        held = max(current, key=lambda version: version.at, default=None)
+        ends = [v.batch for v in self.right if v.key is None and self.spec.as_of_batch]
+        return None if held is None or any(held.at < end <= at for end in ends) else held
+
+    def _why_as_of(self, left: Version) -> str:
+        """Returns the version that a left row sees in a few words, and its neighbours."""
+        name, held = shown(left.refers_to), self._held(left.refers_to, left.at)
+        times = sorted(v.at for v in self.right if v.current and v.key == left.refers_to)
+        later = next((at for at in times if left.at is not None and at > left.at), None)
+        until = "" if later is None else f"; the next version holds since {later}"
+        row = f"the left row of batch {left.batch} refers to right row {name} at {left.at}"
+        if held is None:
+            return f"{row}, when no version of it held{until}: {self._kept}"
+        if held.deleted:
+            return f"{row}, when it was deleted since {held.at}, by batch {held.batch}{until}: {self._kept}"
+        return f"{row}, when the version since {held.at} of batch {held.batch} held{until}."
+
+    @property
+    def _kept(self) -> str:
+        if self.spec.inner:
+            return "an inner join leaves the left row out."
+        return f"{'an outer' if self.spec.outer else 'a left'} join keeps the left row."
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
@@ -232,6 +269,8 @@ class _Explained:
         row, name = f"the left row of batch {left.batch}", shown(left.refers_to)
         rights = [v for v in self.right if v.key in (None, left.refers_to)]
         last = rights[-1] if any(v.key is not None for v in rights) else None
+        if self.spec.as_of is not None:
+            last = self._held(left.refers_to, left.at)
         there = None if last is None or last.deleted else last
         about = left.hash, there.hash if there else None
         said = {response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about}
@@ -240,14 +279,15 @@ class _Explained:
             kept = f", so {keeps} the left row without it" if HALF_QUARANTINED in said else ""
             other = f"right row {name}" if there else "no right row"
             return f"an expression of select fails on {row} and {other}{kept}."
+        if self.spec.as_of is not None and left.refers_to is not None:
+            return self._why_as_of(left)
         if there is not None:
             return f"{row} refers to right row {name} of batch {there.batch}."
         if left.refers_to is None:
             kept = ", and an inner join leaves it out." if self.spec.inner else f"; {keeps} it."
             return f"{row} refers to no right row{kept}"
         gone = f"was deleted by batch {last.batch}" if last else "has never come"
-        kept = "an inner join leaves the left row out." if self.spec.inner else f"{keeps} the left row."
-        return f"{row} refers to right row {name}, which {gone}: {kept}"
+        return f"{row} refers to right row {name}, which {gone}: {self._kept}"
 
 
 def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:

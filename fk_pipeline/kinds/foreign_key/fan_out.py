@@ -14,14 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.versions import COUNTED_IN, OUTCOME
-from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.identity import APPLIED, INSERTED, MAX_BATCH, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.responses import PROPAGATED
+from fk_pipeline.kinds.foreign_key.rights import PROPAGATED, concerned
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 
 SUBSCRIBER_COUNT = "_fk_subscribers"
+
+EVERY_BATCH = BatchRange.of(0, MAX_BATCH)
 
 MOST = 5
 """The largest number of right keys that are reported when batches exceed the limit."""
@@ -53,7 +55,12 @@ def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
 
 
 def beyond(
-    rows: DataFrame, subscriptions: DataFrame, spec: PipelineSpec, budget: int, agreed: Collection[int]
+    rows: DataFrame,
+    subscriptions: DataFrame,
+    spec: PipelineSpec,
+    budget: int,
+    agreed: Collection[int],
+    versions: DataFrame | None = None,
 ) -> FanOut | None:
     """Returns the fan-out of the batches that exceed the limit; None if none does.
 
@@ -63,12 +70,16 @@ def beyond(
         spec: the pipeline.
         budget: the largest number of left rows per batch.
         agreed: the approved batches.
+        versions: with `as_of` all versions of the keys of `rows`, as they are after the batches.
     """
     keys = [c.name for c in spec.right.key_columns]
+    fks = [k.fk(key) for key in keys]
     told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(PROPAGATED).where(~F.col(COUNTED_IN).isin(*agreed))
     changed = told.select(COUNTED_IN, *[F.col(quote(key)).alias(k.fk(key)) for key in keys])
-    fks = [k.fk(key) for key in keys]
-    hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
+    if versions is None:
+        hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
+    else:
+        hearing = _of_the_time(referring(subscriptions, spec), told, versions, spec)
     found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBER_COUNT)).persist()
     try:
         totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBER_COUNT).alias("_fk_total"))
@@ -81,6 +92,18 @@ def beyond(
         found.unpersist()
     named = [(shown({key: _text(row[k.fk(key)]) for key in keys}), row[SUBSCRIBER_COUNT]) for row in listed]
     return FanOut(over, tuple(named))
+
+
+def _of_the_time(subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns the subscriptions whose time changed versions of right rows concern: `_fk_counted_in` and `_fk_fk_*`."""
+    keys = list(k.keys_of(spec, k.RIGHT_TABLE).keys)
+    news = told.select(*map(quote, keys), COUNTED_IN)
+    versions = (
+        versions.drop(COUNTED_IN, s.APPLIED_IN).join(news, keys, "left").withColumnRenamed(COUNTED_IN, s.APPLIED_IN)
+    )
+    asked = [name for name, _ in (*k.pk_columns(spec), *k.fk_columns(spec), *k.time_columns(spec, k.AS_OF))]
+    found = concerned(subscriptions.select(*map(quote, asked)), versions, spec, EVERY_BATCH)
+    return found.dropDuplicates([*asked, s.BATCH]).withColumnRenamed(s.BATCH, COUNTED_IN)
 
 
 def _text(value: Any) -> str:

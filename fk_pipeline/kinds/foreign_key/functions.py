@@ -26,6 +26,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.layout import layout_of
 from fk_pipeline.kinds.foreign_key.responses import responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table
+from fk_pipeline.kinds.foreign_key.rights import answering
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
 from fk_pipeline.spec import PipelineSpec, quote
@@ -150,9 +151,8 @@ class StageFunctions:
     ) -> DataFrame:
         """Returns the verdict on each response: the columns of `verdicts`, and its rows as `left` and `right`."""
         left_changelog = with_content(left_changelog, self.spec, Side.LEFT)
-        return resolver.decide(
-            responses, subscription_store, right_table, left_changelog, result, self.spec, carry=True
-        )
+        rights = answering(right_table, self.spec)
+        return resolver.decide(responses, subscription_store, rights, left_changelog, result, self.spec, carry=True)
 
     def resolved_join(self, verdicts: DataFrame) -> DataFrame:
         """Returns the rows of left rows in the result that verdicts change, for `put`.
@@ -195,7 +195,7 @@ class StageFunctions:
         known = self._layout.table(table)
         if known is None or not known.keys:
             raise UsageError(f"rows are not put in place in {table!r}", fix="add a batch to a log, or replace it there")
-        rows = changed.where(f"NOT {s.DELETED}") if s.DELETED in changed.columns else changed
+        rows = changed.where(f"NOT {s.DELETED}") if table == k.RESOLVED_JOIN else changed
         names = [*map(quote, known.names)]
         keys, nullable = changed.select(*map(quote, known.keys)), bool(known.nullable_keys)
         stays = join_by_key(stored, keys, known.keys, "left_anti", nullable=nullable)

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import VALID_TO, during
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
@@ -26,6 +27,7 @@ from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
@@ -73,7 +75,13 @@ class Impact:
 
 
 def impact(
-    read: TableReader, spec: PipelineSpec, ledger: Ledger, right_key: str | None, changes: Path | None, limit: int
+    read: TableReader,
+    spec: PipelineSpec,
+    ledger: Ledger,
+    right_key: str | None,
+    changes: Path | None,
+    limit: int,
+    since: str | None = None,
 ) -> Impact:
     """Returns the impact of any change of one right row, or of the changes in a file.
 
@@ -84,12 +92,16 @@ def impact(
         right_key: the key of a right row; or
         changes: a file as it would land.
         limit: the largest number of right keys to report.
+        since: with `as_of` and a right key, the time since which the changed version holds; None: any version.
 
     Raises:
-        UsageError: it is neither or both, not a key of the right side, or not a file in its format.
+        UsageError: it is neither or both, not a key of the right side, or not a file in its format; or a time is given
+            without `as_of` and a right key, or does not fit its type.
     """
+    if since is not None and (right_key is None or spec.as_of is None):
+        raise UsageError("a time goes with a right key of a pipeline with as_of", fix="--right-key KEY --from TIME")
     if right_key is not None and changes is None:
-        return of_key(read, spec, right_key)
+        return of_key(read, spec, right_key, since)
     if changes is not None and right_key is None:
         return of_changes(read, spec, ledger, changes, limit)
     raise UsageError(
@@ -97,25 +109,51 @@ def impact(
     )
 
 
-def of_key(read: TableReader, spec: PipelineSpec, said: str) -> Impact:
+def of_key(read: TableReader, spec: PipelineSpec, said: str, since: str | None = None) -> Impact:
     """Returns the impact of any change of one right row.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         said: the key, as `parse_key` takes it.
+        since: as of `impact`.
 
     Raises:
-        UsageError: it is not a key of the right side.
+        UsageError: it is not a key of the right side, or the time does not fit its type.
     """
     side = spec.right
     key = parse_key(said, side, "--right-key")
     name = shown(key_row(read.warehouse.session, key, side))
     there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
+    referring_to_it = _referring(read, spec).where(is_key(key, side, k.fk))
+    if since is not None:
+        name = f"{name} since {since}"
+        there, referring_to_it = _of_the_version(there, referring_to_it, since)
     effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
-    fan_out = _referring(read, spec).where(is_key(key, side, k.fk)).count()
+    fan_out = referring_to_it.count()
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
+
+
+def _of_the_version(there: DataFrame, referring: DataFrame, since: str) -> tuple[DataFrame, DataFrame]:
+    """Returns the version of a right key that begins at a time, and the left rows that see it or would see it.
+
+    Args:
+        there: the versions of the key.
+        referring: the left rows that refer to it.
+        since: the time as text.
+
+    Raises:
+        UsageError: the time does not fit its type.
+    """
+    kind = there.schema[s.VALID_FROM].dataType.simpleString()
+    time = there.sparkSession.range(1).selectExpr(f"TRY_CAST({text(since)} AS {kind}) AS at").first()
+    if time is None or time["at"] is None:
+        raise UsageError(f"--from: {since!r} is no {kind}")
+    at = F.expr(f"CAST({text(since)} AS {kind})")
+    later = there.where(F.col(s.VALID_FROM) > at).agg(F.min(s.VALID_FROM).alias("_fk_next"))
+    seeing = referring.where(F.col(k.AS_OF) >= at).crossJoin(F.broadcast(later))
+    return there.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {k.AS_OF} < _fk_next")
 
 
 def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
@@ -140,7 +178,7 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
     size = file.stat().st_size
     path = str(file.absolute())
     landed = LandedFile(as_utf8(path), Side.RIGHT, BatchId(batch), size, "", "")
-    keys = [c.name for c in side.key_columns]
+    keys, names = [c.name for c in side.key_columns], [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     with ExitStack() as kept:
         folder = f"{read.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
         links = linked(strange([path]), folder)
@@ -153,26 +191,55 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
         log = with_content(changelog(records.frame, spec, Side.RIGHT, {}), spec, Side.RIGHT)
         state = read.read(k.RIGHT_TABLE)
-        subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
+        effects = _effects(log, state, names)
+        if spec.as_of is None:
+            subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
+        else:
+            subscribers = _seeing(read, spec, log, state, effects)
         touched = (
-            _effects(log, state, keys)
-            .join(subscribers, keys, "left")
-            .select(*map(quote, keys), _EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
+            effects.join(subscribers, names, "left")
+            .select(*map(quote, names), _EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
             .persist()
         )
         kept.callback(touched.unpersist)
         rows = F.greatest(SUBSCRIBER_COUNT, F.lit(1)) if spec.outer else F.col(SUBSCRIBER_COUNT)
         groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(rows)).collect()
-        most = touched.orderBy(F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, keys))
+        most = touched.orderBy(
+            F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, names)
+        )
         listed = json_rows(most.limit(limit))
     return Impact(
         sum(row[2] for row in groups if row[0] in TOUCHING),
         {row[0]: row[1] for row in sorted(groups)},
         quarantined,
         tuple(
-            {"key": shown({k: row[k] for k in keys}), "subscribers": row[SUBSCRIBER_COUNT], "effect": row[_EFFECT]}
-            for row in listed
+            {"key": _named(row, keys), "subscribers": row[SUBSCRIBER_COUNT], "effect": row[_EFFECT]} for row in listed
         ),
+    )
+
+
+def _named(row: dict[str, Any], keys: list[str]) -> str:
+    """Returns a right key as text, with `as_of` also since when its version holds."""
+    since = f" since {row[s.VALID_FROM]}" if s.VALID_FROM in row else ""
+    return shown({name: row[name] for name in keys}) + since
+
+
+def _seeing(read: TableReader, spec: PipelineSpec, log: DataFrame, state: DataFrame, effects: DataFrame) -> DataFrame:
+    """Returns, per version that a batch would change, the number of left rows that see it or would see it."""
+    names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
+    touching = effects.where(F.col(_EFFECT).isin(*TOUCHING)).select(*map(quote, names))
+    there = state.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names))
+    after = there.unionByName(log.where(f"{quote(names[0])} IS NOT NULL").select(*map(quote, names))).distinct()
+    fks = {k.fk(column.name): quote(column.name) for column in spec.right.key_columns}
+    until = f"LEAD({s.VALID_FROM}) OVER (PARTITION BY {', '.join(fks.values())} ORDER BY {s.VALID_FROM})"
+    times = after.selectExpr("*", f"{until} AS {VALID_TO}").join(touching, names, "left_semi")
+    times = times.selectExpr("*", f"STRUCT({', '.join(map(quote, names))}) AS _fk_version")
+    keys = {column.name: k.fk(column.name) for column in spec.right.key_columns}
+    seeing = during(_referring(read, spec).select(*fks, k.AS_OF), times, keys, k.AS_OF, "inner")
+    return (
+        seeing.groupBy("_fk_version")
+        .agg(F.count("*").alias(SUBSCRIBER_COUNT))
+        .select("_fk_version.*", SUBSCRIBER_COUNT)
     )
 
 
@@ -199,12 +266,14 @@ def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
     )
     first = F.col(quote(keys[0]))
     order = F.expr(order_of(s.SEQUENCE, s.BATCH))
-    new = log.where(first.isNotNull()).select(*map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"))
+    new = log.where(first.isNotNull()).select(
+        *map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"), F.col(s.DELETED).alias("_gone")
+    )
     effect = (
         F.when(F.col("_at") > F.col("_new_at"), LATE)
         .when(F.col("_hash").eqNullSafe(F.col("_new")), UNCHANGED)
+        .when(F.col("_gone") & (F.col("_hash").isNotNull() | F.col("_new").isNotNull()), REMOVED)
         .when(F.col("_hash").isNull(), ADDED)
-        .when(F.col("_new").isNull(), REMOVED)
         .otherwise(CHANGED)
     )
     rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias(_EFFECT))

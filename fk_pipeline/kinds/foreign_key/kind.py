@@ -71,12 +71,22 @@ change data feed on.
 """Descriptions of the stages, in Markdown."""
 
 
-def _foreign_key(spec: Any) -> dict[str, str]:
-    """Returns SQL for each component of the foreign key, by a name made of the right key column.
+def _subscribed_to(spec: Any) -> dict[str, str]:
+    """Returns SQL for what a left row subscribes to: each component of the foreign key, and with `as_of` the time.
 
-    All are null if one is: KIP-213 has no partial foreign key.
+    The names of the components are made of the right key columns. All are null if one is: KIP-213 has no partial
+    foreign key.
     """
-    return {f"_fk_fk_{key.name}": sql for key, sql in zip(spec.right.key_columns, spec.left.foreign_key, strict=True)}
+    keys = zip(spec.right.key_columns, spec.left.foreign_key, strict=True)
+    time = {} if spec.as_of is None else {"_fk_as_of": "_fk_batch" if spec.as_of_batch else spec.as_of}
+    return {f"_fk_fk_{key.name}": sql for key, sql in keys} | time
+
+
+def _versions_by(spec: Any) -> tuple[str, ...]:
+    """Returns the column of the right changelog with the time since which a row holds; none without `as_of`."""
+    if spec.as_of is None:
+        return ()
+    return ("_fk_batch",) if spec.as_of_batch else ("_fk_valid_from",)
 
 
 def _filled_foreign_key(spec: Any) -> list[str]:
@@ -96,6 +106,7 @@ def _depends_on(spec: Any) -> dict[str, str]:
         else "; ".join(output.sql for output in spec.key_outputs) or "left",
         "select": "; ".join(output.sql for output in spec.outputs),
         "left.foreign_key": "; ".join(spec.left.foreign_key),
+        **({} if spec.as_of is None else {"as_of": spec.as_of}),
     }
 
 
@@ -103,9 +114,9 @@ FOREIGN_KEY = Kind(
     name="foreign_key",
     inputs=(
         Input(
-            Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_foreign_key, derived_as="left.foreign_key"
+            Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_subscribed_to, derived_as="left.foreign_key"
         ),
-        Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog"),
+        Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog", versions_by=_versions_by),
     ),
     tables=(
         TableDef("left_changelog", Role.LOG, Stage.LEFT_CHANGELOG, Side.LEFT),
@@ -186,6 +197,7 @@ FOREIGN_KEY = Kind(
     depends_on=_depends_on,
     rebuilt_by={
         "join": (Stage.SUBSCRIPTION_STORE,),
+        "as_of": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
         "result_key": (Stage.RESOLVED_JOIN,),
         "left.foreign_key": (Stage.SUBSCRIPTION_STORE,),
         "select": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),

@@ -20,6 +20,9 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table
 
+TIMES = ("TIMESTAMP", "BIGINT")
+"""The types of the times that an expression of `as_of` and `valid_from` may have."""
+
 
 def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     """Returns the tables; Spark analyses every expression of the pipeline file on empty rows.
@@ -39,7 +42,10 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
                 where=str(spec.file),
                 fix=f"make the types equal, for example with CAST(({text}) AS {wanted.simpleString()})",
             )
-    joined = left.select(F.struct("*").alias("left")).join(right.select(F.struct("*").alias("right")), F.lit(True))
+    time = _time_type(spec, left, right)
+    more = [F.lit(None).cast(time).alias(c.name) for c in spec.columns_of_validity]
+    rights = right.select(F.struct("*", *more).alias("right"))
+    joined = left.select(F.struct("*").alias("left")).join(rights, F.lit(True))
     try:
         outputs = select_outputs(joined, spec).schema.fields
     except PySparkException as error:
@@ -53,7 +59,39 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     for side in Side:
         check_delete_when(session, spec, side)
     left_order, right_order = (sequence_type(session, spec, side) for side in Side)
-    return _layout(spec, left_order, right_order, types, keys)
+    return _layout(spec, left_order, right_order, types, keys, time)
+
+
+def _time_type(spec: PipelineSpec, left: DataFrame, right: DataFrame) -> str:
+    """Returns the type of the times that `as_of` compares.
+
+    Raises:
+        PipelineFileError: it is not TIMESTAMP or BIGINT, or those of both sides differ.
+    """
+    if spec.as_of is None or spec.as_of_batch:
+        return spec.time_type
+    since = spec.right.valid_from
+    assert since is not None
+    found = {"as_of": type_of(spec, left, spec.as_of, "as_of").simpleString().upper()}
+    found["right.valid_from"] = (
+        "TIMESTAMP"
+        if spec.right.holds_since_commit
+        else type_of(spec, right, since, "right.valid_from").simpleString().upper()
+    )
+    for name, kind in found.items():
+        if kind not in TIMES:
+            raise PipelineFileError(
+                f"{name} is {kind}, which is no time",
+                where=str(spec.file),
+                fix="make both TIMESTAMP, or both BIGINT, for example with CAST",
+            )
+    if len({*found.values()}) > 1:
+        raise PipelineFileError(
+            f"as_of is {found['as_of']}, right.valid_from is {found['right.valid_from']}",
+            where=str(spec.file),
+            fix="make the types equal, for example with CAST",
+        )
+    return found["as_of"]
 
 
 def _key_rows(joined: DataFrame, spec: PipelineSpec) -> DataFrame:
@@ -74,7 +112,7 @@ def declared_layout(spec: PipelineSpec) -> Layout:
         "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
         for side in Side
     ]
-    return _layout(spec, orders[0], orders[1], types, keys)
+    return _layout(spec, orders[0], orders[1], types, keys, spec.time_type)
 
 
 def _declared_type(spec: PipelineSpec, output: Output) -> str:
@@ -88,6 +126,7 @@ def _layout(
     right_order: str,
     types: list[tuple[str, str]],
     key_types: list[tuple[str, str]],
+    time: str,
 ) -> Layout:
     keys = k.sensitive_names(spec)
     left, right = (k.sensitive_names(spec, side) for side in Side)
@@ -97,13 +136,13 @@ def _layout(
 
     tables = (
         marked(k.left_changelog(spec, left_order, format_of(spec.left).has_holes), left),
-        marked(k.right_changelog(spec, right_order, format_of(spec.right).has_holes), right),
-        marked(k.right_table(spec, right_order), right),
-        marked(k.subscription_store(spec, left_order)),
-        marked(k.subscribers(spec)),
-        marked(k.responses(spec)),
+        marked(k.right_changelog(spec, right_order, format_of(spec.right).has_holes, time), right),
+        marked(k.right_table(spec, right_order, time), right),
+        marked(k.subscription_store(spec, left_order, time)),
+        marked(k.subscribers(spec, time)),
+        marked(k.responses(spec, time)),
         marked(k.resolved_join(spec, types, key_types), keys | spec.sensitive_outputs | k.sensitive_chosen(spec)),
-        marked(k.verdicts(spec)),
+        marked(k.verdicts(spec, time)),
         s.quarantine_table(),
     )
     return Layout(tables)

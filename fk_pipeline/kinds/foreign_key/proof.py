@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.proof_as_of import HELD, dated, living_versions
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
-from fk_pipeline.verify.last_writers import current_rows
+from fk_pipeline.verify.last_writers import current_rows, last_versions
 
 _JOINS = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
 """Per `join` of the pipeline file, the join of SQL."""
@@ -79,14 +80,24 @@ def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool
     """SQL (FROM clause): the current rows of both sides, joined as `expected` describes."""
     left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
     references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
-    current_rows(tables[k.LEFT_CHANGELOG], spec.left).selectExpr("*", *references).createOrReplaceTempView(left)
-    current_rows(tables[k.RIGHT_CHANGELOG], spec.right).createOrReplaceTempView(right)
+    lefts = last_versions(tables[k.LEFT_CHANGELOG], spec.left, [c.name for c in spec.left.key_columns])
+    lefts = lefts.where(f"NOT {s.DELETED}").drop(s.DELETED).selectExpr("*", *references)
     on = [f"`left`._fk_ref_{i} = `right`.{c.quoted}" for i, c in enumerate(spec.right.key_columns)]
+    if spec.as_of is not None:
+        lefts = dated(lefts, tables, spec)
+        on.append(f"`left`.{HELD} = `right`.{s.VALID_FROM}")
+    lefts.createOrReplaceTempView(left)
+    _rights(tables, spec).createOrReplaceTempView(right)
     # In an outer join a right row stands alone also if its left row leaves the result.
     unmatching = [o.sql for o in spec.outputs if spec.outer or o.name in spec.right_outputs]
     if isolating and unmatching and not spec.inner:
         on.append(f"NOT {fails(*unmatching)}")
     return f"{left} AS `left` {_JOINS[spec.join]} JOIN {right} AS `right` ON {' AND '.join(on)}"
+
+
+def _rights(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+    """Returns the right rows that left rows may match: with `as_of` all versions that are no deletions."""
+    return current_rows(tables[k.RIGHT_CHANGELOG], spec.right) if spec.as_of is None else living_versions(tables, spec)
 
 
 def counted(
@@ -105,7 +116,7 @@ def counted(
     keys = [c.quoted for c in spec.left.key_columns]
     log = tables[k.LEFT_CHANGELOG].where(f"{keys[0]} IS NULL OR {chosen(keys)}")
     tables = {**tables, k.LEFT_CHANGELOG: log}
-    right_rows = current_rows(tables[k.RIGHT_CHANGELOG], spec.right)
+    right_rows = _rights(tables, spec)
     frames = {"left_rows": current_rows(log, spec.left), "right_rows": right_rows}
     if not isolating:
         return frames
@@ -115,8 +126,11 @@ def counted(
     if not spec.inner:  # joins the keys of the right rows again: finds right rows that exist and were not joined
         there = f"fk_there_{uuid.uuid4().hex}"
         names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
-        right_rows.selectExpr(*names).createOrReplaceTempView(there)
         on = " AND ".join(f"`left`._fk_ref_{i} = _fk_there_{i}" for i in range(len(names)))
+        if spec.as_of is not None:
+            names.append(f"{s.VALID_FROM} AS _fk_there_since")
+            on += f" AND `left`.{HELD} = _fk_there_since"
+        right_rows.selectExpr(*names).createOrReplaceTempView(there)
         key = spec.right.key_columns[0].quoted
         frames["unmatched"] = session.sql(
             f"SELECT 1 AS one {joined} JOIN {there} ON {on} WHERE `right`.{key} IS NULL AND NOT {lost}"

@@ -25,6 +25,8 @@ from fk_pipeline.kinds.foreign_key.kind import (
     UNCHANGED,
     Stage,
 )
+from fk_pipeline.kinds.foreign_key.responses import subscribed
+from fk_pipeline.kinds.foreign_key.rights import right_hash, right_row, with_right
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
@@ -67,7 +69,8 @@ def decide(
         due: the responses.
         subscriptions: the subscription store; None if it is known not to have changed since the responses were
             computed. For this and the other tables the rows with keys of `due` are enough.
-        right_table: the right table; None if it is known not to have changed since then.
+        right_table: the right rows that may answer (`rights.answering`); None if they are known not to have changed
+            since then.
         left_changelog: the left changelog with the hash of the content (`changelog.with_content`); None if every left
             row is known to be in the partition of its owner.
         result: the resolved join.
@@ -91,10 +94,8 @@ def decide(
         fresh = F.col(k.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
     right_fresh = F.lit(True)
     if right_table is not None:
-        right = right_table.select(
-            *as_fks(spec), F.col(s.HASH).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])
-        )
-        rows = rows.join(right, fks, "left")
+        right = [F.expr(right_hash(spec)).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])]
+        rows = with_right(rows, right_table, spec, right)
         right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
         stored = left_changelog.select(
@@ -170,27 +171,29 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
     return found
 
 
-def first_rows(left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec) -> DataFrame:
     """Returns the rows of `with_rows` for the responses of a whole changelog whose rows are all current ones.
 
     The rows of the changelog have their content (`changelog.with_content`).
     """
-    fks = [name for name, _ in k.fk_columns(spec)]
     left = left_changelog.where(~F.col(s.DELETED)).select(
-        *_as_pks(spec), *map(quote, fks), s.BATCH, F.col(s.HASH).alias(k.LEFT_HASH), _left_row(spec).alias("left")
+        *_as_pks(spec),
+        *map(quote, subscribed(spec)),
+        s.BATCH,
+        F.col(s.HASH).alias(k.LEFT_HASH),
+        _left_row(spec).alias("left"),
     )
-    right = right_table.where(F.col(s.HASH).isNotNull()).select(
-        *as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), right_row(spec).alias("right")
-    )
-    return left.join(right, fks, "inner" if spec.inner else "left").withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
+    exists = rights.where(F.expr(right_hash(spec)).isNotNull())
+    right = [F.expr(right_hash(spec)).alias(k.RIGHT_HASH), right_row(spec).alias("right")]
+    rows = with_right(left, exists, spec, right, "inner" if spec.inner else "left")
+    return rows.withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
 
 
-def with_rows(decided: DataFrame, left_changelog: DataFrame, right_table: DataFrame, spec: PipelineSpec) -> DataFrame:
+def with_rows(decided: DataFrame, left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec) -> DataFrame:
     """Returns decided responses with `left` and `right`, the rows of both sides as structs (null if there is none)."""
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
-    right = right_table.select(*as_fks(spec), right_row(spec).alias("right"))
     # The left rows are joined last: that join sorts by their keys, and the rows are written in that order.
-    return decided.join(right, [name for name, _ in k.fk_columns(spec)], "left").join(
+    return with_right(decided, rights, spec, [right_row(spec).alias("right")]).join(
         left, [*[name for name, _ in k.pk_columns(spec)], s.OWNER], "left"
     )
 
@@ -199,18 +202,8 @@ def _as_pks(spec: PipelineSpec) -> list[Column]:
     return [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
 
 
-def as_fks(spec: PipelineSpec) -> list[Column]:
-    """Returns the key columns of the right table under the names of the foreign key."""
-    return [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
-
-
 def _left_row(spec: PipelineSpec) -> Column:
     return F.struct(*[quote(c.name) for c in spec.left.columns])
-
-
-def right_row(spec: PipelineSpec) -> Column:
-    """Returns a row of the right table as a struct; null for a tombstone."""
-    return F.when(F.col(s.HASH).isNotNull(), F.struct(*[quote(c.name) for c in spec.right.columns]))
 
 
 def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
@@ -412,11 +405,11 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
 
 def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
     """Returns joined rows with the columns that only one side has, under their own names."""
-    names = [c.name.lower() for side in Side for c in spec.side(side).columns]
+    names = [c.name.lower() for side in Side for c in spec.columns_of(side)]
     flat = [
         F.col(side.value)[c.name].alias(c.name)
         for side in Side
-        for c in spec.side(side).columns
+        for c in spec.columns_of(side)
         if names.count(c.name.lower()) == 1
     ]
     return joined.select(*map(quote, keep), "left", "right", *flat)

@@ -6,12 +6,25 @@ every subscriber of a right row that changed). Architecture, rules 3 and 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import during
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
+from fk_pipeline.kinds.foreign_key.rights import (
+    PROPAGATED,
+    USUAL,
+    Ends,
+    answering,
+    reached,
+    right_hash,
+    with_right,
+)
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 
@@ -19,9 +32,6 @@ LEFT, RIGHT = "left", "right"
 
 
 _CHANGED_IN, _PROPAGATED = "_fk_changed_in", "_fk_propagated"
-
-PROPAGATED = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
-"""SQL (BOOLEAN) over a right row: its change is propagated. A tombstone of a key that never had a row is not."""
 
 
 def due_subscriptions(subscriptions: DataFrame, batches: BatchRange) -> DataFrame:
@@ -34,7 +44,13 @@ def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
     return right_table.where(batches.predicate(s.APPLIED_IN)).where(PROPAGATED)
 
 
-def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange) -> DataFrame:
+def responses(
+    subscriptions: DataFrame,
+    right_table: DataFrame,
+    spec: PipelineSpec,
+    batches: BatchRange,
+    ends: Ends = USUAL,
+) -> DataFrame:
     """Returns the responses due to the batches: one row per batch, left key and cause (see `tables.responses`).
 
     A subscriber that requests a response in the batch in which its right row changed gets one response: a second one
@@ -42,21 +58,20 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
 
     Args:
         subscriptions: the subscription store, or its rows that are due and those that refer to due right rows.
-        right_table: the right table, or its rows that `subscriptions` refer to.
+        right_table: the right table, or its rows that `subscriptions` refer to; with `as_of` all versions of their
+            keys.
         spec: the pipeline.
         batches: the batches whose responses are due.
+        ends: what may have ended versions, with `as_of`.
     """
-    pks = [quote(name) for name, _ in k.pk_columns(spec)]
-    fks = [name for name, _ in k.fk_columns(spec)]
-    right = right_table.select(
-        *[F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns],
-        F.col(s.HASH).alias(k.RIGHT_HASH),
+    pks, asked_for = [quote(name) for name, _ in k.pk_columns(spec)], [*map(quote, subscribed(spec))]
+    right = [
+        F.expr(right_hash(spec)).alias(k.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
         F.expr(PROPAGATED).alias(_PROPAGATED),
-    )
-    both = subscriptions.join(right, fks, "left").select(
-        *pks, *map(quote, fks), s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER, k.RIGHT_HASH, _CHANGED_IN, _PROPAGATED
-    )
+    ]
+    stored = subscriptions.select(*pks, *asked_for, s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER)
+    both = with_right(stored, answering(right_table, spec, ends), spec, right)
     asks = (
         f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {k.INSTRUCTION} IS NOT NULL "
         f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL), FALSE)"
@@ -70,17 +85,46 @@ def responses(subscriptions: DataFrame, right_table: DataFrame, spec: PipelineSp
     else:
         twice = f"WHEN {hears} THEN ARRAY({asked}, {heard})"
         response = F.explode(F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({heard}) {twice} ELSE ARRAY({asked}) END"))
-    return (
-        both.where(f"{asks} OR {news}")
-        .withColumn("_fk_response", response)
-        .select(
-            F.col("_fk_response.batch").alias(s.BATCH),
-            *pks,
-            *map(quote, fks),
-            F.col("_fk_response.cause").alias(k.CAUSE),
-            F.col("_fk_response.instruction").alias(k.INSTRUCTION),
-            F.col(s.HASH).alias(k.LEFT_HASH),
-            k.RIGHT_HASH,
-            s.OWNER,
-        )
+    due = both.where(f"{asks} OR {news}").withColumn("_fk_response", response)
+    more = [] if spec.as_of is None else reached(right_table, spec, batches, ends)
+    if more:
+        due = due.unionByName(_hearing(both, more, spec, asks, news).select(*due.columns))
+    return due.select(
+        F.col("_fk_response.batch").alias(s.BATCH),
+        *pks,
+        *asked_for,
+        F.col("_fk_response.cause").alias(k.CAUSE),
+        F.col("_fk_response.instruction").alias(k.INSTRUCTION),
+        F.col(s.HASH).alias(k.LEFT_HASH),
+        k.RIGHT_HASH,
+        s.OWNER,
     )
+
+
+def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: PipelineSpec, asks: str, news: str) -> DataFrame:
+    """Returns the subscriptions that hear of a change by which another version than before answers them, or none.
+
+    Args:
+        both: the subscriptions with the right row that answers each.
+        more: the times that the changes reach, as `reached` returns them.
+        spec: the pipeline.
+        asks: SQL (BOOLEAN) over `both`: the subscription requests a response.
+        news: SQL (BOOLEAN) over `both`: the version that answers changed.
+
+    Returns:
+        `both` with `_fk_response`, without those that get the same response anyway.
+    """
+    fks, pks = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.pk_columns(spec)]
+    found = []
+    for times in more:
+        keys = {fk: fk for fk in fks if fk in times.columns}
+        found.append(during(both, times if keys else F.broadcast(times), keys, k.AS_OF, "inner"))
+    answered = f"({asks} AND {s.APPLIED_IN} = {s.BATCH}) OR ({news} AND {_CHANGED_IN} = {s.BATCH})"
+    rows = reduce(DataFrame.unionByName, found).where(f"NOT ({answered})").dropDuplicates([*pks, s.BATCH])
+    heard = f"STRUCT({s.BATCH} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
+    return rows.withColumn("_fk_response", F.expr(heard))
+
+
+def subscribed(spec: PipelineSpec) -> list[str]:
+    """Returns the columns of a subscription that say to what: the foreign key, and with `as_of` the time."""
+    return [name for name, _ in (*k.fk_columns(spec), *k.time_columns(spec, k.AS_OF))]

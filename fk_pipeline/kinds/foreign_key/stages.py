@@ -34,9 +34,10 @@ from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import beyond
 from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
-from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
+from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions, subscribed
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
+from fk_pipeline.kinds.foreign_key.rights import Ends, answering, concerned
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
@@ -50,7 +51,8 @@ _TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
 
 def right_table(read: Reader) -> list[Effect]:
     """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
-    keys = {column.name: column.name for column in read.spec.right.key_columns}
+    spec = read.spec
+    keys = dict(zip(k.keys_of(spec, k.RIGHT_TABLE).keys, spec.definition.keys_in_log(spec, Side.RIGHT), strict=True))
     return state_effects(
         read,
         Stage.RIGHT_TABLE,
@@ -78,8 +80,8 @@ def subscription_store(read: Reader) -> list[Effect]:
 
 
 def subscribers(spec: PipelineSpec) -> Index:
-    """Returns the index of a large subscription store: it is sorted by the foreign key."""
-    return Index(k.SUBSCRIBERS, _fks(spec), partial(new_subscribers, spec=spec))
+    """Returns the index of a large subscription store: it is sorted by the foreign key, then by the time."""
+    return Index(k.SUBSCRIBERS, subscribed(spec), partial(new_subscribers, spec=spec))
 
 
 def _within_budget(read: Reader, rows: RowSet) -> RowSet:
@@ -92,9 +94,17 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
     if budget is None or not read.rows(k.SUBSCRIPTION_STORE):
         return rows
     kept, store = read.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
-    if kept.local is not None and read.rows(k.SUBSCRIBERS):
-        store, _ = _subscribers(read, kept)
-    found = beyond(kept.frame, store, spec, budget, read.history.approved(FAN_OUT_WITHIN_BUDGET))
+    if kept.local is not None and read.rows(k.SUBSCRIBERS) and spec.as_of is None:
+        store, _ = _subscribers(read, kept, kept.frame, Ends())
+    versions = None
+    if spec.as_of is not None:
+        names = {name: name for name in k.keys_of(spec, k.RIGHT_TABLE).keys}
+        keys = {c.name: c.name for c in spec.right.key_columns}
+        others = read.with_keys(k.RIGHT_TABLE, kept, keys).join(
+            kept.frame.select(*map(quote, names)), [*names], "left_anti"
+        )
+        versions = others.unionByName(kept.frame, allowMissingColumns=True)
+    found = beyond(kept.frame, store, spec, budget, read.history.approved(FAN_OUT_WITHIN_BUDGET), versions)
     if found is None:
         return kept
     error = FanOutError(
@@ -111,12 +121,25 @@ def responses(read: Reader) -> list[Effect]:
     """Returns the effects that write the responses due to the batches."""
     if read.history.first_time and all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM):
         return []
-    subscriptions, right, at_most = _responding(read)
-    rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches), at_most)
+    ends = _ends(read)
+    subscriptions, right, at_most = _responding(read, ends)
+    rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches, ends), at_most)
     return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, k.CAUSE, "{}-driven".format))]
 
 
-def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
+def _ends(read: Reader) -> Ends:
+    """Returns what may have ended versions of right rows, with `as_of`, besides the next version of their key."""
+    spec, stage = read.spec, Stage.RIGHT_TABLE
+    if spec.as_of is None or read.history.may_be_truncated(stage) is False:
+        return Ends(spec.as_of is not None and not read.never_rewritten(stage))
+    if not spec.as_of_batch:  # a truncate withdraws versions
+        return Ends()
+    key = quote(spec.right.key_columns[0].name)
+    rows = read.read(k.RIGHT_CHANGELOG).where(f"{key} IS NULL").select(s.BATCH).distinct().collect()
+    return Ends(truncates=sorted(row[0] for row in rows), changed=read.history.truncated(stage))
+
+
+def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
     """Returns the subscriptions to which a response is due, the right rows they refer to, and a bound of the responses.
 
     In a large store a batch with few changes finds both by their keys; otherwise the whole tables are returned.
@@ -124,28 +147,47 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
     # The store is opened first, so the index has at least all pairs of this version of the store.
     subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
     asking, changing = map(read.history.propagated, _UPSTREAM)
+    if ends.changed:  # they concern every key
+        changing = UNKNOWN
     if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
         return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
     batches, keys = read.batches, _right_keys(read.spec)
     asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
     asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
     rows, at_most = asks.frame, asking
-    versions = [*keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    times = [] if read.spec.as_of is None else [s.VALID_FROM, s.DELETED]
+    versions = [*keys, *times, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
     rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
     news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
     changed = read.cached(news.select(*map(quote, versions)), changing)
     if changed.local is None or len(changed.local):
-        hearing, more = _subscribers(read, changed)
+        theirs = changed.frame
+        if read.spec.as_of is not None:  # how long they hold, the other versions of their keys tell
+            same = {column: column for column in keys}
+            theirs = read.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
+        hearing, more = _subscribers(read, changed, theirs, ends)
         rows, at_most = rows.unionByName(hearing).dropDuplicates(_pks(read.spec)), min(at_most + more, UNKNOWN)
-        rights = rights.unionByName(changed.frame).dropDuplicates([*keys])
+        rights = rights.unionByName(theirs).dropDuplicates([*keys, *times[:1]])
     few = asks.local is not None and changed.local is not None
     return rows, F.broadcast(rights) if few else rights, at_most
 
 
-def _subscribers(read: Reader, rights: RowSet) -> tuple[DataFrame, int]:
-    """Returns at least the rows of an indexed subscription store that refer to some right rows, and a bound of them."""
-    columns = {fk: name for name, fk in _right_keys(read.spec).items()}
-    return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, columns, _subscription(read.spec))
+def _subscribers(read: Reader, changed: RowSet, versions: DataFrame, ends: Ends) -> tuple[DataFrame, int]:
+    """Returns at least the subscriptions that hear of changed right rows, by the index, and a bound of their number.
+
+    Args:
+        read: reads the index and the store.
+        changed: the right rows.
+        versions: with `as_of` all versions of their keys.
+        ends: what may have ended versions.
+    """
+    spec, columns = read.spec, {fk: name for name, fk in _right_keys(read.spec).items()}
+
+    def of_the_time(pairs: DataFrame) -> DataFrame:
+        return concerned(pairs, versions, spec, read.batches, ends).select(*pairs.columns).distinct()
+
+    narrow = None if spec.as_of is None else of_the_time
+    return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, changed, columns, _subscription(spec), narrow)
 
 
 def touched_by_responses(read: Reader) -> int:
@@ -182,9 +224,11 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     pks, stood = {name: name for name in _pks(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
+    times = [] if spec.as_of is None else [s.VALID_FROM, s.DELETED]
     right = read.with_keys(
-        k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *_names(spec.right.columns)]
+        k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *times, *_names(spec.right.columns)]
     )
+    right = answering(right, spec, _ends(read))
     left = with_content(_left_rows(read, responses_due, unchanged), spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
         responses_due.frame,
@@ -272,6 +316,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     If an expression fails on a row, the stage starts again with row-error isolation and then replaces these verdicts.
     """
     spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
+    right = answering(right, spec, _ends(read))
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
     first = unchanged and readable and _is_first_result(read)
@@ -410,7 +455,7 @@ def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
 
 def _subscription(spec: PipelineSpec) -> list[str]:
     """Returns the columns of a subscription that responses need."""
-    return [*_pks(spec), *_fks(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
+    return [*_pks(spec), *subscribed(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 
 
 def _names(columns: Iterable[Column]) -> list[str]:

@@ -28,6 +28,7 @@ class Version:
         file: the landing file, relative to the pipeline file if it is below the folder of that.
         current: whether it is the version that counts.
         late: whether an older batch had read a newer version.
+        at: with `as_of`, of a left row its time, of a right row the time since which the version holds; else None.
     """
 
     batch: int
@@ -41,6 +42,7 @@ class Version:
     file: str | None
     current: bool
     late: bool
+    at: Any = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class Quarantined:
     reason: str
 
 
+def _with_times(fields: list[tuple[str, Any]]) -> JsonRow:
+    """Returns the fields of a part of a story as a JSON object; only stories with `as_of` have times."""
+    return {name: value for name, value in fields if name != "at" or value is not None}
+
+
 class Compared:
     """The base of a story: it has the row of the result and that of the join."""
 
@@ -119,7 +126,7 @@ class Compared:
     def as_json(self) -> JsonRow:
         """Returns the story, a data class, as a JSON object."""
         story: Any = self
-        return {**asdict(story), "as_expected": self.as_expected}
+        return {**asdict(story, dict_factory=_with_times), "as_expected": self.as_expected}
 
 
 @dataclass(frozen=True)
@@ -260,7 +267,7 @@ def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[i
             before = {}
             yield version.batch, f"{side} truncate{mark}", f"deletes every {side} row", version.file or ""
             continue
-        name = shown(version.key)
+        name = shown(version.key) + (f" since {version.at}" if version.at is not None and not is_left else "")
         what = f"left row{mark}" if is_left else f"right row {name}{mark}"
         yield version.batch, what, _version_said(version, before.get(name), is_left=is_left), version.file or ""
         before[name] = version
@@ -272,10 +279,11 @@ def _version_said(version: Version, before: Version | None, *, is_left: bool) ->
         return f"deleted{late}"
     rest = {name: value for name, value in version.row.items() if name not in version.key}
     refers = f"refers to {shown(version.refers_to) if version.refers_to else 'no right row'}"
+    refers += f" at {version.at}" if version.at is not None else ""
     if before is None or before.row is None:
         return "; ".join([_values(rest), *([refers] if is_left else [])]) + late
     parts = [_values(changed)] if (changed := {k: v for k, v in rest.items() if before.row[k] != v}) else ["the same"]
-    if is_left and version.refers_to != before.refers_to:
+    if is_left and (version.refers_to, version.at) != (before.refers_to, before.at):
         parts.append(refers)
     if changed and version.hash == before.hash:
         parts.append("no selected column differs")

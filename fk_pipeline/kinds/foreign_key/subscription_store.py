@@ -37,7 +37,7 @@ def subscription_store(
         message of `_fk_applied_in`; an unchanged row keeps those of its last message.
     """
     renamed = {c.name: k.pk(c.name) for c in spec.left.key_columns}
-    fks = [c.name for c in spec.right.key_columns]
+    fks, times = [c.name for c in spec.right.key_columns], [name for name, _ in k.time_columns(spec, k.AS_OF)]
     log = left_changelog.select(
         *[F.col(quote(name)).alias(new) for name, new in renamed.items()],
         s.SEQUENCE,
@@ -45,8 +45,9 @@ def subscription_store(
         s.GENERATION,
         s.HASH,
         *[quote(k.fk(name)) for name in fks],
+        *times,
     )
-    pks, payload = list(renamed.values()), [k.fk(n) for n in fks]
+    pks, payload = list(renamed.values()), [*(k.fk(n) for n in fks), *times]
     rows = apply_versions(log, state, pks, payload, batches, generations, truncated)
     propagated, old = F.col(OUTCOME).isin(INSERTED, APPLIED), F.col(BEFORE)
 
@@ -74,15 +75,19 @@ def subscription_store(
 def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
     """Returns the pairs of foreign key and left key that are new in the store; they go to `subscribers` before it.
 
+    With `as_of` these are triples with the time, and some are not new.
+
     Args:
         rows: the rows that `subscription_store` returns, or the store itself for all pairs.
         spec: the pipeline.
     """
-    fks = [name for name, _ in k.fk_columns(spec)]
-    pairs = [quote(name) for name in (*fks, *[name for name, _ in k.pk_columns(spec)])]
+    fks, times = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.time_columns(spec, k.AS_OF)]
+    pairs = [quote(name) for name in (*fks, *times, *[name for name, _ in k.pk_columns(spec)])]
     if OUTCOME in rows.columns:
+        rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
         kept = [
             F.col(quote(k.fk(c.name))).eqNullSafe(F.col(quote(k.previous_fk(c.name)))) for c in spec.right.key_columns
         ]
-        rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(~reduce(and_, kept))
+        if not times:  # the store does not remember the time of before
+            rows = rows.where(~reduce(and_, kept))
     return rows.where(F.col(quote(fks[0])).isNotNull()).select(*pairs)

@@ -17,12 +17,12 @@ from fk_pipeline.store.schemas import (
     QUARANTINE,
     Table,
     changelog_table,
-    has_statistics,
     skippable,
     typed_columns,
     version_columns,
 )
 
+AS_OF = "_fk_as_of"
 CAUSE = "_fk_cause"
 LEFT_HASH = "_fk_left_hash"
 RIGHT_HASH = "_fk_right_hash"
@@ -76,6 +76,8 @@ _MEANING = {
     'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known',
     s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, if its primary key changed "
     "there, and the sequence of that change, as JSON",
+    s.VALID_FROM: "since when the version holds: with `as_of: batch` its batch",
+    AS_OF: "the time whose version of the right row the left row sees: with `as_of: batch` its batch; null: none",
     s.OWNER: "the batch that brought the current version; null if no version is left",
     s.APPLIED_IN: "the batch whose processing last changed the content; the responses are due there",
     s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
@@ -129,6 +131,11 @@ def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
 
 
+def time_columns(spec: PipelineSpec, name: str, kind: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of a column with times that `as_of` compares, `kind` if given; none without `as_of`."""
+    return () if spec.as_of is None else ((name, kind or spec.time_type),)
+
+
 def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     """Returns the names of the table columns, and of the fields of their structs, that have sensitive values.
 
@@ -145,7 +152,13 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
         if side.sequence_by is not None
         and any(side.is_sensitive(path[0]) for path in parse_expression(side.sequence_by).reads)
     ]
-    return frozenset([*keys, *orders, *(name for side in sides for name in spec.side(side).sensitive)])
+    times = {AS_OF: (spec.left, spec.as_of), s.VALID_FROM: (spec.right, spec.right.valid_from)}
+    secret = [
+        name
+        for name, (side, sql) in times.items()
+        if sql is not None and any(side.is_sensitive(path[0]) for path in parse_expression(sql).reads)
+    ]
+    return frozenset([*keys, *orders, *secret, *(name for side in sides for name in spec.side(side).sensitive)])
 
 
 def keys_of(spec: PipelineSpec, table: str) -> Table:
@@ -158,7 +171,7 @@ def keys_of(spec: PipelineSpec, table: str) -> Table:
     nullable: tuple[tuple[str, str], ...] = ()
     either: tuple[tuple[str, ...], ...] = ()
     if table == RIGHT_TABLE:
-        keys = typed_columns(spec.right.key_columns)
+        keys = (*typed_columns(spec.right.key_columns), *time_columns(spec, s.VALID_FROM))
     elif table == SUBSCRIPTION_STORE:
         keys = pk_columns(spec)
     elif table == RESOLVED_JOIN:
@@ -230,29 +243,39 @@ def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -
     return changelog_table(LEFT_CHANGELOG, spec.left, sequence, has_holes)
 
 
-def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
-    """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash."""
-    return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, has_holes)
+def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False, time: str = "") -> Table:
+    """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
+
+    With `valid_from` one row per right key, time and batch; `time` is the type of these times.
+    """
+    return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, has_holes, time)
 
 
-def right_table(spec: PipelineSpec, sequence: str) -> Table:
-    """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash."""
+def right_table(spec: PipelineSpec, sequence: str, time: str = "") -> Table:
+    """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash.
+
+    With `as_of` one row per right key and time since which a version holds: a deletion is a version, with a hash and
+    `_fk_deleted`; a version that was withdrawn has no hash.
+    """
+    keys = (*typed_columns(spec.right.key_columns), *time_columns(spec, s.VALID_FROM, time))
+    deleted = () if spec.as_of is None else ((s.DELETED, "BOOLEAN"),)
     return Table(
         RIGHT_TABLE,
-        (*typed_columns(spec.right.key_columns), *version_columns(sequence), *typed_columns(spec.right.value_columns)),
-        skip_by=(s.APPLIED_IN, s.OWNER, *(c.name for c in spec.right.key_columns if has_statistics(c.type))),
+        (*keys, *version_columns(sequence), *deleted, *typed_columns(spec.right.value_columns)),
+        skip_by=(s.APPLIED_IN, s.OWNER, *skippable(keys)),
         keys=keys_of(spec, RIGHT_TABLE).keys,
         properties=MERGED,
     )
 
 
-def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
+def subscription_store(spec: PipelineSpec, sequence: str, time: str = "") -> Table:
     """One row per left key ever seen: the batch of its current version, its foreign key and its last instruction."""
     return Table(
         SUBSCRIPTION_STORE,
         (
             *pk_columns(spec),
             *fk_columns(spec),
+            *time_columns(spec, AS_OF, time),
             *version_columns(sequence),
             *((previous_fk(c.name), c.type) for c in spec.right.key_columns),
             (INSTRUCTION, "STRING"),
@@ -263,15 +286,17 @@ def subscription_store(spec: PipelineSpec, sequence: str) -> Table:
     )
 
 
-def subscribers(spec: PipelineSpec) -> Table:
+def subscribers(spec: PipelineSpec, time: str = "") -> Table:
     """Index of a large subscription store: every pair of foreign key and left key that a row of the store ever had.
 
-    It may have outdated and repeated pairs, but none is missing; its users look up every key in the store.
+    With `as_of` every triple with the time between them. It may have outdated and repeated entries, but lacks none;
+    its users look up every key in the store.
     """
-    return Table(SUBSCRIBERS, (*fk_columns(spec), *pk_columns(spec)), skip_by=skippable(fk_columns(spec)))
+    asked = (*fk_columns(spec), *time_columns(spec, AS_OF, time))
+    return Table(SUBSCRIBERS, (*asked, *pk_columns(spec)), skip_by=skippable(asked))
 
 
-def responses(spec: PipelineSpec) -> Table:
+def responses(spec: PipelineSpec, time: str = "") -> Table:
     """One row per batch, left key and cause (left or right): the two versions that a response is about. No payload."""
     return Table(
         RESPONSES,
@@ -279,6 +304,7 @@ def responses(spec: PipelineSpec) -> Table:
             (s.BATCH, "INT"),
             *pk_columns(spec),
             *fk_columns(spec),
+            *time_columns(spec, AS_OF, time),
             (CAUSE, "STRING"),
             (INSTRUCTION, "STRING"),
             (LEFT_HASH, "BINARY"),
@@ -289,9 +315,9 @@ def responses(spec: PipelineSpec) -> Table:
     )
 
 
-def verdicts(spec: PipelineSpec) -> Table:
+def verdicts(spec: PipelineSpec, time: str = "") -> Table:
     """One row per response whose verdict is not implied: the response and its verdict (ADR 0021)."""
-    return Table(VERDICTS, (*responses(spec).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
+    return Table(VERDICTS, (*responses(spec, time).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
 
 
 def resolved_join(

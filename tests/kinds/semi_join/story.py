@@ -91,7 +91,13 @@ class Impact:
 
 
 def impact(
-    read: TableReader, spec: PipelineSpec, ledger: Ledger, right_key: str | None, changes: Path | None, limit: int
+    read: TableReader,
+    spec: PipelineSpec,
+    ledger: Ledger,
+    right_key: str | None,
+    changes: Path | None,
+    limit: int,
+    since: str | None,
 ) -> Impact:
     """Returns how many left rows refer to a right key."""
     if right_key is None:

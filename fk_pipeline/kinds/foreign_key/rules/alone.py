@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import Origin
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
-from fk_pipeline.kinds.foreign_key.resolved_join import as_fks, right_row
+from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
-from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, rights_of
+from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
-from fk_pipeline.spec import quote
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 
 _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
@@ -78,9 +78,14 @@ def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     spec, result = reader.spec, reader.whole(k.RESOLVED_JOIN)
     return (
         result.where(f"NOT {k.has_left(spec)}"),
-        rights_of(reader.whole(k.RIGHT_TABLE), spec),
+        _rights(reader.whole(k.RIGHT_TABLE), spec),
         matched_keys(result, spec),
     )
+
+
+def _rights(table: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """Returns right rows as the result names them: `_fk_fk_*`, `_fk_right` (hash) and `_fk_changed_in`."""
+    return table.select(*as_fks(spec), F.col(s.HASH).alias(_RIGHT), F.col(s.APPLIED_IN).alias(_CHANGED_IN))
 
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -99,7 +104,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     open_keys = reader.at_hand(asked.frame.join(written, list(fks), "left_anti"), asked.at_most)
     alone = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
     stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
-    current = rights_of(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
+    current = _rights(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
     current = current.join(asked.frame, list(fks), "left_semi")
     needed = [*pks_of(spec), *fks, k.RIGHT_HASH]
     referring = reader.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)

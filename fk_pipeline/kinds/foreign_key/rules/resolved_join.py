@@ -12,9 +12,10 @@ from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
+from fk_pipeline.kinds.foreign_key.responses import subscribed
 from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
-from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
-from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys, pair_of, response_key, rights_of
+from fk_pipeline.kinds.foreign_key.rules.reading import answer_columns, ends_of, pks_of, right_keys_of, versions_of
+from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import ledger_counts
@@ -25,7 +26,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 
-_CHANGED_IN, _CURRENT_FK = "_fk_changed_in", "_fk_current_fk"
+_CHANGED_IN, _CURRENT_FK = "_fk_left_changed_in", "_fk_current_fk"
 
 
 def resolved_join_views(reader: CheckReader, _: Evaluator) -> list[View]:
@@ -54,7 +55,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     if reader.batches is None:
         result, store = reader.whole(k.RESOLVED_JOIN), reader.whole(k.SUBSCRIPTION_STORE)
-        rights = rights_of(reader.whole(k.RIGHT_TABLE), spec)
+        rights = reader.whole(k.RIGHT_TABLE)
     else:
         result, store, rights = _of_the_batches(reader)
     if spec.outer:
@@ -69,12 +70,12 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         F.struct(*map(quote, fks)).alias("_fk_fk"),
     )
     left = store.select(
-        *map(quote, [*pks, *fks]),
+        *map(quote, [*pks, *subscribed(spec)]),
         F.struct(*map(quote, fks)).alias(_CURRENT_FK),
         F.col(s.HASH).alias("_fk_left"),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
-    current = there.join(left, pks, "full").join(rights.select(*map(quote, fks), "_fk_right"), fks, "left")
+    current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
     if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
     pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
@@ -87,8 +88,9 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Returns result, store and right rows (as `rights_of`) of the keys with a response or a change in a batch."""
+    """Returns result, store and right rows of the keys with a response or a change in a batch."""
     pks, fks = pks_of(reader.spec), list(right_keys_of(reader.spec).values())
+    times = [name for name, _ in k.time_columns(reader.spec, k.AS_OF)]
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
     keys = reader.touched_by(places, {name: name for name in names})
     if reader.small:
@@ -96,7 +98,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
             reader.whole(name).join(F.broadcast(keys.frame), list(pks), "left_semi")
             for name in (k.RESOLVED_JOIN, k.SUBSCRIPTION_STORE)
         ]
-        return of_both[0], of_both[1], rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
+        return of_both[0], of_both[1], reader.whole(k.RIGHT_TABLE)
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = reader.with_keys(name, keys, pks)
@@ -105,11 +107,10 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
         return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        rows = reader.with_keys(k.RIGHT_TABLE, pairs, right_keys_of(reader.spec))
-        return reader.at_hand(rights_of(rows, reader.spec), pairs.at_most)
+        return versions_of(reader, pairs, right_keys_of(reader.spec), answer_columns(reader.spec))
 
     looks = [
-        lambda: of_keys(k.SUBSCRIPTION_STORE, s.HASH, s.APPLIED_IN),
+        lambda: of_keys(k.SUBSCRIPTION_STORE, *times, s.HASH, s.APPLIED_IN),
         lambda: of_keys(k.RESOLVED_JOIN, k.LEFT_HASH, k.RIGHT_HASH, s.BATCH),
     ]
     store, result, *rights = reader.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))

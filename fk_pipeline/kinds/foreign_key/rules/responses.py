@@ -10,12 +10,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.frames import marked
-from fk_pipeline.identity import ranges_sql
+from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.proof import pending as pending_keys
-from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of, subscribers_of
+from fk_pipeline.kinds.foreign_key.responses import subscribed
+from fk_pipeline.kinds.foreign_key.rights import Ends, answering, concerned, right_hash, with_right
+from fk_pipeline.kinds.foreign_key.rules.reading import (
+    answer_columns,
+    ends_of,
+    pks_of,
+    right_keys_of,
+    subscribers_of,
+    versions_of,
+)
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import ledger_counts
@@ -51,14 +60,21 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
     return mark
 
 
-def rights_of(table: DataFrame, spec: PipelineSpec) -> DataFrame:
-    """Returns right rows as subscriptions name them: `_fk_fk_*`, `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
+def beside_right(rows: DataFrame, rights: DataFrame, spec: PipelineSpec, ends: Ends) -> DataFrame:
+    """Returns rows with the right row that answers each: `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
 
     `_fk_told` is false for the tombstone of a key that never had a row: no subscription gets a response about it.
+
+    Args:
+        rows: rows with the foreign key, and with `as_of` the time.
+        rights: the right table, or its rows with these keys.
+        spec: the pipeline.
+        ends: what may have ended versions, with `as_of`.
     """
-    keys = [f"{c.quoted} AS {quote(k.fk(c.name))}" for c in spec.right.key_columns]
-    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL) AS _fk_told"
-    return table.selectExpr(*keys, f"{s.HASH} AS _fk_right", f"{s.APPLIED_IN} AS _fk_changed_in", told)
+    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
+    columns = {"_fk_right": right_hash(spec), "_fk_changed_in": s.APPLIED_IN, "_fk_told": told}
+    found = [F.expr(sql).alias(name) for name, sql in columns.items()]
+    return with_right(rows, answering(rights, spec, ends), spec, found)
 
 
 def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
@@ -87,13 +103,13 @@ def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
 def _pairs(reader: CheckReader) -> View:
     """View with one row per left key ever seen: its current row and the current right row that it refers to."""
     spec = reader.spec
-    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
+    pks = [n for n, _ in k.pk_columns(spec)]
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
-        *map(quote, [*pks, *fks]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
+        *map(quote, [*pks, *subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
-    right = rights_of(reader.whole(k.RIGHT_TABLE), spec).withColumnRenamed("_fk_right", k.RIGHT_HASH)
     said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
-    pairs = store.join(right, fks, "left")
+    pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
+    pairs = pairs.withColumnRenamed("_fk_right", k.RIGHT_HASH)
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
     same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
     rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
@@ -179,9 +195,10 @@ def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
     Returns:
         One row per response: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
     """
-    spec = reader.spec
-    pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
-    subscriptions, rights = _concerned(reader, batches)
+    spec, ends = reader.spec, ends_of(reader)
+    pks = [n for n, _ in k.pk_columns(spec)]
+    subscriptions, rights = _concerned(reader, batches, ends)
+    answered = beside_right(subscriptions, rights, spec, ends)
     mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
         f"{mine} AND {k.INSTRUCTION} IS NOT NULL AND "
@@ -190,10 +207,10 @@ def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
     hears = f"{news} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
     left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {k.INSTRUCTION} AS asked)"
     right = "STRUCT(_fk_changed_in AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
-    concerned = subscriptions.join(rights, fks, "left").where(f"{mine} OR {news}")
-    pairs = concerned.withColumn(
-        "_fk_due", F.explode(F.expr(f"ARRAY_COMPACT(ARRAY(IF({asks}, {left}, NULL), IF({hears}, {right}, NULL)))"))
-    )
+    responding = f"ARRAY_COMPACT(ARRAY(IF({asks}, {left}, NULL), IF({hears}, {right}, NULL)))"
+    pairs = answered.where(f"{mine} OR {news}").withColumn("_fk_due", F.explode(F.expr(responding)))
+    if spec.as_of is not None:
+        pairs = _with_times(pairs, answered, rights, reader, batches, ends)
     return pairs.select(
         F.col("_fk_due.batch").alias(s.BATCH),
         *map(quote, pks),
@@ -204,13 +221,40 @@ def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
     )
 
 
-def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, DataFrame]:
+def _with_times(
+    pairs: DataFrame,
+    answered: DataFrame,
+    rights: DataFrame,
+    reader: CheckReader,
+    batches: list[int],
+    ends: Ends,
+) -> DataFrame:
+    """Adds the responses about versions that changed and do not answer the subscription now; see `_expected`.
+
+    Args:
+        pairs: the other responses, with `_fk_due`.
+        answered: the subscriptions with the right rows that answer them.
+        rights: the versions of their right keys.
+        reader: the tables.
+        batches: the batches whose responses are expected.
+        ends: what may have ended versions.
+    """
+    pks = [name for name, _ in k.pk_columns(reader.spec)]
+    found = concerned(answered, rights, reader.spec, BatchRange.of(min(batches), max(batches)), ends)
+    found = found.where(F.col(s.BATCH).isin(batches)).dropDuplicates([*pks, s.BATCH])
+    due = pairs.select(*map(quote, pks), F.col("_fk_due.batch").alias(s.BATCH))
+    heard = f"STRUCT({s.BATCH} AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
+    more = found.join(due, [*pks, s.BATCH], "left_anti").withColumn("_fk_due", F.expr(heard))
+    return pairs.unionByName(more.select(*pairs.columns))
+
+
+def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[DataFrame, DataFrame]:
     """Returns the subscriptions that may get a response from the batches, and their right rows; or more of both."""
-    if reader.small:
-        return reader.whole(k.SUBSCRIPTION_STORE), rights_of(reader.whole(k.RIGHT_TABLE), reader.spec)
+    if reader.small or ends.changed:
+        return reader.whole(k.SUBSCRIPTION_STORE), reader.whole(k.RIGHT_TABLE)
     pks, right_keys = pks_of(reader.spec), right_keys_of(reader.spec)
-    columns = [*pks, *right_keys.values(), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
-    known = [*right_keys, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    columns = [*pks, *subscribed(reader.spec), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
+    known = answer_columns(reader.spec)
     asking = reader.touched_by(
         {k.SUBSCRIPTION_STORE: s.APPLIED_IN},
         {c: c for c in columns},
@@ -221,12 +265,13 @@ def _concerned(reader: CheckReader, batches: list[int]) -> tuple[DataFrame, Data
     )
     if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
-    hearing, referred = reader.at_once(
+    same = {name: name for name in right_keys}
+    hearing, referred, *others = reader.at_once(
         lambda: subscribers_of(reader, news, columns),
-        lambda: reader.at_hand(
-            reader.with_keys(k.RIGHT_TABLE, asking, right_keys).select(*map(quote, known)), asking.at_most
-        ),
+        lambda: versions_of(reader, asking, right_keys, known),
+        *([] if reader.spec.as_of is None else [lambda: versions_of(reader, news, same, known)]),
     )
     subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates([*pks])
-    rights = referred.frame.unionByName(news.frame).dropDuplicates([*right_keys])
-    return subscriptions, rights_of(rights, reader.spec)
+    identity = k.keys_of(reader.spec, k.RIGHT_TABLE).keys
+    rights = [one.frame for one in (referred, *(others or [news]))]
+    return subscriptions, rights[0].unionByName(rights[1]).dropDuplicates([*identity])

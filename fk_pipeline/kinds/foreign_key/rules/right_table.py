@@ -19,8 +19,11 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view of the right table joined to its changelog."""
     spec = reader.spec
     log = reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
-    keys = {c.name: c.name for c in spec.right.key_columns}
+    names = spec.definition.keys_in_log(spec, Side.RIGHT)
+    keys = dict(zip(k.keys_of(spec, k.RIGHT_TABLE).keys, names, strict=True))
     types = {f.name: f.dataType for f in log.schema.fields}
+    types |= {key: types[name] for key, name in keys.items()}
+    tombstone = f"{s.HASH} IS NULL" if spec.as_of is None else s.DELETED
     values = [c.name for c in spec.right.value_columns]
     whole_row = row_hash((name, types[name]) for name in values)
     content = row_hash((name, types[name]) for name in content_columns(spec, Side.RIGHT))
@@ -29,6 +32,7 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
         f"{whole_row} AS _fk_whole",
         f"IF({s.HASH} IS NULL, NULL, {content}) AS _fk_content",
         f"({has_values(spec.right)}) AS _fk_values",
+        f"({tombstone}) AS _fk_tombstone",
     ]
     rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
     rules = (
@@ -42,18 +46,19 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
         ),
         Rule(
             "row_is_that_of_the_changelog",
-            f"{LOGGED} AND (NOT (_fk_whole <=> _fk_log_row) OR ({s.HASH} IS NULL) <> _fk_log_deleted)",
-            f"CONCAT(IF({s.HASH} IS NULL, 'tombstone ', 'row '), {hex_of('_fk_whole')})",
+            f"{LOGGED} AND (NOT (_fk_whole <=> _fk_log_row) OR NOT (_fk_tombstone <=> _fk_log_deleted))",
+            f"CONCAT(IF(_fk_tombstone, 'tombstone ', 'row '), {hex_of('_fk_whole')})",
             f"CONCAT(IF(_fk_log_deleted, 'tombstone ', 'row '), {hex_of('_fk_log_row')})",
         ),
         Rule(
             "no_payload_in_a_tombstone",
-            f"{ROW} IS NOT NULL AND {s.HASH} IS NULL AND _fk_values",
+            f"{ROW} IS NOT NULL AND COALESCE(_fk_tombstone, TRUE) AND _fk_values",
             "'values'",
             "'no values'",
             may_be_pending=False,
         ),
     )
-    key = f"STRUCT({', '.join(c.quoted for c in spec.right.key_columns)})"
+    since = [] if spec.as_of is None else [f"{s.VALID_FROM} AS valid_from"]
+    key = f"STRUCT({', '.join([*(c.quoted for c in spec.right.key_columns), *since])})"
     due = reader.due[Stage.RIGHT_TABLE]
     return [state_view(rows, key, rules, excused_by(reader, k.RIGHT_CHANGELOG, k.RIGHT_TABLE, keys, due))]

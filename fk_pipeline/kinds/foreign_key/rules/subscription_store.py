@@ -9,6 +9,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.responses import subscribed
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
@@ -28,16 +29,17 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     """Returns the view of the subscription store, joined to the left changelog and to its index if it has one."""
     spec = reader.spec
     keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
-    pks, fks = list(keys), [name for name, _ in k.fk_columns(spec)]
+    pks = list(keys)
     log = reader.of_batches(k.LEFT_CHANGELOG, s.BATCH)
-    facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, fks))})"}
+    to = subscribed(spec)
+    facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, to))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
-    columns = [*map(quote, [*fks, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
+    columns = [*map(quote, [*to, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
     log = with_content(log, spec, Side.LEFT, evaluator, anew=True)
     rows = beside_changelog(reader, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
-    same_fk = " AND ".join(f"{quote(fk)} <=> _fk_log_fk.{quote(fk)}" for fk in fks)
-    no_fk = " AND ".join(f"{quote(fk)} IS NULL" for fk in fks)
+    same_fk = " AND ".join(f"{quote(name)} <=> _fk_log_fk.{quote(name)}" for name in to)
+    no_fk = " AND ".join(f"{quote(name)} IS NULL" for name in to)
     rules = [
         *version_rules("one_row_per_left_key", reader.batches, reader.ledger.folds.of(Stage.LEFT_CHANGELOG)),
         Rule(
@@ -49,7 +51,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
         Rule(
             "foreign_key_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({same_fk}) OR ({ROW} AND {s.HASH} IS NULL AND NOT ({no_fk}))",
-            json_of(*map(quote, fks)),
+            json_of(*map(quote, to)),
             f"CONCAT(TO_JSON(_fk_log_fk, {AS_SHOWN}), ' in ', {place})",
         ),
         Rule(
@@ -61,13 +63,13 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     ]
     # The index is sorted by foreign keys, so the left keys of a batch cannot be looked up in it.
     if reader.batches is None and reader.rows(k.SUBSCRIBERS):
-        index = reader.whole(k.SUBSCRIBERS).select(*map(quote, [*fks, *pks]))
-        rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*fks, *pks], "left")
+        index = reader.whole(k.SUBSCRIBERS).select(*map(quote, [*to, *pks]))
+        rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*to, *pks], "left")
         rules.append(
             Rule(
                 "subscribers_are_indexed",
                 f"{ROW} AND NOT ({no_fk}) AND {INDEXED} IS NULL",
-                f"CONCAT('no entry for ', {json_of(*map(quote, fks))})",
+                f"CONCAT('no entry for ', {json_of(*map(quote, to))})",
                 "'an entry in subscribers'",
             )
         )
