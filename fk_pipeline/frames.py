@@ -50,7 +50,7 @@ def marked(rows: DataFrame, mark: str, keys: Iterable[DataFrame], *, nullable: b
     rows = rows.withColumn(mark, F.lit(False))
     for some in keys:
         if {*some.columns} <= {*rows.columns}:
-            told = some.withColumn("_fk_told", F.lit(True))
+            told = some.withColumn("_fk_marks", F.lit(True))
             rows = join_by_key(rows, told, some.columns, "left", nullable=nullable)
-            rows = rows.withColumn(mark, F.expr(f"{mark} OR COALESCE(_fk_told, FALSE)")).drop("_fk_told")
+            rows = rows.withColumn(mark, F.expr(f"{mark} OR COALESCE(_fk_marks, FALSE)")).drop("_fk_marks")
     return rows

@@ -147,6 +147,7 @@ class _Explained:
                 batch=row[s.OWNER],
                 propagated_in=row[s.APPLIED_IN],
                 instruction=row[k.INSTRUCTION],
+                at=row.get(k.AS_OF),
             )
         return None
 

@@ -55,6 +55,7 @@ class SubscriptionStory:
         batch: the batch that read the current version of the left row; None if no version is left.
         propagated_in: the batch whose processing last changed the content; the response is due there.
         instruction: the instruction of that change; None if no message was sent.
+        at: with `as_of`, the time; else None.
     """
 
     refers_to: JsonRow | None
@@ -62,6 +63,7 @@ class SubscriptionStory:
     batch: int | None
     propagated_in: int
     instruction: str | None
+    at: Any = None
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,7 @@ def _subscribed(found: SubscriptionStory | None) -> str:
     if found is None:
         return "none"
     to = f"to right row {shown(found.refers_to)}" if found.refers_to else "to no right row"
+    to += "" if found.at is None else f" at {found.at}"
     before = f", before to {shown(found.before)}" if found.before not in (None, found.refers_to) else ""
     asked = f"asked {found.instruction}" if found.instruction else "asked nothing"
     return f"{to}{before}; {asked} in batch {found.propagated_in}"

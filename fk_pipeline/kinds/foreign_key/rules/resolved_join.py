@@ -76,6 +76,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
     current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
+    current = current.drop("_fk_changed_in", "_fk_told")
     if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
     pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
