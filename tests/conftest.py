@@ -31,10 +31,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test that gets the session as one that needs Spark."""
+    """Marks every test that gets the session as one that needs Spark; files with such tests run first."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+    of_spark = {item.path for item in items if item.get_closest_marker("spark") is not None}
+    items.sort(key=lambda item: item.path not in of_spark)
 
 
 @pytest.fixture(scope="session")

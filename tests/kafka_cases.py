@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from fk_pipeline.trace.cases import AnyCase, Case, LagCase, TableCase, parse_case
+from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, Case, LagCase, TableCase, parse_case
 
 DATA = Path(__file__).parent / "data" / "kafka"
 
@@ -31,3 +31,9 @@ def lagging_joins() -> list[LagCase]:
 def joins_by_key() -> list[TableCase]:
     """Returns the cases of two tables that are joined by their common key."""
     return [case for case in _cases("table-table") if isinstance(case, TableCase)]
+
+
+def joins_of_streams() -> list[AnyStreamCase]:
+    """Returns the cases of a stream that is joined to a table or a global table."""
+    cases = (*_cases("stream-table"), *_cases("stream-global-table"))
+    return [case for case in cases if isinstance(case, AnyStreamCase)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fk_pipeline.console import err, print_table, say
 from fk_pipeline.errors import UsageError
-from fk_pipeline.trace.cases import AnyCase, Case, LagCase, TableCase
+from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, Case, LagCase, TableCase
 from fk_pipeline.trace.workflow import columns, rows
 
 
@@ -26,17 +26,22 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
         UsageError: a case holds messages back.
     """
     simple: list[Case | TableCase] = []
+    of_streams: list[AnyStreamCase] = []
     for case in cases:
         if isinstance(case, LagCase):
             raise UsageError(
                 f"case {case.name!r} holds messages back, which only the reference can", fix="leave out --engine spark"
             )
-        simple.append(case)
+        if isinstance(case, AnyStreamCase):
+            of_streams.append(case)
+        else:
+            simple.append(case)
     from fk_pipeline.session import start_session
-    from fk_pipeline.trace import stages
+    from fk_pipeline.trace import stages, streams
 
-    found = stages.trace(simple, start_session(), _show)
-    for case in simple:
+    session = start_session()
+    found = stages.trace(simple, session, _show) | streams.trace(of_streams, session, _show)
+    for case in cases:
         yield case, found[case.name]
 
 
@@ -49,6 +54,8 @@ def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
     """Prints the workflow table of a case, with its name and description above."""
     print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
     print_table(columns(case), rows(case, computed))
-    if computed["final"].get("result_equals_batch_join") is False:
+    if computed.get("final", {}).get("result_equals_batch_join") is False:
         print("The result is not the join of the two tables.")
+    if "error" in computed:
+        print(f"Kafka dies on event {computed['error']['at_event'] + 1}: {computed['error']['exception']}")
     print()

@@ -34,6 +34,8 @@ def beside_changelog(
     keys: Mapping[str, str],
     facts: Mapping[str, str],
     columns: Sequence[str],
+    *,
+    truncates: bool = True,
 ) -> DataFrame:
     """Returns a state table joined to the changelog rows that it points to, and to the last writer of every key.
 
@@ -45,6 +47,7 @@ def beside_changelog(
         keys: per key column of the state, its name in the changelog.
         facts: per name, SQL over a changelog row: the values that the rules compare the state with.
         columns: SQL over a row of the state: the values that the rules compare, apart from key and version.
+        truncates: whether a truncate is a writer of every key.
 
     Returns:
         One row per row of the state and per key of the changelog without one: key, version and `columns`, `_fk_row`,
@@ -52,7 +55,7 @@ def beside_changelog(
         `_fk_last` (sequence and batch of the last writer, which may be a truncate; null if there is none) and
         `_fk_truncates` (the owner's batch has a truncate).
     """
-    within, truncated = reader.batches, reader.truncated(log_stage)
+    within, truncated = reader.batches, truncates and reader.truncated(log_stage)
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
     whole = log.where(f"{first} IS NOT NULL").selectExpr(
@@ -77,9 +80,9 @@ def beside_changelog(
         owners = whole.drop("_fk_own_last").withColumnRenamed("_fk_logged_in", s.OWNER).withColumn(LOGGED, F.lit(True))
         rows = rows.join(last, list(keys), "full").join(owners, [*keys, s.OWNER], "left")
     if truncated:
-        truncates = log.where(f"{first} IS NULL").where(TRUNCATES)
-        newest = truncates.agg(F.max(F.expr(_ORDER)).alias("_fk_truncated"))
-        owning = truncates.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
+        every = log.where(f"{first} IS NULL").where(TRUNCATES)
+        newest = every.agg(F.max(F.expr(_ORDER)).alias("_fk_truncated"))
+        owning = every.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
         rows = rows.join(F.broadcast(owning), s.OWNER, "left").crossJoin(F.broadcast(newest))
         rows = rows.withColumn("_fk_last", F.expr("GREATEST(_fk_own_last, _fk_truncated)"))
     else:

@@ -107,7 +107,40 @@ class TableCase(_Tables):
     events: tuple[TableEvent, ...]
 
 
-AnyCase = Case | LagCase | TableCase
+class _StreamJoin(_Strict):
+    name: str = Field(min_length=1)
+    description: str = ""
+    join: Literal["inner", "left"]
+    expected: Any = None
+    """The recorded output; this module does not read it."""
+
+
+class StreamCase(_StreamJoin):
+    """A join of a stream, the left side, with a table by their common key."""
+
+    family: Literal["stream-table"]
+    right_versioned: bool = False
+    history_retention_ms: int = Field(default=HISTORY_RETENTION_MS, ge=0)
+    grace_ms: int | None = Field(default=None, ge=0)
+    """How long records of the stream wait, in milliseconds; null: not at all."""
+    events: tuple[TableEvent, ...]
+
+    @model_validator(mode="after")
+    def _grace_needs_a_history(self) -> StreamCase:
+        if self.grace_ms is not None and not (self.right_versioned and self.grace_ms <= self.history_retention_ms):
+            raise ValueError("grace_ms needs a versioned table whose history is as long")
+        return self
+
+
+class GlobalCase(_StreamJoin):
+    """A join of a stream, the left side, with a global table, by the field `fk` of its values."""
+
+    family: Literal["stream-global-table"]
+    events: tuple[Event, ...]
+
+
+AnyStreamCase = StreamCase | GlobalCase
+AnyCase = Case | LagCase | TableCase | StreamCase | GlobalCase
 _ADAPTER: TypeAdapter[AnyCase] = TypeAdapter(Annotated[AnyCase, Field(discriminator="family")])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fk_pipeline.kinds.foreign_key.kafka.keys import CombinedKey, hash_as_longs, kafka_row_hash
@@ -18,8 +18,22 @@ from fk_pipeline.kinds.foreign_key.kafka.reference import (
     SubscriptionMessage,
 )
 from fk_pipeline.kinds.foreign_key.kafka.stores import PlainStore, Row, TableStore, VersionedStore
+from fk_pipeline.kinds.foreign_key.kafka.stream_join import Emitted, HistoryStore, KafkaDiedError, StreamJoin
 from fk_pipeline.kinds.foreign_key.kafka.table_join import TableJoin
-from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, LagCase, TableCase, serialise
+from fk_pipeline.trace.cases import (
+    AnyCase,
+    AnyStreamCase,
+    Arrival,
+    Case,
+    Delivery,
+    Event,
+    GlobalCase,
+    LagCase,
+    StreamCase,
+    TableCase,
+    TableEvent,
+    serialise,
+)
 
 Json = dict[str, Any]
 
@@ -27,7 +41,7 @@ RULES = {"kafka": KAFKA, "engine": ENGINE}
 """The rules of a foreign-key join, by the value of `--rules`."""
 
 
-def foreign_key(_: bytes, value: bytes) -> bytes | None:
+def foreign_key(_: bytes | None, value: bytes) -> bytes | None:
     """Returns the field `fk` of a left value."""
     found = json.loads(value)["fk"]
     return None if found is None else found.encode()
@@ -43,9 +57,12 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
 
     Returns:
         `steps` (one per event or operation) and `final` (the stores; for a case with waiting messages the result and
-        the true join); of a foreign-key join also `hashes` (text to its two longs).
+        the true join); of a foreign-key join also `hashes` (text to its two longs). If Kafka itself dies on an event,
+        there are the steps before it and `error` in place of `final`.
     """
-    return _join_by_key(case) if isinstance(case, TableCase) else _join_by_foreign_key(case, rules)
+    if isinstance(case, TableCase):
+        return _join_by_key(case)
+    return _join_of_a_stream(case) if isinstance(case, AnyStreamCase) else _join_by_foreign_key(case, rules)
 
 
 def _join_by_key(case: TableCase) -> Json:
@@ -61,6 +78,28 @@ def _join_by_key(case: TableCase) -> Json:
         "steps": [{"emits": [_result(r) for r in step.results], "dropped": step.dropped} for step in steps],
         "final": {"result": _as_table(join.result), **{side: _rows(rows) for side, rows in tables.items()}},
     }
+
+
+def _join_of_a_stream(case: StreamCase | GlobalCase) -> Json:
+    if isinstance(case, GlobalCase):
+        join = StreamJoin(case.join == "left", foreign_key, PlainStore())
+    else:
+        table = HistoryStore(case.history_retention_ms) if case.right_versioned else PlainStore()
+        join = StreamJoin(case.join == "left", lambda key, _: key, table, case.grace_ms)
+    steps: list[Json] = []
+    events: Sequence[Event | TableEvent] = case.events
+    for number, event in enumerate(events):
+        try:
+            step = join.process(event.side, _bytes(event.key), _bytes(serialise(event.value)), event.ts)
+        except KafkaDiedError as error:
+            return {"steps": steps, "error": {"at_event": number, "exception": str(error)}}
+        steps.append({"emits": [_emitted(one) for one in step.results], "dropped": step.dropped})
+    return {"steps": steps, "final": {"right": _rows(join.table.rows)}}
+
+
+def _emitted(record: Emitted) -> Json:
+    key = None if record.key is None else record.key.decode()
+    return {"key": key, "value": {"left": _value(record.left), "right": _value(record.right)}, "ts": record.timestamp}
 
 
 def _join_by_foreign_key(case: Case | LagCase, rules: Rules) -> Json:
@@ -95,7 +134,7 @@ def _operate(join: ForeignKeyJoin, op: Arrival | Delivery) -> ReferenceStep:
     return arrive(_bytes(op.key), _bytes(serialise(op.value)), op.ts)
 
 
-def _store(case: AnyCase, versioned: bool) -> TableStore:
+def _store(case: Case | LagCase | TableCase, versioned: bool) -> TableStore:
     return VersionedStore(case.history_retention_ms) if versioned else PlainStore()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from fk_pipeline.trace.cases import AnyCase, Arrival, Delivery, Event, LagCase, TableCase, TableEvent
+from fk_pipeline.trace.cases import AnyCase, Arrival, Case, Delivery, Event, LagCase, TableEvent
 
 Json = dict[str, Any]
 
@@ -13,23 +14,27 @@ _MESSAGES = ("sent to the right side", "answered to the left side")
 
 
 def columns(case: AnyCase) -> tuple[str, ...]:
-    """Returns the headings of the table of KIP-213; a join by key has no messages between its sides."""
-    return ("event", *(() if isinstance(case, TableCase) else _MESSAGES), "result", "dropped")
+    """Returns the headings of the table of KIP-213; only a foreign-key join has messages between its sides."""
+    return ("event", *(_MESSAGES if isinstance(case, Case | LagCase) else ()), "result", "dropped")
 
 
 def rows(case: AnyCase, computed: Json) -> list[list[str]]:
     """Returns the rows of the table, one per event or operation."""
-    events = case.ops if isinstance(case, LagCase) else case.events
-    steps = zip(events, computed["steps"], strict=True)
+    events: Sequence[Any] = case.ops if isinstance(case, LagCase) else case.events
+    steps = zip(events, computed["steps"], strict=False)  # Kafka may have died before the last event
     return [
         [
             f"{number}  {_event(event)}",
-            *([] if isinstance(case, TableCase) else _messages(step)),
-            "\n".join(f"{r['key']} = {_joined(r['value'])}{_at(r)}" for r in step["emits"]),
+            *(_messages(step) if isinstance(case, Case | LagCase) else []),
+            "\n".join([*(f"{_key(r['key'])} = {_joined(r['value'])}{_at(r)}" for r in step["emits"]), *_differs(step)]),
             str(step.get("dropped") or ""),
         ]
         for number, (event, step) in enumerate(steps, 1)
     ]
+
+
+def _differs(step: Json) -> list[str]:
+    return [f"({reason})" for reason in step.get("differs", ())]
 
 
 def _messages(step: Json) -> list[str]:

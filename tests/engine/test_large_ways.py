@@ -74,11 +74,10 @@ def joined(made: Any, left: dict[int, tuple[str | None, str]], right: dict[str, 
     assert made.result() == wanted
 
 
-def way(sizes: Sizes, join: str, *, fast: bool = False, strategy: str = "auto") -> Any:
+def way(sizes: Sizes, join: str, *, strategy: str = "auto") -> Any:
     [name] = [name for name, value in globals().items() if value is sizes]
-    marks = [] if fast else [pytest.mark.slow]
     shown = f"{name.lower()}-{join}" + ("" if strategy == "auto" else f"-{strategy}")
-    return pytest.param(sizes, join, strategy, marks=marks, id=shown)
+    return pytest.param(sizes, join, strategy, marks=pytest.mark.slow, id=shown)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def way(sizes: Sizes, join: str, *, fast: bool = False, strategy: str = "auto") 
         *[way(LARGE_TABLES, join) for join in ("inner", "left")],
         # The tests below take these ways in a few steps.
         *[way(BY_THE_DRIVER, join) for join in ("inner", "left")],
-        *[way(BY_SPARK, join, fast=join == "inner") for join in ("inner", "left")],
+        *[way(BY_SPARK, join) for join in ("inner", "left")],
         *[way(SENT, join) for join in ("inner", "left")],
         *[way(MANY, join, strategy="full") for join in ("inner", "left")],
         *[way(THROUGH_DELTA, join) for join in ("inner", "left")],

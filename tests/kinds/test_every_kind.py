@@ -22,7 +22,7 @@ from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark
 
-SLOW = ("foreign_key", "as_of_batch")
+SLOW = ("foreign_key", "as_of", "as_of_batch")
 
 FILE = """
 name: any_kind

@@ -170,6 +170,7 @@ def test_a_right_row_alone_has_its_foreign_key_in_a_result_key_of_both(rows_pipe
     assert red(made.pipeline, None) == red(made.pipeline, BatchRange.of(1)) == set()
 
 
+@pytest.mark.slow  # beside the same for left joins in `tests/engine/test_refused_pairs.py`
 def test_rows_on_which_select_fails_do_not_match(rows_pipeline: Any) -> None:
     """The right row `odd` fails beside left rows of value 0, `bad` also by itself; a left row of value x by itself."""
     fails = "right.name = ''bad'' OR (right.name = ''odd'' AND left.v = ''0'')"

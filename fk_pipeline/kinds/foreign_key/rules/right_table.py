@@ -34,7 +34,8 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
         f"({has_values(spec.right)}) AS _fk_values",
         f"({tombstone}) AS _fk_tombstone",
     ]
-    rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns)
+    replaces = not spec.as_of_batch  # else it ends versions, and replaces none
+    rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns, truncates=replaces)
     rules = (
         *version_rules("one_row_per_right_key", reader.batches, reader.ledger.folds.of(Stage.RIGHT_TABLE)),
         Rule(

@@ -8,9 +8,9 @@ import pytest
 
 from fk_pipeline.kinds.foreign_key.kafka.reference import ENGINE, KAFKA, Rules
 from fk_pipeline.kinds.foreign_key.kafka.table_join import TableJoin
-from fk_pipeline.trace.cases import AnyCase, TableCase
+from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, TableCase
 from fk_pipeline.trace.reference import trace
-from tests.kafka_cases import joins, joins_by_key, lagging_joins
+from tests.kafka_cases import joins, joins_by_key, joins_of_streams, lagging_joins
 
 RECORDED = ("steps", "hashes", "final")
 
@@ -29,6 +29,13 @@ def test_a_join_by_key_emits_what_kafka_emits(case: TableCase) -> None:
         assert computed[part] == case.expected[part], part
 
 
+@pytest.mark.parametrize("case", joins_of_streams(), ids=lambda case: f"{case.family} {case.name}")
+def test_a_join_of_a_stream_emits_what_kafka_emits_and_dies_where_kafka_dies(case: AnyStreamCase) -> None:
+    computed = trace(case)
+    for part in ("steps", "final", "error"):
+        assert computed.get(part) == case.expected.get(part), part
+
+
 @pytest.mark.parametrize(("keeps_left", "keeps_right"), [(False, False), (True, False), (True, True)])
 def test_a_join_by_key_ends_as_the_join_of_its_tables(keeps_left: bool, keeps_right: bool) -> None:
     for case in joins_by_key():
@@ -41,6 +48,8 @@ def test_a_join_by_key_ends_as_the_join_of_its_tables(keeps_left: bool, keeps_ri
 
 def test_the_cases_are_all_there() -> None:
     assert (len(joins()), len(lagging_joins()), len(joins_by_key())) == (217, 26, 32)
+    assert len(joins_of_streams()) == 30 + 22
+    assert any("error" in case.expected for case in joins_of_streams())
     assert {case.join for case in joins_by_key()} == {"inner", "left", "outer"}
     assert {(case.left_versioned, case.right_versioned) for case in joins_by_key()} == set(
         product((True, False), repeat=2)
