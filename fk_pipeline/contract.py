@@ -54,7 +54,7 @@ class Input:
         log: the table that keeps the rows of the landing files.
         derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
             of the source: per name, the SQL over a row. If one of them is null, all are.
-        derived_as: the key of the pipeline file under which these columns are declared.
+        derived_as: function from such a column to the key of the pipeline file under which it is declared.
         versions_by: function of a pipeline that returns the columns of the log which, beside the key, identify a row of
             the state, whose deletions are rows too; none: the state has the last row of each key.
     """
@@ -63,7 +63,7 @@ class Input:
     stage: str
     log: str
     derives: Callable[[Any], dict[str, str]] = lambda _: {}
-    derived_as: str = ""
+    derived_as: Callable[[str], str] = lambda _: ""
     versions_by: Callable[[Any], tuple[str, ...]] = lambda _: ()
 
 

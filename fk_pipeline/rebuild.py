@@ -187,8 +187,8 @@ class Rebuild:
             chosen = self.kind.downstream([*chosen, *(made_of & messages)])
         if self.source is Source.CHANGELOG:
             for one in self.kind.inputs:
-                if one.derived_as in stale:
-                    self._refuse_lost_lines(one)
+                for part in {one.derived_as(column) for column in one.derives(self.spec)} & {*stale}:
+                    self._refuse_lost_lines(one, part)
         return chosen
 
     @staticmethod
@@ -200,7 +200,7 @@ class Rebuild:
             "this rebuild would not be enough", where=str(self.spec.file), why=why, fix=needed.command(self.spec)
         )
 
-    def _refuse_lost_lines(self, of: Input) -> None:
+    def _refuse_lost_lines(self, of: Input, part: str) -> None:
         """Refuses a rebuild that would lose lines: those on which the old derived columns failed are in no changelog.
 
         With the new ones they may be valid.
@@ -209,7 +209,7 @@ class Rebuild:
         if warehouse.version(s.QUARANTINE) is None:
             return
         rows = self.session.read.format("delta").load(warehouse.path(s.QUARANTINE))
-        part = of.derived_as.removeprefix(f"{of.name}.")
+        part = part.removeprefix(f"{of.name}.")
         lost = rows.where(F.col(s.SIDE) == of.name.value).where(F.col(s.REASON).startswith(f"{part} "))
         if not lost.isEmpty():
             self._refuse(

@@ -49,9 +49,12 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
-    of = spec.definition.input(side).derived_as.removeprefix(f"{side}.")
-    derived = [sql for sql in _derived(spec, side).values() if not parse_expression(sql).plain]
-    expressions = [(f"_fk_derived_{i}", sql, has_row, of) for i, sql in enumerate(derived)]
+    declared_as = spec.definition.input(side).derived_as
+    derived = {name: sql for name, sql in _derived(spec, side).items() if not parse_expression(sql).plain}
+    expressions = [
+        (f"_fk_derived_{i}", sql, has_row, declared_as(name).removeprefix(f"{side}."))
+        for i, (name, sql) in enumerate(derived.items())
+    ]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))

@@ -42,6 +42,7 @@ from fk_pipeline.cdc.records import (
     unknown,
 )
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.inputs import EVENT_COLUMN
 from fk_pipeline.spec.sql import text
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -257,8 +258,11 @@ def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
     """Adds `_key` and `_old_key` to lines, each a STRUCT of texts: the key columns of the message key and of a header.
 
     A key is taken out of `{"schema", "payload"}` if necessary, and each may also be a text that holds the JSON. The
-    columns are computed step by step, because Spark repeats a computation that an expression names twice.
+    columns are computed step by step, because Spark repeats a computation that an expression names twice. Without key
+    columns nothing is added.
     """
+    if not side.key_columns:
+        return lines
     fields, keys = fields_of_texts({c.name for c in side.key_columns}), ("_key", "_old_key")
     old = value_of(parsed(wrapped("_headers"), f"{quote(_OLD_KEY)}: STRING"))
     of_message = "_fits{0} AND _outer{0}.schema IS NOT NULL AND _outer{0}.payload LIKE '{{%'"
@@ -303,6 +307,8 @@ def _fields(side: SideSpec) -> str:
 
 def _renamed(side: SideSpec) -> str:
     """SQL (STRUCT): the key that the row had before its primary key changed; null if it did not."""
+    if not side.key_columns:
+        return f"CAST(NULL AS STRUCT<{EVENT_COLUMN.quoted}: {EVENT_COLUMN.type}>)"
     texts = {c.name: exact(f"_old_key.{c.quoted}") for c in side.key_columns}
     there = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
     return f"IF({there}, {typed_key(side, texts)}, NULL)"

@@ -60,7 +60,9 @@ class Maxwell(JsonLines):
         old = {c.name: f"COALESCE({exact(f'_record.old.{c.quoted}')}, {texts[c.name]})" for c in side.key_columns}
         new = typed_key(side, texts)
         whole = " AND ".join(f"{new}.{c.quoted} IS NOT NULL" for c in side.key_columns)
-        renamed = f"_record.type = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})"
+        renamed = (
+            f"_record.type = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})" if whole else "FALSE"
+        )
         sent = {name: f"IF(_before, {old[name]}, {sql})" if name in old else sql for name, sql in texts.items()}
         sent_as = ", ".join(f"{sent[c.name]} AS {c.quoted}" for c in side.columns)
         texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}

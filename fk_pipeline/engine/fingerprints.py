@@ -45,7 +45,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         parts[f"{side}.logical_types"] = ", ".join(logical)
         parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
         if side_spec.valid_from is not None:
-            parts[f"{side}.valid_from"] = side_spec.valid_from
+            source = " of the source" if side_spec.holds_since_commit else ""  # else a column may have this name
+            parts[f"{side}.valid_from"] = side_spec.valid_from + source
     return parts
 
 

@@ -145,6 +145,13 @@ class SideSpec(Frozen):
         return self.valid_from == COMMITTED_AT and self.column(COMMITTED_AT) is None
 
     @property
+    def holds_since_secret(self) -> bool:
+        """Whether the time since which a version holds is made of a sensitive column."""
+        if self.valid_from is None or self.holds_since_commit:
+            return False
+        return any(self.is_sensitive(path[0]) for path in parse_expression(self.valid_from).reads)
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The declared columns, in the order of the schema; then `event`, if that is the key."""
         declared = _parsed(self.schema_)

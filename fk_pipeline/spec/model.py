@@ -122,7 +122,8 @@ class PipelineSpec(Frozen):
         found = set()
         for output in self.outputs:
             reads = [self.resolve(read) for read in parse_expression(output.sql).reads]
-            if any(column.name in self.side(side).sensitive for side, column in reads):
+            times = self.columns_of_validity if self.right.holds_since_secret else ()
+            if any(column.name in self.side(side).sensitive or column in times for side, column in reads):
                 found.add(output.name)
         return frozenset(found)
 
@@ -159,7 +160,13 @@ class PipelineSpec(Frozen):
     def selects_end(self) -> bool:
         """Whether a column of the result depends on the end of validity of its right row."""
         reads = (read for output in self.outputs for read in parse_expression(output.sql).reads)
-        return any(self.resolve(read)[1] == self._validity("valid_to") for read in reads)
+        return any(self.resolve(read) == (Side.RIGHT, self._validity("valid_to")) for read in reads)
+
+    @property
+    def selected_validity(self) -> tuple[str, ...]:
+        """The columns of `VALIDITY` that the result depends on."""
+        reads = {self.resolve(read) for output in self.outputs for read in parse_expression(output.sql).reads}
+        return tuple(column.name for column in self.columns_of_validity if (Side.RIGHT, column) in reads)
 
     def _validity(self, name: str) -> Column | None:
         """Returns a column of `VALIDITY` if `select` may name it: a column of the schema has precedence."""
@@ -361,6 +368,8 @@ class PipelineSpec(Frozen):
     def _times_fit(self) -> PipelineSpec:
         if self.left.valid_from is not None:
             raise problem("valid_from is of the right side, whose versions a left row sees", "left", "valid_from")
+        if self.as_of_batch and self.left.column(BY_BATCH) is not None:
+            raise problem("as_of: batch means the batch, and the left schema has a column 'batch': rename it", "as_of")
         if self.as_of is None or self.as_of_batch:
             if self.right.valid_from is not None:
                 raise problem(

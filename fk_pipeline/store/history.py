@@ -97,7 +97,13 @@ class RunHistory:
     def truncated(self, stage: str) -> list[int]:
         """Returns the batches that have, or ever had, a truncate in this log, or whose last run is not finished."""
         states = {int(batch): self.ledger.state(stage, batch) for batch in self.known}
-        return [b for b, one in states.items() if one.totals.get("truncates") or one.attempts != one.successes]
+        own = self.counted if stage == self.stage else {}  # the run itself has counted, and is not finished
+        return [
+            batch
+            for batch, one in states.items()
+            if one.totals.get("truncates")
+            or (own[batch].get("truncates") if batch in own else one.attempts != one.successes)
+        ]
 
     def messages(self, stage: str) -> Messages:
         """Returns the messages that a stage wrote for the batches, by the current ledger."""

@@ -42,11 +42,12 @@ def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version
     last: dict[Any, int] = {}
     for i, place in enumerate(places):
         if place is not None:
-            last = last | {place: i}
+            last[place] = i
         elif side is Side.RIGHT and spec.as_of_batch:  # it ends versions, and replaces none
-            last = last | {("truncate", i): i}
+            last["truncate", i] = i
         else:
             last = dict.fromkeys(last, i)
+    current = {*last.values()}
     late, oldest = set(), dict[Any, int]()
     for i, place in reversed([*enumerate(places)]):
         batch = rows[i][s.BATCH]
@@ -64,7 +65,7 @@ def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version
             refers_to=reference(row, spec) if side is Side.LEFT else None,
             hash=row[s.HASH],
             file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
-            current=i in last.values(),
+            current=i in current,
             late=i in late,
             at=times[i],
         )

@@ -7,7 +7,7 @@ touch the whole result. The limit stops a batch before its right rows are commit
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.identity import APPLIED, INSERTED, MAX_BATCH, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.rights import PROPAGATED, concerned
+from fk_pipeline.kinds.foreign_key.rights import PROPAGATED, USUAL, Ends, concerned
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
@@ -61,6 +61,7 @@ def beyond(
     budget: int,
     agreed: Collection[int],
     versions: DataFrame | None = None,
+    ends: Ends = USUAL,
 ) -> FanOut | None:
     """Returns the fan-out of the batches that exceed the limit; None if none does.
 
@@ -71,6 +72,7 @@ def beyond(
         budget: the largest number of left rows per batch.
         agreed: the approved batches.
         versions: with `as_of` all versions of the keys of `rows`, as they are after the batches.
+        ends: with `as_of`, what may have ended versions.
     """
     keys = [c.name for c in spec.right.key_columns]
     fks = [k.fk(key) for key in keys]
@@ -79,7 +81,8 @@ def beyond(
     if versions is None:
         hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
     else:
-        hearing = _of_the_time(referring(subscriptions, spec), told, versions, spec)
+        known = replace(ends, changed=[batch for batch in ends.changed if batch not in agreed])
+        hearing = _of_the_time(referring(subscriptions, spec), told, versions, spec, known)
     found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBER_COUNT)).persist()
     try:
         totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBER_COUNT).alias("_fk_total"))
@@ -94,7 +97,9 @@ def beyond(
     return FanOut(over, tuple(named))
 
 
-def _of_the_time(subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: PipelineSpec) -> DataFrame:
+def _of_the_time(
+    subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: PipelineSpec, ends: Ends
+) -> DataFrame:
     """Returns the subscriptions whose time changed versions of right rows concern: `_fk_counted_in` and `_fk_fk_*`."""
     keys = list(k.keys_of(spec, k.RIGHT_TABLE).keys)
     news = told.select(*map(quote, keys), COUNTED_IN)
@@ -102,7 +107,7 @@ def _of_the_time(subscriptions: DataFrame, told: DataFrame, versions: DataFrame,
         versions.drop(COUNTED_IN, s.APPLIED_IN).join(news, keys, "left").withColumnRenamed(COUNTED_IN, s.APPLIED_IN)
     )
     asked = [name for name, _ in (*k.pk_columns(spec), *k.fk_columns(spec), *k.time_columns(spec, k.AS_OF))]
-    found = concerned(subscriptions.select(*map(quote, asked)), versions, spec, EVERY_BATCH)
+    found = concerned(subscriptions.select(*map(quote, asked)), versions, spec, EVERY_BATCH, ends)
     return found.dropDuplicates([*asked, s.BATCH]).withColumnRenamed(s.BATCH, COUNTED_IN)
 
 

@@ -77,7 +77,8 @@ class StageFunctions:
                 determines which of several is the last. The query fails if a key is null, or if an expression of the
                 pipeline file fails on a row.
             batch: its number.
-            deleted: SQL condition over `rows`: the row was deleted, and only its key is used.
+            deleted: SQL condition over `rows`: the row was deleted, and only its key is used, and with `valid_from` its
+                time.
             generation: how often the rows of the batch were replaced before.
         """
         side = Side(side)

@@ -191,6 +191,8 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
         quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
         log = with_content(changelog(records.frame, spec, Side.RIGHT, {}), spec, Side.RIGHT)
         state = read.read(k.RIGHT_TABLE)
+        if spec.as_of_batch:  # a truncate ends versions, and removes none
+            log = log.where(f"{quote(keys[0])} IS NOT NULL")
         effects = _effects(log, state, names)
         if spec.as_of is None:
             subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)

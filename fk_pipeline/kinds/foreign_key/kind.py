@@ -82,6 +82,11 @@ def _subscribed_to(spec: Any) -> dict[str, str]:
     return {f"_fk_fk_{key.name}": sql for key, sql in keys} | time
 
 
+def _declared_as(column: str) -> str:
+    """Returns the key of the pipeline file under which a column of `_subscribed_to` is declared."""
+    return "as_of" if column == "_fk_as_of" else "left.foreign_key"
+
+
 def _versions_by(spec: Any) -> tuple[str, ...]:
     """Returns the column of the right changelog with the time since which a row holds; none without `as_of`."""
     if spec.as_of is None:
@@ -106,16 +111,14 @@ def _depends_on(spec: Any) -> dict[str, str]:
         else "; ".join(output.sql for output in spec.key_outputs) or "left",
         "select": "; ".join(output.sql for output in spec.outputs),
         "left.foreign_key": "; ".join(spec.left.foreign_key),
-        **({} if spec.as_of is None else {"as_of": spec.as_of}),
+        **({} if spec.as_of is None else {"as_of": spec.as_of, "validity": ", ".join(spec.selected_validity)}),
     }
 
 
 FOREIGN_KEY = Kind(
     name="foreign_key",
     inputs=(
-        Input(
-            Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_subscribed_to, derived_as="left.foreign_key"
-        ),
+        Input(Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_subscribed_to, derived_as=_declared_as),
         Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog", versions_by=_versions_by),
     ),
     tables=(
@@ -198,6 +201,7 @@ FOREIGN_KEY = Kind(
     rebuilt_by={
         "join": (Stage.SUBSCRIPTION_STORE,),
         "as_of": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
+        "validity": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
         "result_key": (Stage.RESOLVED_JOIN,),
         "left.foreign_key": (Stage.SUBSCRIPTION_STORE,),
         "select": (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),

@@ -101,8 +101,10 @@ def _key_rows(joined: DataFrame, spec: PipelineSpec) -> DataFrame:
 
 
 def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
-    """Returns the expressions of the foreign key if the left format may leave out values, which are filled later."""
-    return list(spec.left.foreign_key) if format_of(spec.left).has_holes else []
+    """Returns what a left row subscribes to, if the left format may leave out values, which are filled later."""
+    if not format_of(spec.left).has_holes:
+        return []
+    return [*spec.left.foreign_key, *([] if spec.as_of is None or spec.as_of_batch else [spec.as_of])]
 
 
 def declared_layout(spec: PipelineSpec) -> Layout:

@@ -23,8 +23,13 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
         for name, sql in zip(fks, spec.left.foreign_key, strict=True):
             columns = [spec.left.column(path[0]) for path in parse_expression(sql).reads]
             found[name] = [(Stage.LEFT_CHANGELOG, column.name) for column in columns if column is not None]
+        if spec.as_of is not None:
+            times = [] if spec.as_of_batch else [path[0] for path in parse_expression(spec.as_of).reads]
+            read = [one.name for name in times if (one := spec.left.column(name)) is not None]
+            found[k.AS_OF] = [(Stage.LEFT_CHANGELOG, name) for name in read or [s.BATCH]]
     elif stage == Stage.RESPONSES:
-        found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks)}
+        times = [name for name, _ in k.time_columns(spec, k.AS_OF)]
+        found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks, *times)}
         found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
     elif stage == Stage.RESOLVED_JOIN:
         found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, k.LEFT_HASH, k.RIGHT_HASH)}
@@ -41,5 +46,9 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
             found[k.chosen(output.name)] = [(Stage.RESPONSES, name) for name in named]
         for output in spec.outputs:
             reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
-            found[output.name] = [(spec.definition.input(side).stage, c.name) for side, c in dict.fromkeys(reads)]
+            validity = {c.name: s.VALID_FROM for c in spec.columns_of_validity}
+            found[output.name] = [
+                (spec.definition.input(side).stage, validity.get(c.name, c.name) if side is Side.RIGHT else c.name)
+                for side, c in dict.fromkeys(reads)
+            ]
     return found

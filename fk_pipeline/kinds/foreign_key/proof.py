@@ -219,4 +219,6 @@ def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[in
         store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
         store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),
     ]
+    if spec.as_of_batch and (right or responses):  # a truncate there, also one that went, ends versions since then
+        parts.append(store.where(F.col(k.AS_OF) >= min(right + responses)).select(*map(quote, pks)))
     return reduce(DataFrame.unionByName, parts).distinct()

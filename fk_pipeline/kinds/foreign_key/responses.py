@@ -88,7 +88,7 @@ def responses(
     due = both.where(f"{asks} OR {news}").withColumn("_fk_response", response)
     more = [] if spec.as_of is None else reached(right_table, spec, batches, ends)
     if more:
-        due = due.unionByName(_hearing(both, more, spec, asks, news).select(*due.columns))
+        due = due.unionByName(_hearing(both, more, spec, asks, news).select(*map(quote, due.columns)))
     return due.select(
         F.col("_fk_response.batch").alias(s.BATCH),
         *pks,

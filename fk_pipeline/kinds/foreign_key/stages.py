@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.state import state_effects
+from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.effects import (
     CountBy,
     Counts,
@@ -28,7 +29,7 @@ from fk_pipeline.effects import (
     Upsert,
 )
 from fk_pipeline.errors import FanOutError
-from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
+from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, LATE, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -100,11 +101,11 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
     if spec.as_of is not None:
         names = {name: name for name in k.keys_of(spec, k.RIGHT_TABLE).keys}
         keys = {c.name: c.name for c in spec.right.key_columns}
-        others = read.with_keys(k.RIGHT_TABLE, kept, keys).join(
-            kept.frame.select(*map(quote, names)), [*names], "left_anti"
-        )
-        versions = others.unionByName(kept.frame, allowMissingColumns=True)
-    found = beyond(kept.frame, store, spec, budget, read.history.approved(FAN_OUT_WITHIN_BUDGET), versions)
+        fresh = kept.frame.where(F.col(OUTCOME) != LATE)
+        others = read.with_keys(k.RIGHT_TABLE, kept, keys).join(fresh.select(*map(quote, names)), [*names], "left_anti")
+        versions = others.unionByName(fresh, allowMissingColumns=True)
+    approved = read.history.approved(FAN_OUT_WITHIN_BUDGET)
+    found = beyond(kept.frame, store, spec, budget, approved, versions, _ends(read))
     if found is None:
         return kept
     error = FanOutError(
@@ -119,9 +120,10 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
 
 def responses(read: Reader) -> list[Effect]:
     """Returns the effects that write the responses due to the batches."""
-    if read.history.first_time and all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM):
-        return []
     ends = _ends(read)
+    nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM)
+    if read.history.first_time and nothing_changed and not ends.changed:
+        return []
     subscriptions, right, at_most = _responding(read, ends)
     rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches, ends), at_most)
     return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, k.CAUSE, "{}-driven".format))]
@@ -184,7 +186,7 @@ def _subscribers(read: Reader, changed: RowSet, versions: DataFrame, ends: Ends)
     spec, columns = read.spec, {fk: name for name, fk in _right_keys(read.spec).items()}
 
     def of_the_time(pairs: DataFrame) -> DataFrame:
-        return concerned(pairs, versions, spec, read.batches, ends).select(*pairs.columns).distinct()
+        return concerned(pairs, versions, spec, read.batches, ends).select(*map(quote, pairs.columns)).distinct()
 
     narrow = None if spec.as_of is None else of_the_time
     return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, changed, columns, _subscription(spec), narrow)

@@ -40,7 +40,7 @@ _STATE_COUNTS = {
 SEMI_JOIN = Kind(
     name="semi_join",
     inputs=(
-        Input(Side.LEFT, LEFT_ROWS, log="left_changelog", derives=_derived, derived_as="left.foreign_key"),
+        Input(Side.LEFT, LEFT_ROWS, log="left_changelog", derives=_derived, derived_as=lambda _: "left.foreign_key"),
         Input(Side.RIGHT, RIGHT_KEYS, log="right_changelog"),
     ),
     tables=(

@@ -42,11 +42,15 @@ class HistoryStore:
         return True
 
     def get(self, key: bytes, timestamp: int) -> bytes | None:
-        """Returns the version that held at a time; None if there is none, or the time is older than the history."""
-        if timestamp < self.stream_time - self.history_retention_ms:
-            return None
+        """Returns the version that held at a time; None if there is none.
+
+        For a time older than the history it is the latest version, which never expires, or none.
+        """
         known = self.versions.get(key, {})
-        return known.get(max((at for at in known if at <= timestamp), default=-1))
+        held = max((at for at in known if at <= timestamp), default=-1)
+        if timestamp < self.stream_time - self.history_retention_ms and held != max(known, default=-1):
+            return None
+        return known.get(held)
 
     @property
     def rows(self) -> dict[bytes, Row]:

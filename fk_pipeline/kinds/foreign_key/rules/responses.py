@@ -144,7 +144,8 @@ def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[in
     folded = reader.folded
     for batch in (b for b in reader.known if b not in folded):
         read = reader.ledger.state(Stage.RESPONSES, batch).versions
-        names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
+        # The truncates that the run knew are in the changelog as it read it; it reads none if there was none.
+        names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE, *((k.RIGHT_CHANGELOG,) if reader.spec.as_of_batch else ()))
         if any(name in read for name in names) and batch not in reader.due[Stage.RESPONSES]:
             groups.setdefault(tuple((name, read.get(name, ABSENT)) for name in names), []).append(int(batch))
     return groups
@@ -245,7 +246,7 @@ def _with_times(
     due = pairs.select(*map(quote, pks), F.col("_fk_due.batch").alias(s.BATCH))
     heard = f"STRUCT({s.BATCH} AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
     more = found.join(due, [*pks, s.BATCH], "left_anti").withColumn("_fk_due", F.expr(heard))
-    return pairs.unionByName(more.select(*pairs.columns))
+    return pairs.unionByName(more.select(*map(quote, pairs.columns)))
 
 
 def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[DataFrame, DataFrame]:
