@@ -302,7 +302,9 @@ def test_a_batch_with_nothing_but_a_truncate_ends_what_held(tmp_path: Path, spar
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("format_", ["debezium", "maxwell", "csv"])
+@pytest.mark.parametrize(
+    "format_", ["debezium", *[pytest.param(f, marks=pytest.mark.slow) for f in ("maxwell", "csv")]]
+)
 def test_events_of_every_format_may_have_no_key(tmp_path: Path, spark: SparkSession, format_: str) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(
@@ -345,6 +347,7 @@ def test_times_made_of_a_sensitive_column_are_sensitive(tmp_path: Path) -> None:
     assert load_spec(file).sensitive_outputs == frozenset()
 
 
+@pytest.mark.slow  # beside the truncates of the events
 @pytest.mark.spark
 def test_a_snapshot_is_the_whole_table_as_of_its_batch(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = events_file(tmp_path, spark, ", contents: snapshot")
