@@ -316,10 +316,10 @@ class Kind:
         """Returns the state that has the current version of every key of an input."""
         return next(one for one in self.tables if one.role is Role.STATE and one.of == side)
 
-    def keys_in_log(self, spec: Any, side: Side) -> tuple[str, ...]:
-        """Returns the columns of the log of an input that identify the row of the state which a row of it is about."""
-        keys = tuple(column.name for column in spec.side(side).key_columns)
-        return (*keys, *self.input(side).versions_by(spec))
+    def keys_in_log(self, spec: Any, side: Side, keys: Sequence[str]) -> dict[str, str]:
+        """Returns, per key column of the state of an input, its name in the log of the input."""
+        names = (*(column.name for column in spec.side(side).key_columns), *self.input(side).versions_by(spec))
+        return dict(zip(keys, names, strict=True))
 
     def indexed_by(self, index: TableDef) -> str:
         """Returns the name of the state that an index belongs to: that of the same stage."""

@@ -200,11 +200,11 @@ class _Folding:
 
         Deleted keys are forgotten only with `settings.tombstone_retention`.
         """
-        log = self.layout[self.kind.input(side).log]
+        log, state = self.layout[self.kind.input(side).log], self.layout[self.kind.state_of(side).name]
         with self._at(log) as info:
             if info is not None:
                 old = ranges_sql(s.BATCH, settled(self.ledger, self.ledger.folds.of(stage)), self.ledger.batches)
-                keys = self.kind.keys_in_log(self.spec, side)
+                keys = [*self.kind.keys_in_log(self.spec, side, state.keys).values()]
                 if s.BATCH not in keys:  # else each batch is a version
                     self._remove(superseded(self.warehouse.read(log), self.spec.side(side), keys, old), info, log)
         if self.spec.settings.tombstone_retention is not None:
@@ -214,7 +214,7 @@ class _Folding:
         """Removes deleted keys, from the changelog first; a key left only in the state is removed the next time."""
         ledger, log, stored = self.ledger, self.layout[self.kind.input(side).log], self.kind.state_of(side)
         state = self.layout[stored.name]
-        keys = dict(zip(state.keys, self.kind.keys_in_log(self.spec, side), strict=True))
+        keys = self.kind.keys_in_log(self.spec, side, state.keys)
         with self._at(log, state) as info:
             if info is None or ledger.due.of(log_stage) or ledger.due.of(str(stored.stage)):
                 return  # landed rows that are not read yet may be older than a delete

@@ -120,10 +120,10 @@ class PipelineSpec(Frozen):
     def sensitive_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a sensitive column."""
         found = set()
+        secret = {(Side.RIGHT, column) for column in self.columns_of_validity if self.right.holds_since_secret}
         for output in self.outputs:
             reads = [self.resolve(read) for read in parse_expression(output.sql).reads]
-            times = self.columns_of_validity if self.right.holds_since_secret else ()
-            if any(column.name in self.side(side).sensitive or column in times for side, column in reads):
+            if secret & {*reads} or any(column.name in self.side(side).sensitive for side, column in reads):
                 found.add(output.name)
         return frozenset(found)
 
@@ -159,8 +159,7 @@ class PipelineSpec(Frozen):
     @property
     def selects_end(self) -> bool:
         """Whether a column of the result depends on the end of validity of its right row."""
-        reads = (read for output in self.outputs for read in parse_expression(output.sql).reads)
-        return any(self.resolve(read) == (Side.RIGHT, self._validity("valid_to")) for read in reads)
+        return "valid_to" in self.selected_validity
 
     @property
     def selected_validity(self) -> tuple[str, ...]:

@@ -10,30 +10,27 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
-from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.trace.cases import Case, Event, TableCase, TableEvent, serialise
+from fk_pipeline.trace.runs import BatchStarted, CaseRun, Json, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
-
-Json = dict[str, Any]
 
 PK, FK, PREVIOUS_FK = k.pk("k"), k.fk("k"), k.previous_fk("k")
 
 
 def trace(
-    cases: Sequence[Case | TableCase], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
+    cases: Sequence[Case | TableCase], session: SparkSession, progress: BatchStarted | None = None
 ) -> dict[str, Json]:
     """Returns per case its `steps` and its `final` result.
 
@@ -55,42 +52,23 @@ def trace(
     return found
 
 
-class _Run:
+class _Run(CaseRun[Case | TableCase]):
     """One pipeline over the cases of one join type."""
 
     def __init__(self, join: str, cases: Sequence[Case | TableCase], folder: Path, session: SparkSession) -> None:
-        self.join, self.cases, self.folder = join, cases, folder
         common = {"format": "rows", "op_column": "op", "key": "k", "sequence_by": "seq"}
         left = {"path": "left", "schema": "k STRING, fk STRING, value STRING, seq BIGINT", "foreign_key": "fk"}
         right = {"path": "right", "schema": "k STRING, value STRING, seq BIGINT"}
-        spec = PipelineSpec.model_validate(
-            {
-                "name": f"trace_{join}",
-                "join": join,
-                "left": common | left,
-                "right": common | right,
-                "select": ["left.value AS left_value", "right.value AS right_value"],
-                "file": folder / "pipeline.yaml",
-            }
-        )
-        self.pipeline = Pipeline(spec, session)
+        super().__init__(cases, folder, session, {"join": join, "left": common | left, "right": common | right})
 
-    def steps(self, progress: Callable[[str, int, int], None] | None) -> dict[str, Json]:
+    def steps(self, progress: BatchStarted | None) -> dict[str, Json]:
         """Lands every event, runs batch after batch, and returns the trace of each case by name."""
-        batches = max((len(case.events) for case in self.cases), default=0)
-        for side in Side:
-            (self.folder / side.value).mkdir()
-            for batch in range(batches):
-                self._land(side, batch)
         out: dict[str, Json] = {
             case.name: {"steps": [{"emits": [], "subscriptions": [], "responses": []} for _ in case.events]}
             for case in self.cases
         }
         table: dict[tuple[str, str], Json] = {}
-        for batch in range(batches):
-            if progress is not None:
-                progress(self.join, batch, batches)
-            self.pipeline.run(str(batch))
+        for batch in self.each_batch(progress):
             before, table = table, self._result()
             for name, step in self._messages(batch).items():
                 out[name]["steps"][batch] |= step
@@ -104,13 +82,14 @@ class _Run:
             out[name]["final"]["result"].append({"key": key, "value": value})
         return out
 
-    def _land(self, side: Side, batch: int) -> None:
-        lines = []
-        for number, case in enumerate(self.cases):
-            if batch < len(case.events) and case.events[batch].side == side.value:
-                lines.append(json.dumps(self._row(number, case, case.events[batch], batch)) + "\n")
-        if lines:
-            (self.folder / side.value / f"{batch:08d}.jsonl").write_text("".join(lines), encoding="utf-8")
+    def lines(self, side: Side, batch: int) -> list[str] | None:
+        """Returns the events of a batch on a side; None if there are none."""
+        lines = [
+            json.dumps(self._row(number, case, case.events[batch], batch)) + "\n"
+            for number, case in enumerate(self.cases)
+            if batch < len(case.events) and case.events[batch].side == side.value
+        ]
+        return lines or None
 
     def _row(self, number: int, case: Case | TableCase, event: Event | TableEvent, batch: int) -> Json:
         versioned = case.left_versioned if event.side == "left" else case.right_versioned
@@ -130,7 +109,7 @@ class _Run:
         """
         key = f"COALESCE({', '.join(k.keys_of(self.pipeline.spec, k.RESOLVED_JOIN).keys)}) AS key"
         rows = self.pipeline.table("resolved_join").selectExpr(key, "left_value", "right_value").collect()
-        return {self._of(row.key): {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")} for row in rows}
+        return {self._of(row.key): values_of(row) for row in rows}
 
     def _messages(self, batch: int) -> dict[str, Json]:
         """Returns the subscriptions and responses of a batch, per case."""
@@ -164,7 +143,3 @@ def messages(row: Row) -> list[tuple[str | None, str]]:
         return [(old, instruction)]
     unsubscribe = [(old, DELETE_KEY_NO_PROPAGATE)] if old is not None and old != new else []
     return [*unsubscribe, (new, instruction)]
-
-
-def _parsed(text: str | None) -> Any:
-    return None if text is None else json.loads(text)

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fk_pipeline.identity import Side
-from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.trace import reference
 from fk_pipeline.trace.cases import AnyStreamCase, Event, StreamCase, TableEvent, serialise
+from fk_pipeline.trace.runs import BatchStarted, CaseRun, Json, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Json = dict[str, Any]
 
 CORRECTED = "Kafka did not correct it: the version came after the record"
 WAITED = "Kafka sends it later: it waits for the grace period"
@@ -34,7 +31,7 @@ DIED = "Kafka died on this case"
 
 
 def trace(
-    cases: Sequence[AnyStreamCase], session: SparkSession, progress: Callable[[str, int, int], None] | None = None
+    cases: Sequence[AnyStreamCase], session: SparkSession, progress: BatchStarted | None = None
 ) -> dict[str, Json]:
     """Returns per case its `steps` and its `final` result.
 
@@ -62,43 +59,30 @@ def _is_versioned(case: AnyStreamCase) -> bool:
     return isinstance(case, StreamCase) and case.right_versioned
 
 
-class _Run:
+class _Run(CaseRun[AnyStreamCase]):
     """One pipeline over the cases of one join type."""
 
     def __init__(
         self, join: str, versioned: bool, cases: Sequence[AnyStreamCase], folder: Path, session: SparkSession
     ) -> None:
-        self.join, self.versioned, self.cases, self.folder = join, versioned, cases, folder
+        self.versioned = versioned
         left = {"schema": "k STRING, fk STRING, value STRING, ts BIGINT", "contents": "events", "foreign_key": "fk"}
         right: Json = {"schema": "k STRING, value STRING, ts BIGINT", "key": "k", "op_column": "op"}
         if versioned:
             right["valid_from"] = "ts"
-        spec = PipelineSpec.model_validate(
-            {
-                "name": f"trace_{join}",
-                "join": join,
-                "as_of": "ts" if versioned else "batch",
-                "left": {"path": "left", "format": "rows", **left},
-                "right": {"path": "right", "format": "rows", **right},
-                "select": ["event", "left.k AS k", "left.value AS left_value", "right.value AS right_value"],
-                "file": folder / "pipeline.yaml",
-            }
-        )
-        self.pipeline = Pipeline(spec, session)
+        parts = {
+            "join": join,
+            "as_of": "ts" if versioned else "batch",
+            "left": {"path": "left", "format": "rows", **left},
+            "right": {"path": "right", "format": "rows", **right},
+        }
+        super().__init__(cases, folder, session, parts, ["event", "left.k AS k"])
 
-    def steps(self, progress: Callable[[str, int, int], None] | None) -> dict[str, Json]:
+    def steps(self, progress: BatchStarted | None) -> dict[str, Json]:
         """Lands every event, runs batch after batch, and returns the trace of each case by name."""
-        batches = max((len(case.events) for case in self.cases), default=0)
-        for side in Side:
-            (self.folder / side.value).mkdir()
-            for batch in range(batches):
-                self._land(side, batch)
         out: dict[str, Json] = {case.name: {"steps": [{"emits": []} for _ in case.events]} for case in self.cases}
         stored: dict[tuple[int, int], Json] = {}
-        for batch in range(batches):
-            if progress is not None:
-                progress(self.join, batch, batches)
-            self.pipeline.run(str(batch))
+        for batch in self.each_batch(progress):
             before, stored = stored, self._result()
             for place in sorted(before.keys() | stored.keys()):
                 if before.get(place) != stored.get(place):
@@ -116,7 +100,8 @@ class _Run:
             out[case.name]["final"] = {"result": rows}
         return out
 
-    def _land(self, side: Side, batch: int) -> None:
+    def lines(self, side: Side, batch: int) -> list[str] | None:
+        """Returns the events of a batch on a side; the file of the stream is there, even if it is empty."""
         lines = []
         for number, case in enumerate(self.cases):
             event = case.events[batch] if batch < len(case.events) else None
@@ -129,16 +114,15 @@ class _Run:
             else:
                 row |= {"k": None if of is None else f"{number}|{of}", "op": "d" if event.value is None else "u"}
             lines.append(json.dumps(row) + "\n")
-        if lines or side is Side.LEFT:
-            (self.folder / side.value / f"{batch:08d}.jsonl").write_text("".join(lines), encoding="utf-8")
+        return lines if lines or side is Side.LEFT else None
 
     def _result(self) -> dict[tuple[int, int], Json]:
         """Returns the rows of the result: per event and number of the case, key and value."""
         found = {}
         for row in self.pipeline.table("resolved_join").select("event", "k", "left_value", "right_value").collect():
             number, _, key = row["k"].partition("|")
-            value = {side: _parsed(row[f"{side}_value"]) for side in ("left", "right")}
-            found[int(row["event"].split("/")[0]), int(number)] = {"key": json.loads(key), "value": value}
+            place = int(row["event"].split("/")[0]), int(number)
+            found[place] = {"key": json.loads(key), "value": values_of(row)}
         return found
 
 
@@ -170,7 +154,3 @@ def _explain(case: AnyStreamCase, traced: Json) -> None:
                 reasons.append(LATE)
         if reasons:
             step["differs"] = list(dict.fromkeys(reasons))
-
-
-def _parsed(text: str | None) -> Any:
-    return None if text is None else json.loads(text)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.trace.cases import AnyStreamCase, StreamCase, parse_case
+from fk_pipeline.trace.cases import AnyStreamCase, StreamCase
 from fk_pipeline.trace.streams import CORRECTED, DIED, WAITED, trace
 from tests.kafka_cases import joins_of_streams
 
@@ -64,8 +64,8 @@ VERSIONED = {
 
 
 def test_every_difference_from_kafka_s_versioned_table_has_its_reason(spark: SparkSession) -> None:
-    cases = [parse_case(VERSIONED), parse_case(VERSIONED | {"name": "grace", "grace_ms": 2})]
-    computed = trace(cases, spark)  # type: ignore[arg-type]
+    cases = [StreamCase.model_validate(case) for case in (VERSIONED, VERSIONED | {"name": "grace", "grace_ms": 2})]
+    computed = trace(cases, spark)
     late = computed["late"]["steps"]
     none, found = {"left": "A", "right": None}, {"left": "A", "right": "late"}
     assert emitted(late)[:2] == [[("k", none)], [("k", found)]]

@@ -225,7 +225,11 @@ class _Explained:
     def _kept(self) -> str:
         if self.spec.inner:
             return "an inner join leaves the left row out."
-        return f"{'an outer' if self.spec.outer else 'a left'} join keeps the left row."
+        return f"{self._keeps} the left row."
+
+    @property
+    def _keeps(self) -> str:
+        return f"{'an outer' if self.spec.outer else 'a left'} join keeps"
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
@@ -275,7 +279,7 @@ class _Explained:
         there = None if last is None or last.deleted else last
         about = left.hash, there.hash if there else None
         said = {response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about}
-        keeps = f"{'an outer' if self.spec.outer else 'a left'} join keeps"
+        keeps = self._keeps
         if said & {*verdicts.REFUSED}:
             kept = f", so {keeps} the left row without it" if HALF_QUARANTINED in said else ""
             other = f"right row {name}" if there else "no right row"

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import VALID_TO, during
+from fk_pipeline.blocks.as_of import during, held
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
@@ -230,14 +230,16 @@ def _seeing(read: TableReader, spec: PipelineSpec, log: DataFrame, state: DataFr
     """Returns, per version that a batch would change, the number of left rows that see it or would see it."""
     names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     touching = effects.where(F.col(_EFFECT).isin(*TOUCHING)).select(*map(quote, names))
-    there = state.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names))
-    after = there.unionByName(log.where(f"{quote(names[0])} IS NOT NULL").select(*map(quote, names))).distinct()
-    fks = {k.fk(column.name): quote(column.name) for column in spec.right.key_columns}
-    until = f"LEAD({s.VALID_FROM}) OVER (PARTITION BY {', '.join(fks.values())} ORDER BY {s.VALID_FROM})"
-    times = after.selectExpr("*", f"{until} AS {VALID_TO}").join(touching, names, "left_semi")
-    times = times.selectExpr("*", f"STRUCT({', '.join(map(quote, names))}) AS _fk_version")
     keys = {column.name: k.fk(column.name) for column in spec.right.key_columns}
-    seeing = during(_referring(read, spec).select(*fks, k.AS_OF), times, keys, k.AS_OF, "inner")
+    there, new = (
+        rows.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names), s.HASH)
+        for rows in (state, log.where(f"{quote(names[0])} IS NOT NULL"))
+    )
+    after = held(there.unionByName(new).dropDuplicates(names), [*keys]).drop(s.HASH)
+    times = after.join(touching, names, "left_semi")
+    times = times.selectExpr("*", f"STRUCT({', '.join(map(quote, names))}) AS _fk_version")
+    asked = _referring(read, spec).select(*map(quote, k.subscribed(spec)))
+    seeing = during(asked, times, keys, k.AS_OF, "inner")
     return (
         seeing.groupBy("_fk_version")
         .agg(F.count("*").alias(SUBSCRIBER_COUNT))

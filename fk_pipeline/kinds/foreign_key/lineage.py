@@ -28,8 +28,7 @@ def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
             read = [one.name for name in times if (one := spec.left.column(name)) is not None]
             found[k.AS_OF] = [(Stage.LEFT_CHANGELOG, name) for name in read or [s.BATCH]]
     elif stage == Stage.RESPONSES:
-        times = [name for name, _ in k.time_columns(spec, k.AS_OF)]
-        found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *fks, *times)}
+        found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *k.subscribed(spec))}
         found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
     elif stage == Stage.RESOLVED_JOIN:
         found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, k.LEFT_HASH, k.RIGHT_HASH)}

@@ -27,13 +27,13 @@ def living_versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> Data
     Returns:
         The right columns, `_fk_valid_from`, and `valid_from` and `valid_to` if `select` may name them.
     """
-    versions, keys = _versions(tables, spec), ", ".join(c.quoted for c in spec.right.key_columns)
+    keys = ", ".join(c.quoted for c in spec.right.key_columns)
     times = {"valid_from": s.VALID_FROM, "valid_to": "_fk_until"}
     until = f"LEAD({s.VALID_FROM}) OVER (PARTITION BY {keys} ORDER BY {s.VALID_FROM})"
-    rows = versions.selectExpr("*", f"{until} AS _fk_next")
-    rows = _with_truncates(rows, tables, spec).selectExpr(
-        "*", f"LEAST(_fk_next, ARRAY_MIN(FILTER(_fk_truncates, _at -> _at > {s.VALID_FROM}))) AS _fk_until"
-    )
+    rows = _versions(tables, spec).selectExpr("*", f"{until} AS _fk_until")
+    if spec.as_of_batch:
+        ended = f"LEAST(_fk_until, ARRAY_MIN(FILTER(_fk_truncates, _at -> _at > {s.VALID_FROM})))"
+        rows = _with_truncates(rows, tables, spec).withColumn("_fk_until", F.expr(ended))
     more = [f"{times[c.name]} AS {c.quoted}" for c in spec.columns_of_validity]
     return rows.where(f"NOT {s.DELETED}").selectExpr(*[c.quoted for c in spec.right.columns], s.VALID_FROM, *more)
 
@@ -59,9 +59,11 @@ def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) 
         f"FROM {lefts} UNION ALL "
         f"SELECT {keys}, {s.VALID_FROM}, 0, {s.VALID_FROM}, NULL FROM {rights})"
     )
-    ended = f"EXISTS(_fk_truncates, _at -> _at > {HELD} AND _at <= _fk_time)"
-    found = _with_truncates(rows.where("_fk_left IS NOT NULL"), tables, spec)
-    return found.selectExpr("_fk_left.*", f"IF({ended}, NULL, {HELD}) AS {HELD}")
+    rows, held = rows.where("_fk_left IS NOT NULL"), HELD
+    if spec.as_of_batch:
+        rows = _with_truncates(rows, tables, spec)
+        held = f"IF(EXISTS(_fk_truncates, _at -> _at > {HELD} AND _at <= _fk_time), NULL, {HELD}) AS {HELD}"
+    return rows.selectExpr("_fk_left.*", held)
 
 
 def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
@@ -74,14 +76,6 @@ def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
 
 
 def _with_truncates(rows: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
-    """Adds `_fk_truncates` (ARRAY): with `as_of: batch` the batches that end all versions; else it is empty."""
+    """Adds `_fk_truncates` (ARRAY<INT>): with `as_of: batch` the batches that end all versions."""
     log = tables[k.RIGHT_CHANGELOG].where(f"{spec.right.key_columns[0].quoted} IS NULL")
-    batches = log.agg(F.collect_set(s.BATCH).alias("_fk_truncates"))
-    if spec.as_of_batch:
-        return rows.crossJoin(F.broadcast(batches))
-    return rows.withColumn("_fk_truncates", F.expr(f"CAST(ARRAY() AS ARRAY<{_type(rows)}>)"))
-
-
-def _type(rows: DataFrame) -> str:
-    name = s.VALID_FROM if s.VALID_FROM in rows.columns else HELD
-    return rows.schema[name].dataType.simpleString()
+    return rows.crossJoin(F.broadcast(log.agg(F.collect_set(s.BATCH).alias("_fk_truncates"))))

@@ -25,7 +25,6 @@ from fk_pipeline.kinds.foreign_key.kind import (
     UNCHANGED,
     Stage,
 )
-from fk_pipeline.kinds.foreign_key.responses import subscribed
 from fk_pipeline.kinds.foreign_key.rights import right_hash, right_row, with_right
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
@@ -178,7 +177,7 @@ def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec)
     """
     left = left_changelog.where(~F.col(s.DELETED)).select(
         *_as_pks(spec),
-        *map(quote, subscribed(spec)),
+        *map(quote, k.subscribed(spec)),
         s.BATCH,
         F.col(s.HASH).alias(k.LEFT_HASH),
         _left_row(spec).alias("left"),

@@ -7,12 +7,10 @@ every subscriber of a right row that changed). Architecture, rules 3 and 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import during
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
@@ -21,6 +19,7 @@ from fk_pipeline.kinds.foreign_key.rights import (
     USUAL,
     Ends,
     answering,
+    meeting,
     reached,
     right_hash,
     with_right,
@@ -64,7 +63,7 @@ def responses(
         batches: the batches whose responses are due.
         ends: what may have ended versions, with `as_of`.
     """
-    pks, asked_for = [quote(name) for name, _ in k.pk_columns(spec)], [*map(quote, subscribed(spec))]
+    pks, asked_for = [quote(name) for name, _ in k.pk_columns(spec)], [*map(quote, k.subscribed(spec))]
     right = [
         F.expr(right_hash(spec)).alias(k.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
@@ -114,17 +113,8 @@ def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: PipelineSpec, ask
     Returns:
         `both` with `_fk_response`, without those that get the same response anyway.
     """
-    fks, pks = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.pk_columns(spec)]
-    found = []
-    for times in more:
-        keys = {fk: fk for fk in fks if fk in times.columns}
-        found.append(during(both, times if keys else F.broadcast(times), keys, k.AS_OF, "inner"))
+    pks = [name for name, _ in k.pk_columns(spec)]
     answered = f"({asks} AND {s.APPLIED_IN} = {s.BATCH}) OR ({news} AND {_CHANGED_IN} = {s.BATCH})"
-    rows = reduce(DataFrame.unionByName, found).where(f"NOT ({answered})").dropDuplicates([*pks, s.BATCH])
+    rows = meeting(both, more, spec).where(f"NOT ({answered})").dropDuplicates([*pks, s.BATCH])
     heard = f"STRUCT({s.BATCH} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
     return rows.withColumn("_fk_response", F.expr(heard))
-
-
-def subscribed(spec: PipelineSpec) -> list[str]:
-    """Returns the columns of a subscription that say to what: the foreign key, and with `as_of` the time."""
-    return [name for name, _ in (*k.fk_columns(spec), *k.time_columns(spec, k.AS_OF))]

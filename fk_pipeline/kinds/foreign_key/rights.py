@@ -43,6 +43,23 @@ def as_fks(spec: PipelineSpec) -> list[Column]:
     return [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
 
 
+def validity(spec: PipelineSpec) -> list[str]:
+    """Returns the columns of the right table that tell when a version holds; none without `as_of`."""
+    return [] if spec.as_of is None else [s.VALID_FROM, s.DELETED]
+
+
+def answer_columns(spec: PipelineSpec) -> list[str]:
+    """Returns the columns of a right row that tell which response is due about it."""
+    keys = [c.name for c in spec.right.key_columns]
+    return [*keys, *validity(spec), s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+
+
+def truncates_in(right_changelog: DataFrame, spec: PipelineSpec) -> list[int]:
+    """Returns the batches that have a truncate, ascending."""
+    truncates = right_changelog.where(f"{spec.right.key_columns[0].quoted} IS NULL")
+    return sorted(row[0] for row in truncates.select(s.BATCH).distinct().collect())
+
+
 def answering(right_table: DataFrame, spec: PipelineSpec, ends: Ends = USUAL) -> DataFrame:
     """Returns the right rows that may answer a left row: with `as_of` the versions, and when each holds."""
     if spec.as_of is None:
@@ -109,8 +126,22 @@ def concerned(
     now = answering(right_table, spec, ends).where(changed)
     times = [now.select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH), s.VALID_FROM, VALID_TO)]
     times += reached(right_table, spec, batches, ends)
-    keys = [{name: name for name, _ in k.fk_columns(spec) if name in one.columns} for one in times]
-    found = [during(asked, one, of, k.AS_OF, "inner") for one, of in zip(times, keys, strict=True)]
+    return meeting(asked, times, spec)
+
+
+def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: PipelineSpec) -> DataFrame:
+    """Returns the rows whose time is among some times, with the other columns of these; a row may come several times.
+
+    Args:
+        asked: rows with the foreign key (`_fk_fk_*`) and the time (`_fk_as_of`).
+        times: as `reached` returns them; those without a foreign key, a few, are of every one.
+        spec: the pipeline.
+    """
+    fks = [name for name, _ in k.fk_columns(spec)]
+    found = []
+    for one in times:
+        keys = {fk: fk for fk in fks if fk in one.columns}
+        found.append(during(asked, one if keys else F.broadcast(one), keys, k.AS_OF, "inner"))
     return reduce(DataFrame.unionByName, found)
 
 

@@ -35,10 +35,10 @@ from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import beyond
 from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
-from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions, subscribed
+from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
-from fk_pipeline.kinds.foreign_key.rights import Ends, answering, concerned
+from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, truncates_in, validity
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
@@ -53,7 +53,7 @@ _TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
 def right_table(read: Reader) -> list[Effect]:
     """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
     spec = read.spec
-    keys = dict(zip(k.keys_of(spec, k.RIGHT_TABLE).keys, spec.definition.keys_in_log(spec, Side.RIGHT), strict=True))
+    keys = spec.definition.keys_in_log(spec, Side.RIGHT, k.keys_of(spec, k.RIGHT_TABLE).keys)
     return state_effects(
         read,
         Stage.RIGHT_TABLE,
@@ -82,7 +82,7 @@ def subscription_store(read: Reader) -> list[Effect]:
 
 def subscribers(spec: PipelineSpec) -> Index:
     """Returns the index of a large subscription store: it is sorted by the foreign key, then by the time."""
-    return Index(k.SUBSCRIBERS, subscribed(spec), partial(new_subscribers, spec=spec))
+    return Index(k.SUBSCRIBERS, k.subscribed(spec), partial(new_subscribers, spec=spec))
 
 
 def _within_budget(read: Reader, rows: RowSet) -> RowSet:
@@ -136,9 +136,8 @@ def _ends(read: Reader) -> Ends:
         return Ends(spec.as_of is not None and not read.never_rewritten(stage))
     if not spec.as_of_batch:  # a truncate withdraws versions
         return Ends()
-    key = quote(spec.right.key_columns[0].name)
-    rows = read.read(k.RIGHT_CHANGELOG).where(f"{key} IS NULL").select(s.BATCH).distinct().collect()
-    return Ends(truncates=sorted(row[0] for row in rows), changed=read.history.truncated(stage))
+    truncates = truncates_in(read.read(k.RIGHT_CHANGELOG), spec)
+    return Ends(truncates=truncates, changed=read.history.truncated(stage))
 
 
 def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
@@ -157,8 +156,7 @@ def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
     asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
     asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
     rows, at_most = asks.frame, asking
-    times = [] if read.spec.as_of is None else [s.VALID_FROM, s.DELETED]
-    versions = [*keys, *times, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    versions = answer_columns(read.spec)
     rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
     news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
     changed = read.cached(news.select(*map(quote, versions)), changing)
@@ -169,7 +167,7 @@ def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
             theirs = read.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
         hearing, more = _subscribers(read, changed, theirs, ends)
         rows, at_most = rows.unionByName(hearing).dropDuplicates(_pks(read.spec)), min(at_most + more, UNKNOWN)
-        rights = rights.unionByName(theirs).dropDuplicates([*keys, *times[:1]])
+        rights = rights.unionByName(theirs).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
     few = asks.local is not None and changed.local is not None
     return rows, F.broadcast(rights) if few else rights, at_most
 
@@ -226,10 +224,8 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     pks, stood = {name: name for name in _pks(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
-    times = [] if spec.as_of is None else [s.VALID_FROM, s.DELETED]
-    right = read.with_keys(
-        k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=[s.HASH, *times, *_names(spec.right.columns)]
-    )
+    needed = [s.HASH, *validity(spec), *_names(spec.right.columns)]
+    right = read.with_keys(k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=needed)
     right = answering(right, spec, _ends(read))
     left = with_content(_left_rows(read, responses_due, unchanged), spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
@@ -457,7 +453,7 @@ def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
 
 def _subscription(spec: PipelineSpec) -> list[str]:
     """Returns the columns of a subscription that responses need."""
-    return [*_pks(spec), *subscribed(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
+    return [*_pks(spec), *k.subscribed(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 
 
 def _names(columns: Iterable[Column]) -> list[str]:

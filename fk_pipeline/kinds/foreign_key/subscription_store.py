@@ -81,13 +81,12 @@ def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         rows: the rows that `subscription_store` returns, or the store itself for all pairs.
         spec: the pipeline.
     """
-    fks, times = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.time_columns(spec, k.AS_OF)]
-    pairs = [quote(name) for name in (*fks, *times, *[name for name, _ in k.pk_columns(spec)])]
+    pairs = [quote(name) for name in (*k.subscribed(spec), *[name for name, _ in k.pk_columns(spec)])]
     if OUTCOME in rows.columns:
         rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
         kept = [
             F.col(quote(k.fk(c.name))).eqNullSafe(F.col(quote(k.previous_fk(c.name)))) for c in spec.right.key_columns
         ]
-        if not times:  # the store does not remember the time of before
+        if spec.as_of is None:  # else the store does not remember the time of before
             rows = rows.where(~reduce(and_, kept))
-    return rows.where(F.col(quote(fks[0])).isNotNull()).select(*pairs)
+    return rows.where(F.col(quote(k.subscribed(spec)[0])).isNotNull()).select(*pairs)

@@ -136,6 +136,16 @@ def time_columns(spec: PipelineSpec, name: str, kind: str = "") -> tuple[tuple[s
     return () if spec.as_of is None else ((name, kind or spec.time_type),)
 
 
+def subscribed_columns(spec: PipelineSpec, time: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns (name, type) of what a left row subscribes to: the foreign key, and with `as_of` the time."""
+    return (*fk_columns(spec), *time_columns(spec, AS_OF, time))
+
+
+def subscribed(spec: PipelineSpec) -> list[str]:
+    """Returns the names of `subscribed_columns`."""
+    return [name for name, _ in subscribed_columns(spec)]
+
+
 def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     """Returns the names of the table columns, and of the fields of their structs, that have sensitive values.
 
@@ -274,8 +284,7 @@ def subscription_store(spec: PipelineSpec, sequence: str, time: str = "") -> Tab
         SUBSCRIPTION_STORE,
         (
             *pk_columns(spec),
-            *fk_columns(spec),
-            *time_columns(spec, AS_OF, time),
+            *subscribed_columns(spec, time),
             *version_columns(sequence),
             *((previous_fk(c.name), c.type) for c in spec.right.key_columns),
             (INSTRUCTION, "STRING"),
@@ -292,7 +301,7 @@ def subscribers(spec: PipelineSpec, time: str = "") -> Table:
     With `as_of` every triple with the time between them. It may have outdated and repeated entries, but lacks none;
     its users look up every key in the store.
     """
-    asked = (*fk_columns(spec), *time_columns(spec, AS_OF, time))
+    asked = subscribed_columns(spec, time)
     return Table(SUBSCRIBERS, (*asked, *pk_columns(spec)), skip_by=skippable(asked))
 
 
@@ -303,8 +312,7 @@ def responses(spec: PipelineSpec, time: str = "") -> Table:
         (
             (s.BATCH, "INT"),
             *pk_columns(spec),
-            *fk_columns(spec),
-            *time_columns(spec, AS_OF, time),
+            *subscribed_columns(spec, time),
             (CAUSE, "STRING"),
             (INSTRUCTION, "STRING"),
             (LEFT_HASH, "BINARY"),

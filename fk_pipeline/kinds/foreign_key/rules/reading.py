@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends
+from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends, truncates_in
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.spec import PipelineSpec, quote
-from fk_pipeline.store import schemas as s
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT
@@ -34,9 +33,9 @@ def ends_of(reader: CheckReader) -> Ends:
         or RunHistory(reader.ledger, log.stage, reader.ledger.batches).may_be_truncated(log.stage) is False
     ):
         return USUAL
-    rows = reader.whole(log.log).where(f"{spec.right.key_columns[0].quoted} IS NULL").select(s.BATCH).distinct()
+    truncates = truncates_in(reader.whole(log.log), spec)
     changed = RunHistory(reader.ledger, log.stage, reader.known).truncated(log.stage)
-    return Ends(truncates=sorted(row[0] for row in rows.collect()), changed=changed)
+    return Ends(truncates=truncates, changed=changed)
 
 
 def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], columns: Sequence[str]) -> Materialised:
@@ -50,12 +49,6 @@ def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], colu
     """
     found = reader.with_keys(k.RIGHT_TABLE, rows, keys).select(*map(quote, columns))
     return reader.at_hand(found, rows.at_most if reader.spec.as_of is None else None)
-
-
-def answer_columns(spec: PipelineSpec) -> list[str]:
-    """Returns the columns of a right row that tell which response is due about it."""
-    times = [] if spec.as_of is None else [s.VALID_FROM, s.DELETED]
-    return [*(c.name for c in spec.right.key_columns), *times, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
 
 
 def subscribers_of(reader: CheckReader, rights: RowSet, columns: Sequence[str]) -> Materialised:

@@ -12,9 +12,9 @@ from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
-from fk_pipeline.kinds.foreign_key.responses import subscribed
+from fk_pipeline.kinds.foreign_key.rights import answer_columns
 from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
-from fk_pipeline.kinds.foreign_key.rules.reading import answer_columns, ends_of, pks_of, right_keys_of, versions_of
+from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, right_keys_of, versions_of
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.rules.check_reader import CheckReader
@@ -70,7 +70,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         F.struct(*map(quote, fks)).alias("_fk_fk"),
     )
     left = store.select(
-        *map(quote, [*pks, *subscribed(spec)]),
+        *map(quote, [*pks, *k.subscribed(spec)]),
         F.struct(*map(quote, fks)).alias(_CURRENT_FK),
         F.col(s.HASH).alias("_fk_left"),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),

@@ -15,10 +15,8 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.proof import pending as pending_keys
-from fk_pipeline.kinds.foreign_key.responses import subscribed
-from fk_pipeline.kinds.foreign_key.rights import Ends, answering, concerned, right_hash, with_right
+from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, right_hash, with_right
 from fk_pipeline.kinds.foreign_key.rules.reading import (
-    answer_columns,
     ends_of,
     pks_of,
     right_keys_of,
@@ -105,7 +103,7 @@ def _pairs(reader: CheckReader) -> View:
     spec = reader.spec
     pks = [n for n, _ in k.pk_columns(spec)]
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
-        *map(quote, [*pks, *subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
+        *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
     said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
     pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
@@ -254,7 +252,7 @@ def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[Dat
     if reader.small or ends.changed:
         return reader.whole(k.SUBSCRIPTION_STORE), reader.whole(k.RIGHT_TABLE)
     pks, right_keys = pks_of(reader.spec), right_keys_of(reader.spec)
-    columns = [*pks, *subscribed(reader.spec), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
+    columns = [*pks, *k.subscribed(reader.spec), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
     known = answer_columns(reader.spec)
     asking = reader.touched_by(
         {k.SUBSCRIPTION_STORE: s.APPLIED_IN},

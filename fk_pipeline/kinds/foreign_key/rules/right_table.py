@@ -19,8 +19,7 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view of the right table joined to its changelog."""
     spec = reader.spec
     log = reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH)
-    names = spec.definition.keys_in_log(spec, Side.RIGHT)
-    keys = dict(zip(k.keys_of(spec, k.RIGHT_TABLE).keys, names, strict=True))
+    keys = spec.definition.keys_in_log(spec, Side.RIGHT, k.keys_of(spec, k.RIGHT_TABLE).keys)
     types = {f.name: f.dataType for f in log.schema.fields}
     types |= {key: types[name] for key, name in keys.items()}
     tombstone = f"{s.HASH} IS NULL" if spec.as_of is None else s.DELETED

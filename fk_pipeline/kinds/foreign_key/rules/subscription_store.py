@@ -9,7 +9,6 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.kinds.foreign_key.responses import subscribed
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
@@ -31,7 +30,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     keys = {k.pk(c.name): c.name for c in spec.left.key_columns}
     pks = list(keys)
     log = reader.of_batches(k.LEFT_CHANGELOG, s.BATCH)
-    to = subscribed(spec)
+    to = k.subscribed(spec)
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, to))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*to, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
