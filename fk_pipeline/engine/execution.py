@@ -94,15 +94,16 @@ class Execution:
         found = [*self.stage.evaluates(self.spec), *(self.spec.row_expressions(self.side) if self.side else ())]
         return not all(parse_expression(sql).plain for sql in found)
 
-    def run(self, evaluator: Evaluator) -> Done:
+    def run(self, evaluator: Evaluator, found: Mapping[str, int]) -> Done:
         """Runs the steps of the stage and commits their effects.
 
         Args:
             evaluator: with row-error isolation, rows on which an expression of the pipeline file fails, and unreadable
                 parts of files, are quarantined; otherwise the run stops there.
+            found: the versions of the tables that only this stage writes, as it found them.
         """
         history = RunHistory.before(self.ledger, self.stage.name, self.known)
-        generations = self.ledger.start(self.stage.name, self.known, self.info.run_id)
+        generations = self.ledger.start(self.stage.name, self.known, self.info.run_id, found)
         done = Done({int(batch): {} for batch in self.known})
 
         def reader() -> StageReader:

@@ -245,7 +245,7 @@ class Runner:
         while True:
             before = {} if alone else versions_of(kind, home, stage)
             try:
-                done = work.run(evaluator)
+                done = work.run(evaluator, before)
                 late = None if alone else overtaken(kind, home, stage, work.info.run_id, before)
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:

@@ -45,6 +45,14 @@ def overtake(made: Any, table: str, stage: Stage, meanwhile: Any) -> None:
     assert slept
 
 
+def dies_at(wanted: str) -> Any:
+    def listen(point: str) -> None:
+        if point == wanted:
+            raise Killed
+
+    return listen
+
+
 def is_right(made: Any, expected: dict[int, Any]) -> None:
     assert made.result() == expected
     report = made.pipeline.verify()
@@ -64,6 +72,19 @@ def test_a_late_commit_makes_what_its_stage_did_since_due_again(rows_pipeline: A
     done = command(made, "run")
     assert done.exit_code == 0, done.stderr
     is_right(made, {1: ("new", "A")})
+
+
+def test_a_commit_that_the_next_run_of_its_stage_found_is_not_late(rows_pipeline: Any) -> None:
+    made = rows_pipeline("inner")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    for point in ("after commit of subscription_store", "after entry in runs"):  # the second run only begins
+        with faults.listening(dies_at(point)), pytest.raises(Killed):
+            made.pipeline.run()
+    runs = made.pipeline.runner.ledger.entries.rows("runs")
+    starts = [row for row in runs if (row["event"], row["stage"]) == ("started", Stage.SUBSCRIPTION_STORE)]
+    assert [dict(row["versions"]) for row in starts] == [{}, {"subscription_store": 0}]
+    made.pipeline.run()
+    is_right(made, {1: ("v", "A")})
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ class CommitLog:
         """Per run id, its stage and the entry of its first start."""
         self.newest: dict[str, str] = {}
         """Per stage, the id of the run that was started last."""
+        self.seen: dict[str, tuple[int, Mapping[str, int]]] = {}
+        """Per run id, the entry of the first start of its stage after it, and the table versions which that run found:
+        no run came between these and the given run."""
         self._known: dict[str, int] = {}
         self._writes: dict[str, list[tuple[int, int, str]]] = {}
 
@@ -35,6 +38,9 @@ class CommitLog:
         """Applies a row of `runs`; rows must come in the order of their entries."""
         stage, entry, versions = row["stage"], row["entry"], dict(row.get("versions") or ())
         if row["event"] == "started":
+            before = self.newest.get(stage)
+            if before is not None and before != row["run_id"]:
+                self.seen.setdefault(before, (entry, versions))
             self.starts.setdefault(row["run_id"], (stage, entry))
             self.newest[stage] = row["run_id"]
         elif row["event"] == "reopened":
@@ -55,6 +61,12 @@ class CommitLog:
         if row["event"] != "finished":
             return
         versions = dict(row.get("versions") or ())
+        stages = {*(row["stages"] or ())}
+        self.seen = {
+            run_id: found
+            for run_id, found in self.seen.items()
+            if found[0] > row["entry"] or self.starts[run_id][0] not in stages
+        }
         for table in [name for stage in row["stages"] or () for name in self._kind.written_by(stage)]:
             if self._known.get(table, 0) < row["entry"]:
                 self.versions.pop(table, None)
@@ -68,6 +80,11 @@ class CommitLog:
         for table, version in versions.items():
             self.versions[table], self._known[table] = version, entry
             self.unexplained.discard(table)
+
+    def was_seen(self, commit: Commit, table: str) -> bool:
+        """Returns whether the run of a commit to a table had made it before the next run of its stage began."""
+        _, found = self.seen.get(commit.run_id, (0, {}))
+        return commit.version <= found.get(table, -1)
 
     def after(self, table: str, version: int | None) -> int:
         """Returns the entry of the last recorded write of a table up to a version; 0 if no run wrote it up to there."""

@@ -84,7 +84,8 @@ COLUMNS: dict[str, Columns] = {
         (
             "versions",
             _COUNTS,
-            "Delta version of every table read, as `<table> written` of every one written; of `reopened`: looked at",
+            "Delta version of every table read, as `<table> written` of every one written; of `started`: of the "
+            "tables that only the stage writes, as found; of `reopened`: looked at",
         ),
         ("seconds", pa.float64(), "of the whole run, all its batches together"),
         (

@@ -101,7 +101,11 @@ class RunLog:
         return sorted(BatchId(b) for (name, b), s in self.stages.items() if name == stage and s.started > entry)
 
     def start(
-        self, stage: str, reading: Mapping[BatchId, tuple[str, Mapping[str, int]]], run_id: str
+        self,
+        stage: str,
+        reading: Mapping[BatchId, tuple[str, Mapping[str, int]]],
+        run_id: str,
+        found: Mapping[str, int],
     ) -> dict[int, int]:
         """Records, before the first commit, that a stage runs for some batches.
 
@@ -109,6 +113,7 @@ class RunLog:
             stage: the stage.
             reading: per batch, the digest of the landing input, and per stage upstream the entry of its last success.
             run_id: of the run.
+            found: the versions of the tables that only this stage writes, as the run found them.
 
         Returns:
             Per batch the generation of its partition; it grows when the stage reads another input than at its last
@@ -130,6 +135,7 @@ class RunLog:
                     "generation": state.generation + changed,
                     "input": read,
                     "upstream": list(upstream.items()),
+                    "versions": [*found.items()],
                 }
             )
         for row in self._entries.append("runs", rows):
