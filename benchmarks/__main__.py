@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dated import Dated
 from engines import KafkaStreams, Ours, Recompute, digest
 from progress import say
 from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
+AS_OF = "as-of"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
 """Left and right rows."""
@@ -53,14 +55,19 @@ class Measured:
 
 def rounded(taken: dict[Stage, float]) -> dict[str, float]:
     """Seconds by stage, for people."""
-    return {stage: round(one, 2) for stage, one in taken.items()}
+    return {str(stage): round(one, 2) for stage, one in taken.items()}
 
 
 def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:
-    """The cases by name: `recent`, `right` and `<percent>%` of all left rows, with right rows in proportion."""
+    """The cases by name: `recent`, `right` and `<percent>%` of all left rows, with right rows in proportion.
+
+    `as-of` is `recent` over other tables, and `late` only its right rows.
+    """
     found = {}
     for name in wanted:
-        if name == "recent":
+        if name == "late":
+            found[name] = Change(0, 10)
+        elif name in ("recent", AS_OF):
             found[name] = Change(1000, 10, recent=True)
         elif name == "right":
             found[name] = Change(0, right)
@@ -77,7 +84,8 @@ class Bench:
         self.options, self.session = options, session
         self.kafka = KafkaStreams(folder) if options.kafka_limit else None
         self.fed: dict[str, dict[str, float]] = {}
-        self.workload = Workload(folder, options.left, options.right, options.skewed)
+        made = Dated if AS_OF in options.cases else Workload
+        self.workload = made(folder, options.left, options.right, options.skewed)
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
         self.ours = Ours(self.workload, session, options.join, options.settings)
@@ -103,6 +111,8 @@ class Bench:
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
+                if isinstance(self.workload, Dated):
+                    self._count(self.workload)
                 if done < self.options.recomputes:
                     self._recompute(measured)
         backlog = self._backlog() if self.options.backlog else []
@@ -115,9 +125,20 @@ class Bench:
             self._kafka(self.kafka, [(name, batches) for name, batches in phases if batches])
         self.compare()
 
+    def _count(self, workload: Dated) -> None:
+        """The batch wrote the rows of the result that it changes, and no other.
+
+        Raises:
+            SystemExit: it did not.
+        """
+        wanted = workload.differing(self.options.join)
+        if self.ours.written != wanted:
+            raise SystemExit(f"the batch wrote {self.ours.written:,} rows of the result and changes {wanted:,}")
+        say(f"  rows of the result that changed, and no other was written: {wanted:,}")
+
     def _warm_up(self) -> None:
         """Loads small tables: the first load of a JVM compiles what the next ones run."""
-        workload = Workload(self.workload.folder / "warm-up", *WARM_UP)
+        workload = type(self.workload)(self.workload.folder / "warm-up", *WARM_UP)
         workload.generate()
         taken = Ours(workload, self.session, self.options.join, self.options.settings, "warm_up").run("0")
         say(f"a load of {WARM_UP[0]:,} rows to warm up: {taken:.2f} s")
@@ -248,6 +269,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the tables are made, and stay; default: a temporary one")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "latest")
     options = parser.parse_args()
+    if AS_OF in options.cases and (options.join == "outer" or options.kafka_limit or options.backlog):
+        parser.error(f"case {AS_OF}: an outer join, Kafka Streams and a backlog have no such tables")
     options.right = options.right or max(1, options.left // 10)
     options.recomputes = options.recomputes or options.repeat
     session = start_session(Settings(driver_memory=options.memory, spark={"spark.master": "local[2]"}))

@@ -11,12 +11,13 @@ from pathlib import Path
 import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from workload import JOIN, JOINS, LEFT, LEFT_SCHEMA, RESULT, RIGHT, RIGHT_SCHEMA, Workload
+from workload import DUCKDB, Workload
 
 from expectations.checking import check
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.resolved_join import WRITING
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -39,15 +40,10 @@ class Ours:
         self, workload: Workload, session: SparkSession, kind: str, settings: str = "{}", name: str = "bench"
     ) -> None:
         self.file = workload.folder / f"{name}.yaml"
-        self.file.write_text(
-            f"name: {name}\njoin: {kind}\n"
-            f'left: {{path: landing/left, format: parquet, schema: "{LEFT_SCHEMA}", key: id, op_column: op,\n'
-            "    foreign_key: customer}\n"
-            f'right: {{path: landing/right, format: parquet, schema: "{RIGHT_SCHEMA}", key: id, op_column: op}}\n'
-            f"select: [left.{', '.join(RESULT)}]\n"
-            f"settings: {settings}\n"
-        )
+        self.file.write_text(workload.pipeline_file(name, kind, settings))
+        self.workload = workload
         self.pipeline = Pipeline(load_spec(self.file), session)
+        self.written = 0
         self.stages: dict[Stage, float] = {}
         self.stages_checked: dict[Stage, float] = {}
 
@@ -70,18 +66,20 @@ class Ours:
             raise SystemExit(f"{stage} of batch {batches}: {done.failed or done.not_run}")
 
     def run(self, batches: str, checked: bool = False) -> float:
-        """Runs a pass; returns its seconds, and leaves those of each stage in `stages`.
+        """Runs a pass; returns its seconds, and leaves those of each stage in `stages`, rows changed in `written`.
 
         Args:
             batches: the range.
             checked: check what every pass of a stage touched before the next, as `run --check` does; the seconds of the
                 checks are not among those returned, but in `stages_checked`.
         """
-        self.stages, self.stages_checked = {}, {}
+        self.stages, self.stages_checked, self.written = {}, {}, 0
 
         def progress(work: Pass, done: StageRun | None) -> None:
             if done is not None:
                 self.stages[work.stage] = self.stages.get(work.stage, 0) + done.seconds
+                if work.stage == Stage.RESOLVED_JOIN:
+                    self.written += sum(found.get(name, 0) for found in done.counts.values() for name in WRITING)
                 if checked:
                     self._check(work.stage, work.batches)
 
@@ -89,16 +87,17 @@ class Ours:
 
     def result(self) -> DataFrame:
         """The result."""
-        return self.pipeline.table("resolved_join").select(*RESULT)
+        return self.pipeline.table("resolved_join").select(*self.workload.result)
 
 
 class Recompute:
     """Reads both tables as they are, joins them, writes the result: with Spark and Delta, or with DuckDB."""
 
     def __init__(self, workload: Workload, session: SparkSession, kind: str, name: str = "recompute") -> None:
-        self.session, self.kind, self.folder = session, JOINS.get(kind, kind), workload.folder / name
+        self.session, self.kind, self.workload = session, kind, workload
+        self.folder = workload.folder / name
         self.folder.mkdir(exist_ok=True)
-        for side, names in (("left", LEFT), ("right", RIGHT)):
+        for side, names in (("left", workload.LEFT), ("right", workload.RIGHT)):
             plain = self.folder / f"{side}.parquet"
             workload.current(side, plain)
             table = session.read.parquet(str(plain)).select(*names)
@@ -110,7 +109,7 @@ class Recompute:
 
     def spark(self) -> float:
         """One full recompute with Spark and Delta."""
-        joined = self.session.sql(JOIN.format(left=self._delta("left"), right=self._delta("right"), kind=self.kind))
+        joined = self.session.sql(self.workload.spark_query(self._delta("left"), self._delta("right"), self.kind))
         writer = joined.write.format("delta").mode("overwrite")
         return seconds(lambda: writer.save(str(self.folder / "result")))
 
@@ -120,9 +119,9 @@ class Recompute:
 
     def duckdb(self) -> float:
         """One full recompute with DuckDB, on the files of the same tables."""
-        with duckdb.connect(config={"threads": 2, "memory_limit": "4GB"}) as connection:
+        with duckdb.connect(config=DUCKDB) as connection:
             sides = {side: f"read_parquet({DeltaTable(self.folder / side).file_uris()})" for side in ("left", "right")}
-            query = JOIN.format(**sides, kind=self.kind)
+            query = self.workload.duckdb_query(**sides, kind=self.kind)
             out = self.folder / "result.parquet"
             return seconds(lambda: connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet)"))
 
@@ -133,7 +132,7 @@ class Recompute:
 
 def digest(result: DataFrame) -> tuple[int, int]:
     """Rows, and a sum over them that does not depend on their order: that of `KafkaStreams`, too."""
-    texts = ", ".join(f"CAST({name} AS STRING)" for name in RESULT[1:])
+    texts = ", ".join(f"CAST({name} AS STRING)" for name in result.columns if name != "id")
     line = f"CONCAT(COALESCE(CAST(id AS STRING), ''), '|', CONCAT_WS('|', {texts}))"
     row = result.selectExpr("COUNT(*) AS n", f"COALESCE(SUM(CRC32({line})), 0) AS s").first()
     assert row is not None

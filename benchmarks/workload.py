@@ -1,7 +1,8 @@
 """What the benchmark joins: two tables, and batches of changes to them, as Parquet landing files.
 
 Left is an order (id, customer, price, status, priority, day, comment; about 85 bytes), right a customer (id, name,
-balance, segment). Tables come from TPC-H (`tpchgen-cli`), or are made up with skewed customers.
+balance, segment). Tables come from TPC-H (`tpchgen-cli`), or are made up with skewed customers. With `as_of` an order
+also has the time at which it came, and a customer has ten versions with a time each (`dated.py`).
 """
 
 from __future__ import annotations
@@ -10,22 +11,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import duckdb
 
-LEFT_SCHEMA = (
-    "id BIGINT, customer BIGINT, price DECIMAL(15,2), status STRING, priority STRING, day DATE, comment STRING"
-)
-RIGHT_SCHEMA = "id BIGINT, name STRING, balance DECIMAL(15,2), segment STRING"
-LEFT = ("id", "customer", "price", "status", "priority", "day", "comment")
-RIGHT = ("id", "name", "balance", "segment")
-RESULT = (*LEFT, *RIGHT[1:])
-JOIN = (
-    f"SELECT {', '.join(f'l.{name}' for name in LEFT)}, {', '.join(f'r.{name}' for name in RIGHT[1:])} "
-    "FROM {left} AS l {kind} JOIN {right} AS r ON l.customer = r.id"
-)
 JOINS = {"outer": "FULL OUTER"}
 """Per `join` of a pipeline file, the join of SQL where that has another name."""
+DUCKDB = {"threads": 2, "memory_limit": "4GB"}
 TPCH_ORDERS, TPCH_CUSTOMERS = 1_500_000, 150_000
 """Rows at scale factor 1."""
 
@@ -48,7 +40,22 @@ class Change:
 
 @dataclass
 class Workload:
-    """Tables and batches in a folder. Batch 0 is the initial load."""
+    """Tables and batches in a folder. Batch 0 is the initial load.
+
+    The types of the columns, and the key of each table, are of the class: another one may join other tables.
+    """
+
+    LEFT: ClassVar = {
+        "id": "BIGINT",
+        "customer": "BIGINT",
+        "price": "DECIMAL(15,2)",
+        "status": "STRING",
+        "priority": "STRING",
+        "day": "DATE",
+        "comment": "STRING",
+    }
+    RIGHT: ClassVar = {"id": "BIGINT", "name": "STRING", "balance": "DECIMAL(15,2)", "segment": "STRING"}
+    KEYS: ClassVar = {"left": ["id"], "right": ["id"]}
 
     folder: Path
     left: int
@@ -56,11 +63,41 @@ class Workload:
     skewed: bool = False
     batches: int = 0
     inserted: int = 0
-    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(config={"threads": 2}))
+    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(config=DUCKDB))
 
     def __post_init__(self) -> None:
         for side in ("left", "right"):
             (self.folder / "landing" / side).mkdir(parents=True, exist_ok=True)
+
+    @property
+    def result(self) -> list[str]:
+        """The columns of the result: those of the left row, and the values of the right one."""
+        return [*self.LEFT, *[name for name in self.RIGHT if name not in self.KEYS["right"]]]
+
+    @property
+    def columns(self) -> str:
+        """SQL: the columns of the result, in a join of `l` and `r`."""
+        return ", ".join(f"l.{name}" if name in self.LEFT else f"r.{name}" for name in self.result)
+
+    def pipeline_file(self, name: str, kind: str, settings: str) -> str:
+        """The pipeline file of the join."""
+        left, right = (", ".join(f"{c} {of}" for c, of in side.items()) for side in (self.LEFT, self.RIGHT))
+        return (
+            f"name: {name}\njoin: {kind}\n"
+            f'left: {{path: landing/left, format: parquet, schema: "{left}", key: id, op_column: op,\n'
+            "    foreign_key: customer}\n"
+            f'right: {{path: landing/right, format: parquet, schema: "{right}", key: id, op_column: op}}\n'
+            f"select: [left.{', '.join(self.result)}]\n"
+            f"settings: {settings}\n"
+        )
+
+    def spark_query(self, left: str, right: str, kind: str) -> str:
+        """The join of both tables as they are, for Spark."""
+        return f"SELECT {self.columns} FROM {left} AS l {JOINS.get(kind, kind)} JOIN {right} AS r ON l.customer = r.id"
+
+    def duckdb_query(self, left: str, right: str, kind: str) -> str:
+        """The same for DuckDB."""
+        return self.spark_query(left, right, kind)
 
     def landing(self, side: str, batch: int) -> Path:
         """The file of a batch."""
@@ -71,12 +108,31 @@ class Workload:
         if self.landing("left", 0).exists():
             raise SystemExit(f"{self.folder} has tables already: name an empty folder")
         orders, customers = self._skewed() if self.skewed else self._tpch()
-        self._copy(f"SELECT 'c' AS op, * FROM ({orders}) ORDER BY id LIMIT {self.left}", self.landing("left", 0))
-        self._copy(f"SELECT 'c' AS op, * FROM ({customers}) ORDER BY id LIMIT {self.right}", self.landing("right", 0))
+        orders = f"SELECT 'c' AS op, * FROM ({orders}) ORDER BY id LIMIT {self.left}"
+        customers = f"SELECT 'c' AS op, * FROM ({customers}) ORDER BY id LIMIT {self.right}"
+        self.copy(self.first_left(orders), self.landing("left", 0))
+        self.copy(self.first_right(customers), self.landing("right", 0))
         self.connection.execute(
             f"CREATE OR REPLACE TABLE newest AS SELECT MAX(id) AS id, QUANTILE_DISC(id, 0.99) AS from_id "
             f"FROM '{self.landing('left', 0)}'"
         )
+
+    def first_left(self, orders: str) -> str:
+        """The left rows of the initial load, of a query for orders with their `op`."""
+        return orders
+
+    def first_right(self, customers: str) -> str:
+        """The right rows of the initial load, of a query for customers with their `op`."""
+        return customers
+
+    def inserted_left(self, rows: str) -> str:
+        """The left rows that a batch inserts, of a query for orders."""
+        return rows
+
+    def changed_right(self, batch: int, number: int) -> str:
+        """So many right rows that a batch changes."""
+        return f"""SELECT * REPLACE ('u' AS op, CAST(balance + {batch} AS DECIMAL(15,2)) AS balance)
+            FROM '{self.landing("right", 0)}' ORDER BY hash(id, {batch}) LIMIT {number}"""
 
     def _tpch(self) -> tuple[str, str]:
         scale = max(self.left / TPCH_ORDERS, self.right / TPCH_CUSTOMERS) + 0.001
@@ -114,28 +170,29 @@ class Workload:
         updates, deletes = what.left - what.left // 10, what.left // 20
         inserts = what.left - updates - deletes
         if what.left:
-            self._copy(
+            new = f"""SELECT 'c' AS op, newest.id + {self.inserted} + i AS id,
+                    1 + CAST(hash(i, {batch}) % {self.right} AS BIGINT) AS customer,
+                    CAST(i / 100.0 AS DECIMAL(15,2)) AS price, 'O' AS status, '5-LOW' AS priority,
+                    DATE '2026-01-01' AS day, 'a new one of batch {batch}' AS comment
+                FROM newest, range(1, {inserts} + 1) AS r(i)"""
+            self.copy(
                 f"""WITH chosen AS (
                     SELECT *, ROW_NUMBER() OVER (ORDER BY hash(id, {batch})) AS n FROM '{left}' {some}
                     QUALIFY n <= {updates + deletes}
                 )
-                SELECT IF(n <= {deletes}, 'd', 'u') AS op, id,
+                SELECT * EXCLUDE (n) REPLACE (
+                    IF(n <= {deletes}, 'd', 'u') AS op,
                     IF(n % 2 = 0, customer, 1 + CAST(hash(id, {batch}, 1) % {self.right} AS BIGINT)) AS customer,
-                    CAST(price + {batch} AS DECIMAL(15,2)) AS price, status, priority, day, comment FROM chosen
-                UNION ALL
-                SELECT 'c', newest.id + {self.inserted} + i, 1 + CAST(hash(i, {batch}) % {self.right} AS BIGINT),
-                    CAST(i / 100.0 AS DECIMAL(15,2)), 'O', '5-LOW', DATE '2026-01-01', 'a new one of batch {batch}'
-                FROM newest, range(1, {inserts} + 1) AS r(i)
+                    CAST(price + {batch} AS DECIMAL(15,2)) AS price
+                ) FROM chosen
+                UNION ALL BY NAME
+                {self.inserted_left(new)}
                 ORDER BY id""",
                 self.landing("left", batch),
             )
             self.inserted += inserts
         if what.right:
-            self._copy(
-                f"""SELECT 'u' AS op, id, name, CAST(balance + {batch} AS DECIMAL(15,2)) AS balance, segment
-                FROM '{self.landing("right", 0)}' ORDER BY hash(id, {batch}) LIMIT {what.right}""",
-                self.landing("right", batch),
-            )
+            self.copy(self.changed_right(batch, what.right), self.landing("right", batch))
         return batch
 
     def events(self, batch: int) -> int:
@@ -143,29 +200,31 @@ class Workload:
         sides = (self.landing(side, batch) for side in ("left", "right"))
         return sum(self.connection.execute(f"SELECT COUNT(*) FROM '{f}'").fetchall()[0][0] for f in sides if f.exists())
 
-    def current(self, side: str, file: Path) -> None:
-        """Writes the table of a side as it is after all batches."""
-        names = ", ".join(LEFT if side == "left" else RIGHT)
-        self._copy(
-            f"""SELECT {names} FROM (
+    def rows(self, side: str, batches: int) -> str:
+        """A query for the table of a side as it is after so many batches."""
+        names, keys = ", ".join(self.LEFT if side == "left" else self.RIGHT), ", ".join(self.KEYS[side])
+        return f"""SELECT {names} FROM (
                 SELECT *, CAST(regexp_extract(filename, '([0-9]+).parquet', 1) AS INT) AS batch
                 FROM read_parquet('{self.folder}/landing/{side}/*.parquet', filename = true)
-                QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY batch DESC) = 1
-            ) WHERE op <> 'd' ORDER BY id""",
-            file,
-        )
+                WHERE batch <= {batches}
+                QUALIFY ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY batch DESC) = 1
+            ) WHERE op <> 'd'"""
+
+    def current(self, side: str, file: Path) -> None:
+        """Writes the table of a side as it is after all batches."""
+        self.copy(f"{self.rows(side, self.batches)} ORDER BY {', '.join(self.KEYS[side])}", file)
 
     def feed(self, side: str, batch: int, file: Path) -> None:
         """Writes a batch for Kafka Streams: side, key, value as text; no value for a delete."""
-        names = LEFT[1:] if side == "left" else RIGHT[1:]
+        names = [*(self.LEFT if side == "left" else self.RIGHT)][1:]
         value = " || '|' || ".join(f"{name}::VARCHAR" for name in names)
         self.connection.execute(
             f"COPY (SELECT '{side[0]}', id, IF(op = 'd', NULL, {value}) FROM '{self.landing(side, batch)}') "
             f"TO '{file}' (FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '', NULL '')"
         )
 
-    def _copy(self, query: str, file: Path) -> None:
-        """In one file, put into place when it is complete."""
+    def copy(self, query: str, file: Path) -> None:
+        """Writes the rows of a query to one file, put into place when it is complete."""
         unfinished = file.with_name(f".{file.name}")
         self.connection.execute(f"COPY ({query}) TO '{unfinished}' (FORMAT parquet, ROW_GROUP_SIZE 250000)")
         unfinished.rename(file)

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.spec import quote
-from fk_pipeline.store.local import OLD_CALENDAR
+from fk_pipeline.store.local import is_exact
 from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
@@ -100,7 +100,7 @@ class DriverWriter:
         files = self._logs.plain_files(path, stored.version(), MOST_FILES, where)
         if files is None or files.bytes > self._sizes.rewritten_bytes or files.rows > self._sizes.rewritten_rows:
             return None
-        return stored if all(map(_is_exact, files.paths)) else None
+        return stored if all(is_exact(pq.read_metadata(file)) for file in files.paths) else None
 
     def merge(
         self,
@@ -196,17 +196,6 @@ def _is_writable(stored: DeltaTable) -> bool:
     return protocol.min_writer_version <= LEGACY_WITH_CHANGE_FEED or (
         protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= WRITABLE
     )
-
-
-def _is_exact(file: str) -> bool:
-    """Returns whether delta-rs reads a Parquet file as Spark does.
-
-    Not timestamps of 96 bits, which it takes as nanoseconds: those before 1677 and after 2262 would be others. And not
-    dates in the calendar from before 1582.
-    """
-    found = pq.read_metadata(file)
-    kinds = {found.schema.column(i).physical_type for i in range(len(found.schema))}
-    return "INT96" not in kinds and OLD_CALENDAR not in (found.metadata or {})
 
 
 def one_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

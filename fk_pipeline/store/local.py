@@ -24,10 +24,10 @@ ALIKE = (
 )  # fmt: skip
 """Types that Arrow reads from Parquet as Spark does, whoever wrote the file; not dates: their calendar is unknown."""
 
-ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType)
-"""The same types for files without the note `OLD_CALENDAR`, with dates and floating-point numbers."""
+ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType, T.TimestampType)
+"""The same types in files that are exact (`is_exact`), with dates, timestamps and floating-point numbers."""
 
-OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
+_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
 """The metadata key that Spark writes into a file with dates in the calendar from before 1582."""
 
 READERS = 2
@@ -46,9 +46,9 @@ class _Asked:
     array: pa.Array
 
     @classmethod
-    def of(cls, values: pa.ChunkedArray, kind: pa.DataType) -> _Asked:
-        """Returns the values, converted to the type of the column."""
-        array = values.cast(kind).unique().drop_null()
+    def of(cls, values: pa.ChunkedArray) -> _Asked:
+        """Returns the values, which have the type of the column."""
+        array = values.unique().drop_null()
         array = array.take(pc.sort_indices(array))
         return cls(array.to_pylist(), array)
 
@@ -114,9 +114,9 @@ def _chosen(
         return None
     if not all(_is_comparable(field.dataType) for field in compared.fields):
         return None
-    kinds = to_arrow_schema(compared)
-    asked = {name: _Asked.of(values, kinds.field(name).type) for name, values in keys.items()}
-    search = _Search(to_arrow_schema(schema), kinds, asked, within, T.DateType in alike, sizes)
+    kinds = to_arrow_schema(compared, timezone="UTC")
+    asked = {name: _Asked.of(_ordered(values.cast(kinds.field(name).type))) for name, values in keys.items()}
+    search = _Search(to_arrow_schema(schema, timezone="UTC"), kinds, asked, within, T.DateType in alike, sizes)
 
     def found(path: str) -> list[pa.Table] | None:
         return search.through(path, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
@@ -140,7 +140,7 @@ class _Search:
         compared: the columns that are compared.
         asked: per column, the wanted values.
         within: conditions on the wanted batches.
-        dates: whether there may be dates among the columns.
+        times: whether there may be dates or timestamps among the columns.
         sizes: the limits for decoded and for found rows.
         found: bytes that were found so far.
     """
@@ -149,14 +149,14 @@ class _Search:
     compared: pa.Schema
     asked: Mapping[str, _Asked]
     within: Sequence[Within]
-    dates: bool
+    times: bool
     sizes: Sizes
     found: int = 0
 
     def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
         """Returns the wanted rows of a file without deleted ones; None if Spark must read it or there are too many."""
         with pq.ParquetFile(path) as file:
-            if self.dates and OLD_CALENDAR in (file.metadata.metadata or {}):
+            if self.times and not is_exact(file.metadata):
                 return None
             parts = []
             for part in self._taken(file, marked):
@@ -188,7 +188,9 @@ class _Search:
 
     def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns a mask of the wanted rows."""
-        masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
+        masks = [
+            asked.among(_ordered(rows[name].cast(self.compared.field(name).type))) for name, asked in self.asked.items()
+        ]
         for one in self.within:
             masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
             masks.append(pc.less_equal(rows[one.column], int(one.batches.last)))
@@ -201,6 +203,24 @@ def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
     if isinstance(kind, T.StringType):
         return kind == T.StringType()  # not with a collation, which Arrow would lose
     return isinstance(kind, alike)
+
+
+def _ordered(values: pa.Array) -> pa.Array:
+    """Returns values to compare, in the order of the given ones: of timestamps their microseconds since 1970.
+
+    Python has timestamps of only 9,999 years.
+    """
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def is_exact(metadata: pq.FileMetaData) -> bool:
+    """Returns whether Arrow reads the times and dates of a Parquet file as Spark does.
+
+    Not timestamps of 96 bits, which it takes as nanoseconds: those before 1677 and after 2262 would be others. And not
+    dates in the calendar from before 1582.
+    """
+    kinds = {metadata.schema.column(i).physical_type for i in range(len(metadata.schema))}
+    return "INT96" not in kinds and _OLD_CALENDAR not in (metadata.metadata or {})
 
 
 def _is_comparable(kind: T.DataType) -> bool:
