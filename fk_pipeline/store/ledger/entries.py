@@ -84,8 +84,7 @@ COLUMNS: dict[str, Columns] = {
         (
             "versions",
             _COUNTS,
-            "Delta version of every table read, as `<table> written` of every one written; of `started`: of the "
-            "tables that only the stage writes, as found; of `reopened`: looked at",
+            "Delta version of each table read, as `<table> written` if written; `started`: found; `reopened`: looked at",
         ),
         ("seconds", pa.float64(), "of the whole run, all its batches together"),
         (
