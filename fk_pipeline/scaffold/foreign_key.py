@@ -59,7 +59,7 @@ def propose(left: Sample, right: Sample) -> Proposal:
         tuple(_cast(one.column, key) for one, key in chosen),
         tuple(one.evidence for one, _ in chosen),
         tuple(others),
-        min(one.score for one, _ in chosen),
+        min((one.score for one, _ in chosen), default=0.0),
     )
 
 

@@ -17,6 +17,9 @@ def text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+NOTHING_TELLS = "nothing in the sample tells; name the columns that are never equal"
+"""The reason for a key of which nothing in the sample tells."""
+
 _KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
 
 
@@ -36,6 +39,4 @@ def guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[
         if len({tuple(text_of(row[name]) for name in names) for row in new}) == len(new):
             few = "the sample has one row" if len(new) == 1 else f"no value comes twice in {len(new):,} rows"
             return list(names), few
-    return [
-        fit[0].name if fit else columns[0].name
-    ], "nothing in the sample tells; name the columns that are never equal"
+    return [fit[0].name if fit else columns[0].name], NOTHING_TELLS

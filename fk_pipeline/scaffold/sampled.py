@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.scaffold.deletes import marked_deleted
-from fk_pipeline.scaffold.key import guessed_key, text_of
+from fk_pipeline.scaffold.key import NOTHING_TELLS, guessed_key, text_of
 from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec.inputs import PLAIN
@@ -150,6 +150,17 @@ def sample_of(
         tuple(said),
         mark,
     )
+
+
+def as_events(sample: Sample) -> Sample:
+    """Returns the sample of a left side as events without a key, if no row of it can be told from the others.
+
+    Only rows that tell no operation, and of which none is marked as deleted, are events.
+    """
+    tells = sample.key_doubt != NOTHING_TELLS or "op_column" in sample.options or sample.mark
+    if tells or sample.format not in PLAIN:
+        return sample
+    return replace(sample, key=(), key_doubt="", options=sample.options | {"contents": "events"})
 
 
 def present_in(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:

@@ -21,6 +21,7 @@ _GLUE = "\0"
 """The character that replaces spaces inside a column definition, so that lines are not wrapped there."""
 
 _GUESSES = {
+    "contents": "no values tell the rows apart; so each is something that happened, known by its place",
     "op_column": "its name and its values: it says what a row does, insert, update or delete",
     "delete_when": "its name: rows on which it is true are deleted; FALSE if it says no such thing",
 }
@@ -145,9 +146,10 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
         lines += [f"    {_yaml(name.strip('`'))}: {how}" for name, how in logical.items()]
     key = [name.strip("`") for name in sample.key]
     known = "" if sample.types_from in ("", NO_SAMPLE) else "from the records"
-    lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
+    if key:
+        lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
     lines += refers
-    for option in ("op_column", "delete_when", "csv", "batch_by"):
+    for option in ("contents", "op_column", "delete_when", "csv", "batch_by"):
         if option in sample.options:
             lines.append(_line(option, sample.options[option], _OPTIONS.get(option, ""), _GUESSES.get(option, ""), 2))
     moment = next((c.name for c in sample.columns if c.inferred.type.startswith("TIMESTAMP")), None)
@@ -163,6 +165,8 @@ def _select(left: Sample, right: Sample) -> list[str]:
     taken = {one.name.strip("`").lower() for one in left.columns}
     both = taken & {one.name.strip("`").lower() for one in right.columns}
     lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
+    if not left.key and "event" not in taken | {one.name.strip("`").lower() for one in right.columns}:
+        lines.insert(0, "event")
     for one in right.columns:
         if one.name == right.mark:
             continue

@@ -14,7 +14,7 @@ from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.scaffold.examples import EXAMPLE_LEFT, EXAMPLE_RIGHT
 from fk_pipeline.scaffold.foreign_key import Proposal, propose
 from fk_pipeline.scaffold.sample import read_sample
-from fk_pipeline.scaffold.sampled import Sample, SampleColumn
+from fk_pipeline.scaffold.sampled import Sample, SampleColumn, as_events
 from fk_pipeline.scaffold.text import GUESSED, NO_SAMPLE, folder_of, pipeline_text, word
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec import PipelineSpec, load_spec
@@ -64,6 +64,8 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
         found = _sides(samples)
     except (OSError, EOFError, csv.Error) as error:
         raise UsageError(f"a sample cannot be read: {error}", fix="take another file, or a part of this one") from error
+    if found:
+        found = as_events(found[0]), found[1]
     left, right = found or (EXAMPLE_LEFT, EXAMPLE_RIGHT)
     folders = ("left", "right") if folder_of(left) == folder_of(right) else (folder_of(left), folder_of(right))
     paths = [f"landing/{one}" for one in folders]
@@ -197,7 +199,7 @@ def _sentence(side: str, sample: Sample) -> str:
     columns = f"{len(sample.columns)} column{'s' * (len(sample.columns) != 1)}"
     if sample.types_from == NO_SAMPLE:
         return f"{side:<5} {sample.table}: {NO_SAMPLE}; its part of the pipeline file is a guess"
-    key = f"key {', '.join(sample.key)}{f' ({GUESSED})' if sample.key_doubt else ''}"
+    key = f"key {', '.join(sample.key)}{f' ({GUESSED})' if sample.key_doubt else ''}" if sample.key else "events"
     return f"{side:<5} {sample.table}: {sample.format}, {sample.shape}, {columns}, {key}"
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import Counter
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +16,26 @@ import pytest
 import fk_pipeline as fk
 from fk_pipeline.demo import files
 
-LOOK = Path(__file__).parents[2] / "examples" / "flights" / "look.py"
+FLIGHTS = Path(__file__).parents[2] / "examples" / "flights"
+LOOK = FLIGHTS / "look.py"
 
 pytestmark = pytest.mark.spark
 
 
-def last_rows(folder: Path, key: str) -> dict[Any, dict[str, Any]]:
-    """The table that the change events of a side leave, in plain Python: Debezium writes them in order of commit."""
+def last_rows(folder: Path, key: str, until: int | None = None) -> dict[Any, dict[str, Any]]:
+    """The table that the change events of a side leave, in plain Python: Debezium writes them in order of commit.
+
+    Each row has, as `batch`, the batch of its last event; `until` is the last batch that counts.
+    """
     found: dict[Any, dict[str, Any]] = {}
     for file in sorted(folder.glob("*.jsonl.gz")):
-        for line in gzip.decompress(file.read_bytes()).splitlines():
+        batch = int(file.name.split(".")[0])
+        for line in gzip.decompress(file.read_bytes()).splitlines() if until is None or batch <= until else ():
             event = json.loads(line)["value"]
             if event is not None:
                 found.pop((event["before"] or event["after"])[key], None)
                 if event["after"] is not None:
-                    found[event["after"][key]] = event["after"]
+                    found[event["after"][key]] = event["after"] | {"batch": batch}
     return found
 
 
@@ -65,3 +73,29 @@ def test_the_script_reads_the_result_of_the_demo(loaded: Any, tmp_path: Path, sp
     flown = Counter(name for name in named if name in planes)
     most = max(flown.values())
     assert look.busiest(pipeline) == (min(name for name, number in flown.items() if number == most), most)
+
+
+@pytest.mark.slow  # the demo's data; of as_of: batch kinds/foreign_key/test_as_of.py
+def test_a_flight_sees_its_plane_as_it_was_when_the_flight_was_reported(tmp_path: Path, spark: Any) -> None:
+    folder = files.prepare_demo(tmp_path / "demo").parent
+    file = Path(shutil.copy(FLIGHTS / "then.yaml", folder))
+    pipeline = fk.Pipeline(fk.load(file).spec, spark)
+    for batches in (files.batches()[:4], files.batches()[4:]):
+        for batch in batches:
+            files.land(folder, batch)
+        pipeline.run()
+    register = {batch: last_rows(folder / "landing/planes", "tailnum", batch) for batch in files.batches()}
+    flights = last_rows(folder / "landing/flights", "id").values()
+
+    def joined(batch_of: Callable[[dict[str, Any]], int]) -> set[tuple[Any, ...]]:
+        planes = ((row, register[batch_of(row)].get(row["tailnum"], {})) for row in flights)
+        values = ("manufacturer", "model", "seats", "year")
+        return {(row["id"], row["tailnum"], *map(plane.get, values)) for row, plane in planes}
+
+    then = joined(itemgetter("batch"))
+    assert len(then - joined(lambda _: 7)) == 1_008, "of these the register of today says something else"
+    for again in (None, "2..5"):
+        if again:
+            pipeline.run(again)
+        rows = pipeline.table("resolved_join").select("id", "tailnum", "manufacturer", "model", "seats", "built")
+        assert {tuple(row) for row in rows.collect()} == then

@@ -315,6 +315,24 @@ def test_without_a_sample_the_file_is_an_example_that_loads(tmp_path: Path) -> N
     assert made.doubts == ()
 
 
+def test_rows_that_no_values_tell_apart_are_events(tmp_path: Path) -> None:
+    click = {"customer": "ada", "page": "/home"}
+    made = made_of(
+        tmp_path, [click, click, click | {"customer": "bob"}], [{"customer": "ada"}], ("clicks", "customers")
+    )
+    assert (made.spec.left.contents, made.spec.left.key) == ("events", ("event",))
+    assert (made.spec.left.foreign_key, made.spec.outputs[0].name) == (("customer",), "event")
+    (doubt,) = [one for one in made.doubts if "contents" in one]
+    assert doubt.startswith("left.contents: events; no values tell the rows apart")
+
+
+@pytest.mark.parametrize("more", [{"op": "insert"}, {"deleted": False}])
+def test_rows_that_tell_what_was_done_are_changes_with_a_key_to_name(tmp_path: Path, more: dict[str, Any]) -> None:
+    row = {"customer": "ada", "page": "/home", **more}
+    made = made_of(tmp_path, [row, row, row], [{"customer": "ada"}], ("clicks", "customers"))
+    assert (made.spec.left.contents, made.spec.left.key) == ("changes", ("customer",))
+
+
 def test_with_one_sample_the_right_side_is_a_guess(tmp_path: Path) -> None:
     file = lines(tmp_path / "orders" / "1.jsonl", {"id": 1, "customer_id": 7})
     made = make_folder(tmp_path / "shop", [file])

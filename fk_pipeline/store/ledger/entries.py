@@ -84,7 +84,7 @@ COLUMNS: dict[str, Columns] = {
         (
             "versions",
             _COUNTS,
-            "Delta version of each table read, as `<table> written` if written; `started`: found; `reopened`: looked at",
+            "Delta version of each table read, `<table> written` if written; `started`: found; `reopened`: looked at",
         ),
         ("seconds", pa.float64(), "of the whole run, all its batches together"),
         (
