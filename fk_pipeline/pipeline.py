@@ -283,6 +283,8 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()
+        if self.spec.settings.fold_after_hours is not None:
+            self._discover()  # a batch that landed anew is not folded: it is due
         with concealing(self.spec):
             return compact(self.runner, progress)
 

@@ -199,6 +199,18 @@ def test_a_folded_batch_is_run_again_as_it_was_and_restated_by_a_rebuild_only(ro
     assert made.result() == {1: ("v0", "A0"), 3: ("x2", "A0")}
 
 
+def test_a_batch_that_has_landed_anew_is_not_folded_before_it_is_read(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", settings=FOLDING)
+    made.land(0, [(1, "a", "v0")], [("a", "A0")])
+    made.land(1, [(1, "a", "v1")], [("a", "A1")])
+    made.pipeline.run()
+    made.land(1, [(2, "a", "w1")])
+    made.pipeline.compact()
+    assert made.pipeline.ledger().folds.on_all_sides == {0}
+    made.pipeline.run()
+    assert made.result() == {1: ("v0", "A1"), 2: ("w1", "A1")}
+
+
 @pytest.mark.slow
 def test_answers_of_a_folded_batch_that_ran_again_stay_until_they_are_resolved(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings=FOLDING)

@@ -140,6 +140,22 @@ def test_the_end_of_validity_is_selected_and_follows_the_next_version(dated: Cal
 
 
 @pytest.mark.spark
+def test_a_response_about_a_version_that_was_taken_back_may_be_folded(dated: Callable[..., Dated]) -> None:
+    made = dated(settings="{fold_after_hours: 0}")
+    made.land(3, [], [("a", 30, 1)])
+    made.land(5, [(1, "a", 50)], [("a", 10, 9)])
+    made.pipeline.run()
+    made.land(3)  # row 1 hears of it in batch 3, and sees the version of batch 5
+    made.pipeline.run()
+    made.land(4, [(2, "a", 0)])
+    made.pipeline.compact()
+    assert made.pipeline.ledger().folds.on_all_sides == {3}
+    made.pipeline.run()
+    assert made.result() == {1: (9, 10), 2: (None, None)}
+    assert made.red() == set()
+
+
+@pytest.mark.spark
 def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dated]) -> None:
     made = dated()
     made.land(0, [(1, "a", 12), (2, "a", 5), (3, "a", 40), (4, "b", 1)], [("a", 10, 1), ("a", 20, 2), ("a", 30)])

@@ -15,7 +15,16 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.proof import pending as pending_keys
-from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, right_hash, with_right
+from fk_pipeline.kinds.foreign_key.rights import (
+    Ends,
+    answer_columns,
+    answering,
+    concerned,
+    meeting,
+    reached,
+    right_hash,
+    with_right,
+)
 from fk_pipeline.kinds.foreign_key.rules.reading import (
     ends_of,
     pks_of,
@@ -31,6 +40,9 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
+
+_REACHED = "_fk_reached"
+"""Column of `_reached_by_folded`."""
 
 
 def pair_of(left: str, right: str) -> str:
@@ -106,7 +118,9 @@ def _pairs(reader: CheckReader) -> View:
         *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
     said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
-    pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
+    pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader)).join(
+        _reached_by_folded(store, reader), pks, "left"
+    )
     pairs = pairs.withColumnRenamed("_fk_right", k.RIGHT_HASH)
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
     same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
@@ -114,6 +128,7 @@ def _pairs(reader: CheckReader) -> View:
         *[pairs[quote(name)] for name in [*pks, k.LEFT_HASH, k.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
         "_fk_changed_in",
+        _REACHED,
         F.lit(True).alias(ROW),
     )
     folded = " OR ".join(
@@ -125,11 +140,27 @@ def _pairs(reader: CheckReader) -> View:
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL AND NOT ({folded})",
+        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR COALESCE({_REACHED}, FALSE))",
         "'no response'",
         pair_of(k.LEFT_HASH, k.RIGHT_HASH),
     )
     return View(rows, source_key(spec), s.APPLIED_IN, (rule,), excused_keys(reader))
+
+
+def _reached_by_folded(store: DataFrame, reader: CheckReader) -> DataFrame:
+    """Returns the left keys that heard of a change of folded batches which took the version away that they had seen.
+
+    The response about the version that they see since then was of such a batch, and is removed. Each key has
+    `_fk_reached` (true). Only with `as_of`.
+    """
+    spec, folded = reader.spec, sorted(reader.folded)
+    pks = [quote(name) for name, _ in k.pk_columns(spec)]
+    if spec.as_of is None or not folded:
+        return store.select(*pks, F.lit(None).cast("boolean").alias(_REACHED)).limit(0)
+    ends = ends_of(reader)
+    ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
+    times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
+    return meeting(store, times, spec).select(*pks).distinct().withColumn(_REACHED, F.lit(True))
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
