@@ -104,7 +104,7 @@ OTHERS = (
     ("impact", "--right-key", "a"),
 )  # fmt: skip
 
-FAST = {("right_table", "deleted"), ("files", "garbled commit")}
+FAST = {("right_table", "deleted")}
 CASES = [
     pytest.param(table, kind, id=f"{table}-{kind}", marks=[] if (table, kind) in FAST else [pytest.mark.slow])
     for table in TABLES

@@ -64,6 +64,7 @@ def test_an_older_warehouse_runs_on_after_its_rebuild(older: Pipeline) -> None:
         assert red <= {"quarantined_share_is_low"}, (stage, red)  # one record of a few
 
 
+@pytest.mark.slow  # the ledger of a folded batch: engine/test_upkeep.py
 def test_folded_batches_of_an_older_warehouse_run_again_as_they_were(older: Pipeline) -> None:
     older.run()
     before = result(older)

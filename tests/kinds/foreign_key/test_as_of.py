@@ -270,12 +270,12 @@ def test_an_event_sees_the_table_of_its_batch_whenever_it_is_computed(tmp_path: 
         "2/left/2.jsonl/1": ("a", 5, None),
     }
     assert pipeline.verify().ok
-    assert red(pipeline, None, BatchRange.of(1), BatchRange.of(2)) == []
     lands(tmp_path, "right", "1.jsonl", {"op": "u", "k": "b", "w": 12})  # the truncate is taken back
     pipeline.discover()
     for stage in ("right_table", "responses"):  # due work explains the rows that are still those of the truncate
         pipeline.runner.run(stage, BatchRange.of(1))
-        assert (pipeline.verify().ok, red(pipeline, None)) == (True, [])
+        assert pipeline.verify().ok
+    assert red(pipeline, None) == []
     pipeline.run()
     assert {row[2] for event, row in stored(pipeline).items() if row[0] == "a"} == {10}
     lands(tmp_path, "right", "3.jsonl", {"op": "u", "k": "a", "w": 13})
@@ -285,7 +285,7 @@ def test_an_event_sees_the_table_of_its_batch_whenever_it_is_computed(tmp_path: 
     pipeline.run()
     assert stored(pipeline)["4/left/4.jsonl/1"] == ("a", 8, None)
     assert pipeline.verify().ok
-    assert red(pipeline, None, BatchRange.of(1), BatchRange.of(2), BatchRange.of(4)) == []
+    assert red(pipeline, BatchRange.of(1), BatchRange.of(4)) == []
 
 
 def red(pipeline: Pipeline, *of: BatchRange | None) -> list[str]:

@@ -105,6 +105,7 @@ def test_a_wrong_row_is_shown_with_both_keys(rows_pipeline: Any) -> None:
     assert shown == {(1, "a"): "unexpected", (1, "b"): "missing"}
 
 
+@pytest.mark.slow  # rebuilds of some stages: engine/test_rebuild.py
 def test_another_result_key_rebuilds_the_result_alone(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", select="[id, fk, v, name]")
     made.land(0, LEFT, RIGHT)
