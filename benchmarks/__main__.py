@@ -24,7 +24,7 @@ from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
-AS_OF = "as-of"
+AS_OF, LATE = "as-of", "late"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
 """Left and right rows."""
@@ -65,7 +65,7 @@ def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:
     """
     found = {}
     for name in wanted:
-        if name == "late":
+        if name == LATE:
             found[name] = Change(0, 10)
         elif name in ("recent", AS_OF):
             found[name] = Change(1000, 10, recent=True)
@@ -84,7 +84,7 @@ class Bench:
         self.options, self.session = options, session
         self.kafka = KafkaStreams(folder) if options.kafka_limit else None
         self.fed: dict[str, dict[str, float]] = {}
-        made = Dated if AS_OF in options.cases else Workload
+        made = Dated if {AS_OF, LATE} & {*options.cases} else Workload
         self.workload = made(folder, options.left, options.right, options.skewed)
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
@@ -269,8 +269,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the tables are made, and stay; default: a temporary one")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "latest")
     options = parser.parse_args()
-    if AS_OF in options.cases and (options.join == "outer" or options.kafka_limit or options.backlog):
-        parser.error(f"case {AS_OF}: an outer join, Kafka Streams and a backlog have no such tables")
+    dated = {AS_OF, LATE} & {*options.cases}
+    if dated and {*options.cases} - dated:
+        parser.error(f"cases {AS_OF} and {LATE} have tables of their own: measure others in another run")
+    if dated and (options.join == "outer" or options.kafka_limit or options.backlog):
+        parser.error(f"cases {AS_OF} and {LATE} have no outer join, Kafka Streams or backlog")
     options.right = options.right or max(1, options.left // 10)
     options.recomputes = options.recomputes or options.repeat
     session = start_session(Settings(driver_memory=options.memory, spark={"spark.master": "local[2]"}))

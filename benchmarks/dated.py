@@ -1,7 +1,7 @@
 """The workload of case `as-of`: an order sees the version of its customer that held when the order came.
 
 Orders come from 2016 to 2025, in the order of their keys. A customer has ten versions, one in each of these years. The
-versions that a batch brings are late by a year: they hold since some day of the first half of 2025.
+versions that a batch brings are late by a year or more: they hold since some day of the second half of 2024.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Dated(Workload):
         return f"SELECT *, to_timestamp({_END}) AS came FROM ({rows})"
 
     def changed_right(self, batch: int, number: int) -> str:
-        """New versions of so many customers, late by a year; no version of a customer has their times."""
-        late = f"to_timestamp({_END - _YEAR} + CAST(hash(id, {batch}) % {_YEAR // 2} AS BIGINT) + 0.5)"
+        """New versions of so many customers, late by a year or more; no version of a customer has their times."""
+        late = f"to_timestamp({_END - 3 * _YEAR // 2} + CAST(hash(id, {batch}) % {_YEAR // 2} AS BIGINT) + 0.5)"
         balance = f"CAST(balance + {1000 + batch} AS DECIMAL(15,2))"
         first = "QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY since) = 1"
         return f"""SELECT * REPLACE ('c' AS op, {balance} AS balance, {late} AS since)

@@ -110,8 +110,8 @@ class Workload:
         orders, customers = self._skewed() if self.skewed else self._tpch()
         orders = f"SELECT 'c' AS op, * FROM ({orders}) ORDER BY id LIMIT {self.left}"
         customers = f"SELECT 'c' AS op, * FROM ({customers}) ORDER BY id LIMIT {self.right}"
-        self.copy(self.first_left(orders), self.landing("left", 0))
-        self.copy(self.first_right(customers), self.landing("right", 0))
+        self._copy(self.first_left(orders), self.landing("left", 0))
+        self._copy(self.first_right(customers), self.landing("right", 0))
         self.connection.execute(
             f"CREATE OR REPLACE TABLE newest AS SELECT MAX(id) AS id, QUANTILE_DISC(id, 0.99) AS from_id "
             f"FROM '{self.landing('left', 0)}'"
@@ -175,7 +175,7 @@ class Workload:
                     CAST(i / 100.0 AS DECIMAL(15,2)) AS price, 'O' AS status, '5-LOW' AS priority,
                     DATE '2026-01-01' AS day, 'a new one of batch {batch}' AS comment
                 FROM newest, range(1, {inserts} + 1) AS r(i)"""
-            self.copy(
+            self._copy(
                 f"""WITH chosen AS (
                     SELECT *, ROW_NUMBER() OVER (ORDER BY hash(id, {batch})) AS n FROM '{left}' {some}
                     QUALIFY n <= {updates + deletes}
@@ -192,7 +192,7 @@ class Workload:
             )
             self.inserted += inserts
         if what.right:
-            self.copy(self.changed_right(batch, what.right), self.landing("right", batch))
+            self._copy(self.changed_right(batch, what.right), self.landing("right", batch))
         return batch
 
     def events(self, batch: int) -> int:
@@ -212,7 +212,7 @@ class Workload:
 
     def current(self, side: str, file: Path) -> None:
         """Writes the table of a side as it is after all batches."""
-        self.copy(f"{self.rows(side, self.batches)} ORDER BY {', '.join(self.KEYS[side])}", file)
+        self._copy(f"{self.rows(side, self.batches)} ORDER BY {', '.join(self.KEYS[side])}", file)
 
     def feed(self, side: str, batch: int, file: Path) -> None:
         """Writes a batch for Kafka Streams: side, key, value as text; no value for a delete."""
@@ -223,7 +223,7 @@ class Workload:
             f"TO '{file}' (FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '', NULL '')"
         )
 
-    def copy(self, query: str, file: Path) -> None:
+    def _copy(self, query: str, file: Path) -> None:
         """Writes the rows of a query to one file, put into place when it is complete."""
         unfinished = file.with_name(f".{file.name}")
         self.connection.execute(f"COPY ({query}) TO '{unfinished}' (FORMAT parquet, ROW_GROUP_SIZE 250000)")

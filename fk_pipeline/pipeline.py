@@ -278,13 +278,17 @@ class Pipeline(OpenPipeline):
         return changes(self.runner, batch)
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
-        """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`."""
+        """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`.
+
+        Raises:
+            LandingError, PipelineFileError, LeaseTakenError, StateError: as with `discover`, if it folds batches.
+        """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()
         if self.spec.settings.fold_after_hours is not None:
-            self._discover()  # a batch that landed anew is not folded: it is due
+            self.discover()  # a batch that has landed anew is due, and not folded
         with concealing(self.spec):
             return compact(self.runner, progress)
 

@@ -214,7 +214,8 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
         is_known = {end for part in parts for end in (part.first, part.last)} <= {*batches}
         rebuild = None if is_known else NeededRebuild.of_all(ledger.kind)
         return Lag(table, writer, Wrong.UNKNOWN, what, 0, batches, rebuild, commit.run_id)
-    if log.newest.get(writer) == commit.run_id or log.was_seen(commit, table):
+    found = log.found_at(commit, table)
+    if log.newest.get(writer) == commit.run_id or (found is not None and not ledger.folds.since(started, found)):
         return None
     what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
     since = tuple(ledger.runs.since(writer, started - 1))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.scaffold.deletes import marked_deleted
-from fk_pipeline.scaffold.key import NOTHING_TELLS, guessed_key, text_of
+from fk_pipeline.scaffold.key import NO_KEY, guessed_key, text_of
 from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec.inputs import PLAIN
@@ -153,12 +153,13 @@ def sample_of(
 
 
 def as_events(sample: Sample) -> Sample:
-    """Returns the sample of a left side as events without a key, if no row of it can be told from the others.
+    """Returns the sample of a left side as events without a key, if its table seems to have none.
 
-    Only rows that tell no operation, and of which none is marked as deleted, are events.
+    Only rows that tell no operation, and of which none is marked as deleted, are events. The place of an event is its
+    column `event`, so no other column may have this name.
     """
-    tells = sample.key_doubt != NOTHING_TELLS or "op_column" in sample.options or sample.mark
-    if tells or sample.format not in PLAIN:
+    changes = sample.key_doubt != NO_KEY or "op_column" in sample.options or sample.mark
+    if changes or sample.format not in PLAIN or "event" in [one.name.strip("`").lower() for one in sample.columns]:
         return sample
     return replace(sample, key=(), key_doubt="", options=sample.options | {"contents": "events"})
 

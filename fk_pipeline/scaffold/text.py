@@ -21,7 +21,7 @@ _GLUE = "\0"
 """The character that replaces spaces inside a column definition, so that lines are not wrapped there."""
 
 _GUESSES = {
-    "contents": "no values tell the rows apart; so each is something that happened, known by its place",
+    "contents": "no column has the name of a key, and no values tell the rows apart: each has happened, at its place",
     "op_column": "its name and its values: it says what a row does, insert, update or delete",
     "delete_when": "its name: rows on which it is true are deleted; FALSE if it says no such thing",
 }
@@ -162,11 +162,11 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
 def _select(left: Sample, right: Sample) -> list[str]:
     """Returns every column of both sides; columns with equal names get different aliases."""
     shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
-    taken = {one.name.strip("`").lower() for one in left.columns}
+    taken = {one.name.strip("`").lower() for one in left.columns} | ({"event"} if not left.key else set())
     both = taken & {one.name.strip("`").lower() for one in right.columns}
     lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
-    if not left.key and "event" not in taken | {one.name.strip("`").lower() for one in right.columns}:
-        lines.insert(0, "event")
+    if not left.key:
+        lines.insert(0, "left.event AS event" if "event" in both else "event")
     for one in right.columns:
         if one.name == right.mark:
             continue

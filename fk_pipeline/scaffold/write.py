@@ -64,8 +64,6 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
         found = _sides(samples)
     except (OSError, EOFError, csv.Error) as error:
         raise UsageError(f"a sample cannot be read: {error}", fix="take another file, or a part of this one") from error
-    if found:
-        found = as_events(found[0]), found[1]
     left, right = found or (EXAMPLE_LEFT, EXAMPLE_RIGHT)
     folders = ("left", "right") if folder_of(left) == folder_of(right) else (folder_of(left), folder_of(right))
     paths = [f"landing/{one}" for one in folders]
@@ -168,11 +166,12 @@ def _sides(samples: list[Path]) -> tuple[Sample, Sample] | None:
             if len(tables) > 1:
                 names = ", ".join(one.table for one in tables)
                 raise UsageError(f"{path} has lines of several tables: {names}", fix="give a sample with lines of one")
-        return read[0][0], read[1][0]
+        return as_events(read[0][0]), read[1][0]
     (tables,) = read
     if len(tables) == 1:
-        return tables[0], _unknown_right(tables[0])
-    pairs = [(one, other) for one in tables for other in tables if one is not other]
+        left = as_events(tables[0])
+        return left, _unknown_right(left)
+    pairs = [(as_events(one), other) for one in tables for other in tables if one is not other]
     return max(pairs, key=lambda pair: propose(*pair).score)
 
 

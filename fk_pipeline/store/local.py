@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -156,7 +156,7 @@ class _Search:
     def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
         """Returns the wanted rows of a file without deleted ones; None if Spark must read it or there are too many."""
         with pq.ParquetFile(path) as file:
-            if self.times and not is_exact(file.metadata):
+            if self.times and not is_exact(file.metadata, {*self.wanted.names, *self.compared.names}):
                 return None
             parts = []
             for part in self._taken(file, marked):
@@ -205,7 +205,7 @@ def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
     return isinstance(kind, alike)
 
 
-def _ordered(values: pa.Array) -> pa.Array:
+def _ordered(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Returns values to compare, in the order of the given ones: of timestamps their microseconds since 1970.
 
     Python has timestamps of only 9,999 years.
@@ -213,14 +213,21 @@ def _ordered(values: pa.Array) -> pa.Array:
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
-def is_exact(metadata: pq.FileMetaData) -> bool:
-    """Returns whether Arrow reads the times and dates of a Parquet file as Spark does.
+def is_exact(metadata: pq.FileMetaData, columns: Collection[str] | None = None) -> bool:
+    """Returns whether Arrow and delta-rs read the times and dates of a Parquet file as Spark does.
 
-    Not timestamps of 96 bits, which it takes as nanoseconds: those before 1677 and after 2262 would be others. And not
+    Not timestamps of 96 bits, which they take as nanoseconds: those before 1677 and after 2262 would be others. And not
     dates in the calendar from before 1582.
+
+    Args:
+        metadata: of the file.
+        columns: the columns that are read; None: all.
     """
-    kinds = {metadata.schema.column(i).physical_type for i in range(len(metadata.schema))}
-    return "INT96" not in kinds and _OLD_CALENDAR not in (metadata.metadata or {})
+    if _OLD_CALENDAR in (metadata.metadata or {}):
+        return False
+    stored = [metadata.schema.column(i) for i in range(len(metadata.schema))]
+    wide = [one.path for one in stored if one.physical_type == "INT96"]
+    return not any(columns is None or any(f"{path}.".startswith(f"{c}.") for c in columns) for path in wide)
 
 
 def _is_comparable(kind: T.DataType) -> bool:

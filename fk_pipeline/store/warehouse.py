@@ -182,7 +182,8 @@ class Warehouse(StoredTables):
 
     def pack(self, name: str, retention_hours: float) -> None:
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
-        self.session.sql(f"OPTIMIZE {self._in_sql(name)}").collect()
+        with settings(self.session, file_settings(self.sizes), optional=True):
+            self.session.sql(f"OPTIMIZE {self._in_sql(name)}").collect()
         self.session.sql(f"VACUUM {self._in_sql(name)} RETAIN {retention_hours:f} HOURS").collect()
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:

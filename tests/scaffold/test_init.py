@@ -323,11 +323,19 @@ def test_rows_that_no_values_tell_apart_are_events(tmp_path: Path) -> None:
     assert (made.spec.left.contents, made.spec.left.key) == ("events", ("event",))
     assert (made.spec.left.foreign_key, made.spec.outputs[0].name) == (("customer",), "event")
     (doubt,) = [one for one in made.doubts if "contents" in one]
-    assert doubt.startswith("left.contents: events; no values tell the rows apart")
+    assert doubt.startswith("left.contents: events; no column has the name of a key")
+    right = made_of(tmp_path / "2", [click, click], [{"customer": "ada", "event": "x"}], ("clicks", "customers"))
+    assert [one.name for one in right.spec.outputs] == [
+        "event",
+        "customer",
+        "page",
+        "customer_customer",
+        "customer_event",
+    ]
 
 
-@pytest.mark.parametrize("more", [{"op": "insert"}, {"deleted": False}])
-def test_rows_that_tell_what_was_done_are_changes_with_a_key_to_name(tmp_path: Path, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [{"op": "insert"}, {"deleted": False}, {"id": 7}, {"event": "click"}])
+def test_rows_that_may_be_changes_have_a_key_to_correct(tmp_path: Path, more: dict[str, Any]) -> None:
     row = {"customer": "ada", "page": "/home", **more}
     made = made_of(tmp_path, [row, row, row], [{"customer": "ada"}], ("clicks", "customers"))
     assert (made.spec.left.contents, made.spec.left.key) == ("changes", ("customer",))

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.store.damage import DamagedTableError
+from fk_pipeline.store.local import is_exact
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
 from fk_pipeline.store.sizes import Sizes
@@ -173,7 +176,17 @@ def test_times_that_arrow_reads_otherwise_are_left_to_spark(
 ) -> None:
     with settings(spark, written):
         spark.sql(ROWS).coalesce(1).write.format("delta").mode("append").save(warehouse.path("rows"))
-    assert looked_up(warehouse, "whole", pa.chunked_array([[7]], pa.int32())) is None
+    keys = pa.chunked_array([[7]], pa.int32())
+    assert looked_up(warehouse, "whole", keys) is None
+    others = warehouse.look_up(TABLE, warehouse.version("rows") or 0, {"whole": keys}, ["big"])
+    assert (others is None) == ("spark.sql.parquet.datetimeRebaseModeInWrite" in written), "of 96 bits, only the times"
+
+
+def test_packing_leaves_timestamps_that_the_driver_reads(warehouse: Warehouse) -> None:
+    warehouse.pack("rows", 200.0)
+    (file,) = DeltaTable(warehouse.path("rows")).file_uris()
+    assert is_exact(pq.read_metadata(file))
+    assert looked_up(warehouse, "whole", pa.chunked_array([[7]], pa.int32())) is not None
 
 
 @pytest.mark.parametrize("limit", ["scanned_rows_per_key", "found_bytes"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,8 @@ class CommitLog:
         """Per run id, its stage and the entry of its first start."""
         self.newest: dict[str, str] = {}
         """Per stage, the id of the run that was started last."""
-        self.seen: dict[str, tuple[int, Mapping[str, int]]] = {}
-        """Per run id, the entry of the first start of its stage after it, and the table versions which that run found:
-        no run came between these and the given run."""
+        self.found_after: dict[str, tuple[int, Mapping[str, int]]] = {}
+        """Per run id, the entry at which the next run of its stage began, and the table versions that it found."""
         self._known: dict[str, int] = {}
         self._writes: dict[str, list[tuple[int, int, str]]] = {}
 
@@ -40,10 +39,12 @@ class CommitLog:
         if row["event"] == "started":
             before = self.newest.get(stage)
             if before is not None and before != row["run_id"]:
-                self.seen.setdefault(before, (entry, versions))
+                self.found_after.setdefault(before, (entry, versions))
             self.starts.setdefault(row["run_id"], (stage, entry))
             self.newest[stage] = row["run_id"]
         elif row["event"] == "reopened":
+            if versions:  # a table may be older than before: its next versions have numbers that it had already
+                self._forget_found({stage}, entry)
             self._account(versions, entry)
         elif row["event"] == "succeeded":
             own = (*self._kind.written_by(stage), s.QUARANTINE)
@@ -61,12 +62,7 @@ class CommitLog:
         if row["event"] != "finished":
             return
         versions = dict(row.get("versions") or ())
-        stages = {*(row["stages"] or ())}
-        self.seen = {
-            run_id: found
-            for run_id, found in self.seen.items()
-            if found[0] > row["entry"] or self.starts[run_id][0] not in stages
-        }
+        self._forget_found({*(row["stages"] or ())}, row["entry"])
         for table in [name for stage in row["stages"] or () for name in self._kind.written_by(stage)]:
             if self._known.get(table, 0) < row["entry"]:
                 self.versions.pop(table, None)
@@ -81,10 +77,18 @@ class CommitLog:
             self.versions[table], self._known[table] = version, entry
             self.unexplained.discard(table)
 
-    def was_seen(self, commit: Commit, table: str) -> bool:
-        """Returns whether the run of a commit to a table had made it before the next run of its stage began."""
-        _, found = self.seen.get(commit.run_id, (0, {}))
-        return commit.version <= found.get(table, -1)
+    def found_at(self, commit: Commit, table: str) -> int | None:
+        """Returns the entry at which the next run of its stage began and found a commit; None if it did not find it."""
+        entry, found = self.found_after.get(commit.run_id, (0, {}))
+        return entry if commit.version <= found.get(table, -1) else None
+
+    def _forget_found(self, stages: Collection[str], entry: int) -> None:
+        """Forgets the versions that runs of some stages found before an entry."""
+        self.found_after = {
+            run_id: found
+            for run_id, found in self.found_after.items()
+            if found[0] > entry or self.starts[run_id][0] not in stages
+        }
 
     def after(self, table: str, version: int | None) -> int:
         """Returns the entry of the last recorded write of a table up to a version; 0 if no run wrote it up to there."""

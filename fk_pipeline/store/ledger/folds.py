@@ -96,9 +96,9 @@ class FoldLog:
             rows += [{"side": side.value, "batches": new}] if new else []
         self._rows += self._entries.append("folds", rows)
 
-    def since(self, entry: int) -> bool:
-        """Returns whether any batches were folded after an entry."""
-        return any(row["entry"] > entry for row in self._rows)
+    def since(self, entry: int, until: int | None = None) -> bool:
+        """Returns whether any batches were folded after an entry, and before another one."""
+        return any(row["entry"] > entry and (until is None or row["entry"] < until) for row in self._rows)
 
     def _is_restated(self, stage: str, batch: int) -> bool:
         """Returns whether files or corrections differ from what the stage has read; false if it had read nothing."""

@@ -148,10 +148,10 @@ def _pairs(reader: CheckReader) -> View:
 
 
 def _reached_by_folded(store: DataFrame, reader: CheckReader) -> DataFrame:
-    """Returns the left keys that heard of a change of folded batches which took the version away that they had seen.
+    """Returns the left keys to which a change in a folded batch may have given another version, or another end of it.
 
-    The response about the version that they see since then was of such a batch, and is removed. Each key has
-    `_fk_reached` (true). Only with `as_of`.
+    The response about that version was of the folded batch, and is removed. Each key has `_fk_reached` (true). Only
+    with `as_of`.
     """
     spec, folded = reader.spec, sorted(reader.folded)
     pks = [quote(name) for name, _ in k.pk_columns(spec)]
@@ -160,7 +160,8 @@ def _reached_by_folded(store: DataFrame, reader: CheckReader) -> DataFrame:
     ends = ends_of(reader)
     ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
     times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
-    return meeting(store, times, spec).select(*pks).distinct().withColumn(_REACHED, F.lit(True))
+    heard = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
+    return heard.select(*pks).distinct().withColumn(_REACHED, F.lit(True))
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
