@@ -20,7 +20,9 @@ def text_of(value: Any) -> str:
 NOTHING_TELLS = "nothing in the sample tells; name the columns that are never equal"
 """The reason for a key of which nothing in the sample tells."""
 
-NO_KEY = "no column has the name of a key, and no values tell the rows apart; name the columns that are never equal"
+WITHOUT_KEY = (
+    "no column has the name of a key, and no values tell the rows apart; name the columns that are never equal"
+)
 """The reason for a key of a table that seems to have none."""
 
 _KEY_LIKE = ("id", "key", "uuid", "code", "number", "no")
@@ -43,4 +45,4 @@ def guessed_key(table: str, columns: Sequence[SampleColumn], new: Sequence[dict[
             few = "the sample has one row" if len(new) == 1 else f"no value comes twice in {len(new):,} rows"
             return list(names), few
     named = any(one.name.strip("`").lower() in like for one in columns)
-    return [fit[0].name if fit else columns[0].name], NOTHING_TELLS if named or not new else NO_KEY
+    return [fit[0].name if fit else columns[0].name], NOTHING_TELLS if named or not new else WITHOUT_KEY

@@ -9,7 +9,7 @@ from typing import Any
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.scaffold.deletes import marked_deleted
-from fk_pipeline.scaffold.key import NO_KEY, guessed_key, text_of
+from fk_pipeline.scaffold.key import WITHOUT_KEY, guessed_key, text_of
 from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec.inputs import PLAIN
@@ -158,7 +158,7 @@ def as_events(sample: Sample) -> Sample:
     Only rows that tell no operation, and of which none is marked as deleted, are events. The place of an event is its
     column `event`, so no other column may have this name.
     """
-    changes = sample.key_doubt != NO_KEY or "op_column" in sample.options or sample.mark
+    changes = sample.key_doubt != WITHOUT_KEY or "op_column" in sample.options or sample.mark
     if changes or sample.format not in PLAIN or "event" in [one.name.strip("`").lower() for one in sample.columns]:
         return sample
     return replace(sample, key=(), key_doubt="", options=sample.options | {"contents": "events"})

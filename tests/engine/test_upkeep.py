@@ -208,7 +208,7 @@ def test_a_batch_that_has_landed_anew_is_not_folded_before_it_is_read(rows_pipel
     made.pipeline.compact()
     assert made.pipeline.ledger().folds.on_all_sides == {0}
     made.pipeline.run()
-    assert made.result() == {1: ("v0", "A1"), 2: ("w1", "A1")}
+    assert made.result() == {1: ("v0", "A0"), 2: ("w1", "A0")}
 
 
 @pytest.mark.slow
