@@ -12,11 +12,10 @@ from workload import Workload
 
 VERSIONS = 10
 """Of each customer, in the initial load."""
-FIRST_YEAR = 2016
 _YEAR = 31_557_600
 """Seconds."""
 _START = 1_451_606_400
-"""Unix time of the beginning of `FIRST_YEAR`."""
+"""Unix time of the beginning of 2016."""
 _END = _START + VERSIONS * _YEAR
 
 
@@ -26,11 +25,7 @@ class Dated(Workload):
     LEFT: ClassVar = {**Workload.LEFT, "came": "TIMESTAMP"}
     RIGHT: ClassVar = {**Workload.RIGHT, "since": "TIMESTAMP"}
     KEYS: ClassVar = {"left": ["id"], "right": ["id", "since"]}
-
-    def pipeline_file(self, name: str, kind: str, settings: str) -> str:
-        """The pipeline file of the join."""
-        text = super().pipeline_file(name, kind, settings)
-        return f"as_of: came\n{text}".replace("op_column: op}", "op_column: op,\n    valid_from: since}")
+    AS_OF, VALID_FROM = "as_of: came\n", ", valid_from: since"
 
     def spark_query(self, left: str, right: str, kind: str) -> str:
         """The join of both tables as they are, for Spark, which has no as-of join.

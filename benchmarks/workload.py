@@ -42,7 +42,8 @@ class Change:
 class Workload:
     """Tables and batches in a folder. Batch 0 is the initial load.
 
-    The types of the columns, and the key of each table, are of the class: another one may join other tables.
+    The types of the columns, the key of each table, and the lines of the pipeline file about times are of the class:
+    another one may join other tables.
     """
 
     LEFT: ClassVar = {
@@ -56,6 +57,8 @@ class Workload:
     }
     RIGHT: ClassVar = {"id": "BIGINT", "name": "STRING", "balance": "DECIMAL(15,2)", "segment": "STRING"}
     KEYS: ClassVar = {"left": ["id"], "right": ["id"]}
+    AS_OF: ClassVar = ""
+    VALID_FROM: ClassVar = ""
 
     folder: Path
     left: int
@@ -83,10 +86,11 @@ class Workload:
         """The pipeline file of the join."""
         left, right = (", ".join(f"{c} {of}" for c, of in side.items()) for side in (self.LEFT, self.RIGHT))
         return (
-            f"name: {name}\njoin: {kind}\n"
+            f"name: {name}\njoin: {kind}\n{self.AS_OF}"
             f'left: {{path: landing/left, format: parquet, schema: "{left}", key: id, op_column: op,\n'
             "    foreign_key: customer}\n"
-            f'right: {{path: landing/right, format: parquet, schema: "{right}", key: id, op_column: op}}\n'
+            f'right: {{path: landing/right, format: parquet, schema: "{right}", key: id, op_column: op'
+            f"{self.VALID_FROM}}}\n"
             f"select: [left.{', '.join(self.result)}]\n"
             f"settings: {settings}\n"
         )

@@ -46,14 +46,15 @@ class _Asked:
     array: pa.Array
 
     @classmethod
-    def of(cls, values: pa.ChunkedArray) -> _Asked:
-        """Returns the values, which have the type of the column."""
-        array = values.unique().drop_null()
+    def of(cls, values: pa.ChunkedArray, kind: pa.DataType) -> _Asked:
+        """Returns the values, converted to the type of the column."""
+        array = _ordered(values.cast(kind)).unique().drop_null()
         array = array.take(pc.sort_indices(array))
         return cls(array.to_pylist(), array)
 
     def among(self, column: pa.Array) -> pa.Array:
         """Returns a mask of the rows with a wanted value; compares only values between their minimum and maximum."""
+        column = _ordered(column)
         ends = pc.min_max(column).as_py()
         if ends["min"] is None:
             return pa.repeat(False, len(column))
@@ -115,7 +116,7 @@ def _chosen(
     if not all(_is_comparable(field.dataType) for field in compared.fields):
         return None
     kinds = to_arrow_schema(compared, timezone="UTC")
-    asked = {name: _Asked.of(_ordered(values.cast(kinds.field(name).type))) for name, values in keys.items()}
+    asked = {name: _Asked.of(values, kinds.field(name).type) for name, values in keys.items()}
     search = _Search(to_arrow_schema(schema, timezone="UTC"), kinds, asked, within, T.DateType in alike, sizes)
 
     def found(path: str) -> list[pa.Table] | None:
@@ -188,9 +189,7 @@ class _Search:
 
     def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns a mask of the wanted rows."""
-        masks = [
-            asked.among(_ordered(rows[name].cast(self.compared.field(name).type))) for name, asked in self.asked.items()
-        ]
+        masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
         for one in self.within:
             masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
             masks.append(pc.less_equal(rows[one.column], int(one.batches.last)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,7 +23,7 @@ BatchStarted = Callable[[str, int, int], None]
 """Is called with join type, batch and number of batches before every batch."""
 
 
-class CaseRun(Generic[Of]):
+class CaseRun(ABC, Generic[Of]):
     """One pipeline over cases of one join type.
 
     Args:
@@ -41,9 +42,9 @@ class CaseRun(Generic[Of]):
         own = {"name": f"trace_{self.join}", "select": [*select, *values], "file": folder / "pipeline.yaml"}
         self.pipeline = Pipeline(PipelineSpec.model_validate(parts | own), session)
 
+    @abstractmethod
     def lines(self, side: Side, batch: int) -> list[str] | None:
         """Returns the lines of a landing file; None if there is none."""
-        raise NotImplementedError
 
     def each_batch(self, progress: BatchStarted | None) -> Iterator[int]:
         """Lands every event, runs batch after batch, and yields each batch when it has run."""

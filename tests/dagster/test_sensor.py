@@ -104,7 +104,7 @@ class World:
         """Stages run for batches, as the ledger hears of it; with an error the last of them fails."""
         ledger = self.pipeline.ledger()
         for stage in stages:
-            ledger.start(stage, batches, "a run")
+            ledger.start(stage, batches, "a run", {})
             if error is not None and stage is stages[-1]:
                 ledger.runs.fail(0.1, error)
             else:

@@ -104,7 +104,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def ran(ledger: Ledger, batch: int, **counts: int) -> None:
-    ledger.start(Stage.LEFT_CHANGELOG, [batch], "r")
+    ledger.start(Stage.LEFT_CHANGELOG, [batch], "r", {})
     ledger.runs.succeed({batch: counts}, {}, 1.0)
 
 
@@ -133,7 +133,7 @@ def test_the_batches_that_may_have_a_column_are_read_again(ledger: Ledger, tmp_p
         assert again(known, "", "id INT, v BIGINT") == [4]
         assert again(known, "", "v INT") == [4]
         assert again(known, ", __op STRING") == [0, 1, 2, 3, 4]
-    ledger.start(Stage.LEFT_CHANGELOG, [5], "killed")
+    ledger.start(Stage.LEFT_CHANGELOG, [5], "killed", {})
     assert again(ledger, ", q INT") == [0, 2, 5]
     ran(ledger, 5, events=1)
     ledger.fields.record(Side.LEFT, ["z"], always=True)
@@ -154,13 +154,13 @@ def test_fields_without_names_are_in_the_order_of_the_schema() -> None:
 def test_a_batch_that_is_due_anyway_is_read_again_as_other_rows(ledger: Ledger) -> None:
     """A run of it that failed does not hide that its partition will have other rows with the same files."""
     ran(ledger, 0, events=1)
-    ledger.start(Stage.LEFT_CHANGELOG, [0], "fails")
+    ledger.start(Stage.LEFT_CHANGELOG, [0], "fails", {})
     ledger.runs.fail(1.0, "why")
     changed = {"left.schema": ("id INT, v INT", "id INT, v INT, w INT")}
     for _ in range(2):
         reopen_batches(spec(), ledger, changed, "r")
     assert len([row for row in ledger.entries.rows("runs") if row["event"] == "reopened"]) == 1
-    assert ledger.start(Stage.LEFT_CHANGELOG, [0], "again") == {0: 1}
+    assert ledger.start(Stage.LEFT_CHANGELOG, [0], "again", {}) == {0: 1}
 
 
 def test_a_ledger_that_names_no_kind_is_of_the_first_one(ledger: Ledger) -> None:

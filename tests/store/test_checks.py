@@ -36,7 +36,7 @@ def failed(ledger: Ledger) -> list[tuple[str, int | None]]:
 
 
 def run(ledger: Ledger, stage: Stage, batch: int) -> None:
-    ledger.start(stage, [BatchId(batch)], "r")
+    ledger.start(stage, [BatchId(batch)], "r", {})
     ledger.runs.succeed({batch: {}}, {}, 0.0)
 
 
@@ -137,7 +137,7 @@ def test_a_changelog_is_mended_by_its_landing_files_only(ledger: Ledger) -> None
     rebuilt = {"rebuild_id": "x", "rows": {}, "seconds": {}, "fingerprints": {}, "stages": ["left_changelog"]}
     ledger.rebuilds.record("finished", source="changelog", **rebuilt)
     assert failed(ledger) == [("a_rule", 2)]
-    ledger.start(LOG, [BatchId(2)], "r")
+    ledger.start(LOG, [BatchId(2)], "r", {})
     ledger.runs.succeed({2: {}}, {"left_changelog written": 4}, 0.0)
     assert failed(ledger) == []
     say(ledger, stage=LOG)

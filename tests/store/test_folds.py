@@ -32,7 +32,7 @@ def land(ledger: Ledger, batch: int, digest: str = "d", side: Side = Side.LEFT) 
 
 def run(ledger: Ledger, *batches: int, stages: tuple[Stage, ...] = tuple(Stage)) -> None:
     for stage in stages:
-        ledger.start(stage, batches, "run")
+        ledger.start(stage, batches, "run", {})
         ledger.runs.succeed({b: {} for b in batches}, {"t": 1}, 0.1)
 
 
@@ -113,7 +113,7 @@ def test_a_folded_batch_that_runs_again_is_not_settled_before_the_last_stage_ran
 
 def ask(ledger: Ledger, batch: int, value: float = 11.0) -> None:
     """As a stage does that does not commit."""
-    ledger.start(RIGHT, [batch], "run")
+    ledger.start(RIGHT, [batch], "run", {})
     ledger.checks.record(
         [
             {"stage": RIGHT.value, "name": "asks", "severity": "critical", "depth": "batch", "passed": False}

@@ -32,7 +32,7 @@ def land(ledger: Ledger, batch: int, digest: str = "d", side: Side = Side.LEFT, 
 
 
 def run(ledger: Ledger, stage: Stage, *batches: int, rows: int = 1) -> dict[int, int]:
-    generations = ledger.start(stage, batches, "run")
+    generations = ledger.start(stage, batches, "run", {})
     ledger.runs.succeed({b: {"rows": rows} for b in batches}, {"t": 1}, 0.1)
     return generations
 
@@ -80,7 +80,7 @@ def test_an_upstream_run_that_ends_while_a_stage_runs_makes_it_due(home: str) ->
     land(ledger, 0)
     run_all(ledger, 0)
     other = open_ledger(home)
-    ledger.start(RESPONSES, [0], "run")
+    ledger.start(RESPONSES, [0], "run", {})
     run(other, STORE, 0)
     ledger.runs.succeed({}, {}, 0.1)
     assert open_ledger(home).due.of(RESPONSES) == [0]
@@ -91,7 +91,7 @@ def test_a_run_that_did_not_end_well_leaves_its_batches_due(home: str, end: str)
     ledger = open_ledger(home)
     land(ledger, 0)
     run_all(ledger, 0)
-    ledger.start(STORE, [0], "run")
+    ledger.start(STORE, [0], "run", {})
     if end == "failure":
         ledger.runs.fail(0.1, "no space left")
     again = open_ledger(home)
@@ -104,7 +104,7 @@ def test_only_a_batch_that_was_never_started_may_be_appended(home: str) -> None:
     ledger = open_ledger(home)
     land(ledger, 0)
     assert ledger.runs.never_started(LEFT, [0])
-    ledger.start(LEFT, [0], "run")
+    ledger.start(LEFT, [0], "run", {})
     assert not open_ledger(home).runs.never_started(LEFT, [0])
 
 
@@ -128,7 +128,7 @@ def test_the_generation_rises_even_if_the_rewriting_run_died(home: str) -> None:
     land(ledger, 0)
     run(ledger, LEFT, 0)
     land(ledger, 0, digest="other")
-    ledger.start(LEFT, [0], "dies after its data commit")
+    ledger.start(LEFT, [0], "dies after its data commit", {})
     again = open_ledger(home)
     land(again, 0, digest="d")
     assert run(again, LEFT, 0) == {0: 2}
@@ -221,7 +221,7 @@ def test_a_run_with_another_input_that_did_not_end_is_remembered_until_a_success
     run_all(ledger, 0)
     assert not ledger.state(LEFT, 0).uncertain
     ledger.files.remove(0)
-    ledger.start(LEFT, [0], "killed")
+    ledger.start(LEFT, [0], "killed", {})
     again = open_ledger(home)
     again.files.restore(0)
     again.start(LEFT, [0], "run")
@@ -242,7 +242,7 @@ def test_stages_are_unchanged_since_an_entry_when_all_their_runs_had_ended(home:
     assert ledger.runs.unchanged_since([STORE, Stage.RIGHT_TABLE], answered)
     run(ledger, RESPONSES, 0)
     assert ledger.runs.unchanged_since([STORE], answered), "the stage itself is not asked about"
-    ledger.start(STORE, [1], "run")
+    ledger.start(STORE, [1], "run", {})
     assert not ledger.runs.unchanged_since([STORE], ledger.state(RESPONSES, 0).started), "a run goes on"
     ledger.runs.fail(0.1, "no")
     assert not ledger.runs.unchanged_since([STORE], answered)
@@ -259,7 +259,7 @@ def test_a_ledger_without_the_newest_columns_is_read_and_gets_them(home: str) ->
         run(ledger, STORE, 0)
     ledger = open_ledger(home)
     assert ledger.state(STORE, 0).successes == 1
-    ledger.start(STORE, [0], "run")
+    ledger.start(STORE, [0], "run", {})
     ledger.runs.succeed({0: {}}, {}, 0.1, "full", "why")
     assert [row["strategy"] for row in open_ledger(home).entries.rows("runs")] == [None, None, None, "full"]
 

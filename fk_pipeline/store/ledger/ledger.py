@@ -142,15 +142,13 @@ class Ledger:
         self.checks = Checks(entries, kind, *parts_of_checks, self._limits)
         self.fields = FieldLog(entries)
 
-    def start(
-        self, stage: str, batches: Sequence[BatchId], run_id: str, found: Mapping[str, int] | None = None
-    ) -> dict[int, int]:
+    def start(self, stage: str, batches: Sequence[BatchId], run_id: str, found: Mapping[str, int]) -> dict[int, int]:
         """Records that a stage runs for some batches, before its first commit, and the table versions that it found.
 
         Returns their generations.
         """
         reading = {b: (self.due.reading(stage, b), self.due.upstream_now(stage, b)) for b in batches}
-        return self.runs.start(stage, reading, run_id, found or {})
+        return self.runs.start(stage, reading, run_id, found)
 
     def record_fingerprints(self, parts: Mapping[str, str]) -> None:
         """Records the parts of the pipeline file that the state about to be written depends on."""

@@ -41,9 +41,6 @@ from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
 
-_REACHED = "_fk_reached"
-"""Column of `_reached_by_folded`."""
-
 
 def pair_of(left: str, right: str) -> str:
     """SQL (STRING): the hashes of a pair of rows, as people read them."""
@@ -118,9 +115,8 @@ def _pairs(reader: CheckReader) -> View:
         *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
     said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
-    pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader)).join(
-        _reached_by_folded(store, reader), pks, "left"
-    )
+    store = marked(store, "_fk_reached", _reached_by_folded(store, reader), nullable=False)
+    pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
     pairs = pairs.withColumnRenamed("_fk_right", k.RIGHT_HASH)
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
     same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
@@ -128,7 +124,7 @@ def _pairs(reader: CheckReader) -> View:
         *[pairs[quote(name)] for name in [*pks, k.LEFT_HASH, k.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
         "_fk_changed_in",
-        _REACHED,
+        "_fk_reached",
         F.lit(True).alias(ROW),
     )
     folded = " OR ".join(
@@ -140,28 +136,27 @@ def _pairs(reader: CheckReader) -> View:
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR COALESCE({_REACHED}, FALSE))",
+        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached)",
         "'no response'",
         pair_of(k.LEFT_HASH, k.RIGHT_HASH),
     )
     return View(rows, source_key(spec), s.APPLIED_IN, (rule,), excused_keys(reader))
 
 
-def _reached_by_folded(store: DataFrame, reader: CheckReader) -> DataFrame:
+def _reached_by_folded(store: DataFrame, reader: CheckReader) -> list[DataFrame]:
     """Returns the left keys to which a change in a folded batch may have given another version, or another end of it.
 
-    The response about that version was of the folded batch, and is removed. Each key has `_fk_reached` (true). Only
-    with `as_of`.
+    The response about that version was of the folded batch, and is removed. No frame without `as_of`, or if nothing was
+    folded.
     """
     spec, folded = reader.spec, sorted(reader.folded)
-    pks = [quote(name) for name, _ in k.pk_columns(spec)]
     if spec.as_of is None or not folded:
-        return store.select(*pks, F.lit(None).cast("boolean").alias(_REACHED)).limit(0)
+        return []
     ends = ends_of(reader)
     ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
     times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
     heard = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
-    return heard.select(*pks).distinct().withColumn(_REACHED, F.lit(True))
+    return [heard.select(*[quote(name) for name, _ in k.pk_columns(spec)]).distinct()]
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
