@@ -224,7 +224,7 @@ def test_a_run_with_another_input_that_did_not_end_is_remembered_until_a_success
     ledger.start(LEFT, [0], "killed", {})
     again = open_ledger(home)
     again.files.restore(0)
-    again.start(LEFT, [0], "run")
+    again.start(LEFT, [0], "run", {})
     state = again.state(LEFT, 0)
     assert state.input == state.started_input
     assert state.uncertain, "the killed run may have emptied the partition"
