@@ -135,6 +135,8 @@ class Proof:
             columns.
         pending: function of tables, due batches by stage, and pipeline that returns frames with the keys of the rows
             which due work may still change, each once in its frame; or with some of their key columns.
+        unproved: function of tables, pipeline and ledger that returns frames as `pending` does: the keys of the rows
+            for which the inputs do not tell any more what is right; None if they always do.
         counted: function of tables, pipeline, `isolating`, and a function from columns of a key to SQL (BOOLEAN,
             the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
             about the inputs, a frame with as many rows.
@@ -143,6 +145,7 @@ class Proof:
     expected: str
     pending: str
     counted: str
+    unproved: str | None = None
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,10 @@ class History(Protocol):
         """Returns the batches that have, or ever had, a truncate in such a log."""
         ...
 
+    def horizon(self, stage: str) -> str | None:
+        """Returns the time by which versions had ended that do not answer any more; None if all answer."""
+        ...
+
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs approval."""
         ...

@@ -134,12 +134,13 @@ class Pipeline(OpenPipeline):
             return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
 
     def rebuild(
-        self, source: str = "changelog", stages: Iterable[str] | None = None, progress: PassProgress | None = None
+        self, source: str | None = None, stages: Iterable[str] | None = None, progress: PassProgress | None = None
     ) -> list[StageRebuild]:
         """Rebuilds state and result and swaps them in atomically (`docs/reference/command.md`, rebuild).
 
         Args:
-            source: the source to read: `changelog` or `landing`.
+            source: the source to read: `changelog` or `landing`; None: the changelogs, unless they have forgotten what
+                rows of the result were made of (`history`).
             stages: rebuild only these stages and everything downstream; default: state and result, with `landing` also
                 the changelogs, and the stages that an edited pipeline file makes necessary.
             progress: called before and after every pass.
@@ -149,12 +150,13 @@ class Pipeline(OpenPipeline):
         """
         from fk_pipeline.engine.damage import make_ledger_readable, telling_damage
         from fk_pipeline.privacy import concealing
-        from fk_pipeline.rebuild import Rebuild
+        from fk_pipeline.rebuild import Rebuild, refuse_to_forget
 
-        if source not in list(Source):
+        if source not in (None, *Source):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
         chosen = None if stages is None else chosen_stages(self, stages)
-        make_ledger_readable(self.spec, self.zone, Source(source))
+        reading = Source(source or Source.CHANGELOG)
+        make_ledger_readable(self.spec, self.zone, reading)
         self._discover()
 
         def report(stage: str, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
@@ -162,8 +164,10 @@ class Pipeline(OpenPipeline):
                 progress(Pass(stage, batches, number, of), result)
 
         with telling_damage(self.spec, self.zone), concealing(self.spec):
-            ledger, given = self.ledger(), (self.zone, Source(source), chosen, self.sizes)
-            return Rebuild(self.session, self.spec, ledger, *given).run(report)
+            ledger = self.ledger()
+            if source is None:
+                refuse_to_forget(self.spec, ledger)
+            return Rebuild(self.session, self.spec, ledger, self.zone, reading, chosen, self.sizes).run(report)
 
     def plan(self) -> Plan:
         """Returns what `run` without arguments would do, and why; explains an edited pipeline file. Needs no Spark.
@@ -287,7 +291,7 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()
-        if self.spec.settings.fold_after_hours is not None:
+        if self.spec.settings.fold_after_hours is not None or self.spec.history is not None:
             self.discover()  # a batch that has landed anew is due, and not folded
         with concealing(self.spec):
             return compact(self.runner, progress)

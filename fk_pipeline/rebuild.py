@@ -63,6 +63,24 @@ class StageRebuild:
     seconds: float
 
 
+def refuse_to_forget(spec: PipelineSpec, ledger: Ledger) -> None:
+    """Refuses a rebuild that would take from rows of the result what the changelogs have forgotten.
+
+    Raises:
+        StateError: a side has a horizon (`history`).
+    """
+    horizons = {one.name: found for one in spec.definition.inputs if (found := ledger.folds.horizon(one.stage))}
+    for side, horizon in horizons.items():
+        raise StateError(
+            f"what rows of the result saw before the history is not known any more: {side} versions that had ended by "
+            f"{horizon} are closed",
+            where=str(spec.file),
+            why="a rebuild from the changelogs would leave these rows without their right row; nothing was changed",
+            fix=f"fk-pipeline rebuild {spec.file} --from {Source.LANDING} if the files are still there; "
+            f"--from {Source.CHANGELOG} to agree",
+        )
+
+
 class Rebuild:
     """One rebuild of one pipeline.
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import moved, removable, sql_of
 from fk_pipeline.contract import Kind, Role, TableDef, loaded
 from fk_pipeline.engine.folding import foldable, forgettable, is_old, settled, superseded
 from fk_pipeline.engine.runner import Runner
@@ -89,8 +90,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     """Folds old batches, packs small files and removes old ones, table by table, under leases of stages.
 
     Files that versions of the last `settings.retention_hours` need are kept. The result does not change, nor does the
-    state, except for deleted keys that are forgotten (`settings.tombstone_retention`). It may be killed at any point:
-    the next upkeep continues.
+    state, except for deleted keys that are forgotten (`settings.tombstone_retention`) and for versions that ended
+    before `history`. It may be killed at any point: the next upkeep continues.
 
     Args:
         runner: the runner of the pipeline.
@@ -108,6 +109,9 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         with _ledger_alone(home, runner.ledger.kind):
             runner.ledger.refresh()
             runner.ledger.folds.record(_to_fold(runner))
+    if runner.spec.history is not None:
+        progress("history")
+        folding.close()
     if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
@@ -232,6 +236,44 @@ class _Folding:
                 )
                 self._remove(owned, info, log)
                 self._remove(dead.select(*map(quote, keys)), info, state)
+            finally:
+                dead.unpersist()
+
+    def close(self) -> None:
+        """Moves the horizon of the versions of right rows, and removes versions that ended by then.
+
+        The horizon moves only when nothing is due: left rows have then heard of every version that landed. Versions of
+        batches that are not folded stay, because they may be withdrawn; they do not answer either.
+        """
+        kind, side, ledger = self.kind, Side.RIGHT, self.ledger
+        state, stored = self.layout[kind.state_of(side).name], kind.input(side)
+        if self.warehouse.version(state.name) is None:
+            return
+        with _ledger_alone(self.spec.home, kind):
+            ledger.refresh()
+            quiet = not any(ledger.due.of(stage) for stage in kind.stage_names)
+            if not quiet or ledger.rebuilds.unfinished is not None:
+                return
+            before, length = ledger.folds.horizon(stored.stage), self.spec.length_of_history
+            horizon = moved(self.warehouse.read(state), length, datetime.now(UTC), before)
+            if horizon is not None:
+                ledger.folds.close(side, horizon)
+        horizon = ledger.folds.horizon(stored.stage)
+        log = self.layout[stored.log]
+        with self._at(log, state) as info:
+            if info is None or horizon is None:
+                return
+            batches = settled(ledger, ledger.folds.on_all_sides)
+            known, keys = ledger.batches, kind.keys_in_log(self.spec, side, state.keys)
+            old = " AND ".join(ranges_sql(column, batches, known) for column in (s.OWNER, s.APPLIED_IN))
+            own = [key for key in state.keys if key != s.VALID_FROM]
+            dead = removable(self.warehouse.read(state), own, str(sql_of(horizon)), old).persist()
+            try:
+                named = dead.select(*[F.col(quote(key)).alias(name) for key, name in keys.items()])
+                rows = self.warehouse.read(log).where(ranges_sql(s.BATCH, batches, known))
+                lost = rows.join(F.broadcast(named), [*keys.values()], "left_semi")
+                self._remove(lost.select(s.BATCH, *map(quote, keys.values())), info, log)
+                self._remove(dead, info, state)
             finally:
                 dead.unpersist()
 

@@ -7,6 +7,7 @@ a version too, with `_fk_deleted`. A row without a hash is a version that was wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,46 +18,86 @@ from fk_pipeline.store import schemas as s
 VALID_TO = "_fk_valid_to"
 """Column: the time from which a version does not hold any more; null while it holds."""
 
+CLOSED = "X''"
+"""SQL (BINARY): what stands in place of a hash for the times of a key that are closed: which of its versions held then
+is not told any more (`history`). Such a row has no beginning: it holds since ever."""
 
-def held(versions: DataFrame, keys: Sequence[str], truncates: Sequence[int] = ()) -> DataFrame:
+
+_EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+
+
+def is_closed(hash_column: str) -> str:
+    """SQL (BOOLEAN): the hash is that of closed times."""
+    return f"COALESCE({hash_column} = {CLOSED}, FALSE)"
+
+
+def held(
+    versions: DataFrame, keys: Sequence[str], truncates: Sequence[int] = (), horizon: str | None = None
+) -> DataFrame:
     """Returns the versions that exist, with `_fk_valid_to`: at each time at most one version of a key holds.
 
     Args:
         versions: all versions of some keys.
         keys: the key columns, without the time.
         truncates: the times from which no earlier version of any key holds; ascending.
+        horizon: SQL, a time: versions that ended by then do not answer; per key, one row with the hash `CLOSED` holds
+            instead, since ever, until the first version that does. None: all versions answer.
     """
     following = f"LEAD({s.VALID_FROM}) OVER (PARTITION BY {', '.join(map(quote, keys))} ORDER BY {s.VALID_FROM})"
-    return versions.where(f"{s.HASH} IS NOT NULL").withColumn(VALID_TO, F.expr(_until(following, truncates)))
+    rows = versions.where(f"{s.HASH} IS NOT NULL").withColumn(VALID_TO, F.expr(_until(following, truncates)))
+    if horizon is None:
+        return rows
+    both = f"EXPLODE(IF({s.VALID_FROM} <= {horizon}, ARRAY(FALSE, TRUE), ARRAY(FALSE)))"
+    rows = rows.where(f"{VALID_TO} IS NULL OR {VALID_TO} > {horizon}").selectExpr("*", f"{both} AS _fk_before")
+    instead = {s.HASH: CLOSED, VALID_TO: s.VALID_FROM} | {key: quote(key) for key in keys}
+    columns = [name for name in rows.columns if name != "_fk_before"]
+    return rows.selectExpr(
+        *[f"IF(_fk_before, {instead.get(name, 'NULL')}, {quote(name)}) AS {quote(name)}" for name in columns]
+    )
 
 
 def reach(
-    versions: DataFrame, keys: Sequence[str], changed: str, truncates: Sequence[int] = (), *, before: bool
+    versions: DataFrame,
+    keys: Sequence[str],
+    changed: str,
+    truncates: Sequence[int] = (),
+    horizon: str | None = None,
+    *,
+    before: bool,
 ) -> DataFrame:
     """Returns the times that a changed version reaches beyond those at which it holds now.
 
     A version that was withdrawn does not hold any more, but did until the next version begins. A version also ends the
-    validity of the one before it.
+    validity of the one before it. No change reaches closed times; the withdrawal of the version that had closed those
+    before it opens them.
 
     Args:
         versions: all versions of some keys.
         keys: the key columns, without the time.
         changed: SQL (BOOLEAN) over a version: it changed.
         truncates: as of `held`.
+        horizon: as of `held`.
         before: whether the end of the version before counts: then the times of that version are reached too.
 
     Returns:
-        Changed versions, with other times in `_fk_valid_from` and `_fk_valid_to`.
+        Changed versions, with other times in `_fk_valid_from` (null: since ever) and `_fk_valid_to`.
     """
     there, by = f"IF({s.HASH} IS NULL, NULL, {s.VALID_FROM})", f"PARTITION BY {', '.join(map(quote, keys))}"
     others = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     following = f"MIN({there}) OVER ({by} ORDER BY {s.VALID_FROM} DESC {others})"
     rows = versions.withColumn(VALID_TO, F.expr(_until(following, truncates)))
     if not before:
-        return rows.where(f"{s.HASH} IS NULL AND {changed}")
-    previous = f"COALESCE(MAX({there}) OVER ({by} ORDER BY {s.VALID_FROM} {others}), {s.VALID_FROM})"
+        changed = f"{s.HASH} IS NULL AND {changed}"
+    previous = f"MAX({there}) OVER ({by} ORDER BY {s.VALID_FROM} {others})"
+    since = f"COALESCE({previous}, {s.VALID_FROM})" if before else s.VALID_FROM
+    if horizon is not None:
+        opened = f"IF({s.HASH} IS NULL, {previous}, {s.VALID_FROM})"
+        since = f"IF({s.VALID_FROM} <= {horizon}, {opened}, {since})"
+        changed = f"({VALID_TO} IS NULL OR {VALID_TO} > {horizon}) AND {changed}"
+    if since == s.VALID_FROM:
+        return rows.where(changed)
     return (
-        rows.withColumn("_fk_since", F.expr(previous))
+        rows.withColumn("_fk_since", F.expr(since))
         .where(changed)
         .drop(s.VALID_FROM)
         .withColumnRenamed("_fk_since", s.VALID_FROM)
@@ -76,7 +117,8 @@ def during(rows: DataFrame, versions: DataFrame, keys: Mapping[str, str], time: 
 
     Args:
         rows: the rows.
-        versions: versions with `_fk_valid_from` and `_fk_valid_to`; they have no other column in common with the rows.
+        versions: versions with `_fk_valid_from` (null: since ever) and `_fk_valid_to`; no other column is one of the
+            rows.
         keys: per key column of the versions, the column of the rows.
         time: the column of the rows with the time; a row without a time has no version.
         how: as `DataFrame.join` takes it.
@@ -88,5 +130,58 @@ def during(rows: DataFrame, versions: DataFrame, keys: Mapping[str, str], time: 
     others = [name for name in versions.columns if name not in keys]
     versions = versions.select(*[F.col(quote(key)).alias(name) for key, name in named.items()], *map(quote, others))
     on = [f"{quote(keys[key])} = {name}" for key, name in named.items()]
-    on += [f"{s.VALID_FROM} <= {quote(time)}", f"({VALID_TO} IS NULL OR {quote(time)} < {VALID_TO})"]
+    on.append(f"({s.VALID_FROM} IS NULL OR {s.VALID_FROM} <= {quote(time)})")
+    on.append(f"({VALID_TO} IS NULL OR {quote(time)} < {VALID_TO})")
     return rows.join(versions, F.expr(" AND ".join(on)), how).drop(*named.values(), s.VALID_FROM, VALID_TO)
+
+
+def removable(state: DataFrame, keys: Sequence[str], horizon: str, settled: str) -> DataFrame:
+    """Returns the versions that ended by a horizon and cannot hold again: `keys` and `_fk_valid_from`.
+
+    Neither they nor the versions that ended them can be withdrawn any more, except by a truncate. It would take both:
+    the sequence of what ended a version is not before its own.
+
+    Args:
+        state: all versions.
+        keys: the key columns, without the time.
+        horizon: SQL, a time.
+        settled: SQL (BOOLEAN) over a version: its batches are folded.
+    """
+    rows = state.where(f"{s.HASH} IS NOT NULL AND {s.VALID_FROM} <= {horizon} AND {settled}")
+    later = f"PARTITION BY {', '.join(map(quote, keys))} ORDER BY {s.VALID_FROM}"
+    ended = f"MAX({s.SEQUENCE}) OVER ({later} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) >= {s.SEQUENCE}"
+    return rows.withColumn("_fk_ended", F.expr(ended)).where("_fk_ended").select(*map(quote, keys), s.VALID_FROM)
+
+
+def moved(state: DataFrame, history: int | timedelta, now: datetime, horizon: str | None) -> str | None:
+    """Returns the new horizon of some versions, as the ledger has it; None if it stays where it is.
+
+    It is so long before the newest version, or before now if that one begins in the future.
+
+    Args:
+        state: all versions.
+        history: how far versions go back; a whole number if their times are no timestamps.
+        now: the present time.
+        horizon: the horizon so far.
+    """
+    newest = f"MAX({s.VALID_FROM})" if isinstance(history, int) else f"UNIX_MICROS(MAX({s.VALID_FROM}))"
+    [[at]] = state.where(f"{s.HASH} IS NOT NULL").selectExpr(newest).collect()
+    if at is None:
+        return None
+    if isinstance(history, int):
+        return str(at - history) if horizon is None or at - history > int(horizon) else None
+    found = min(at, _micros(now - _EPOCH)) - _micros(history)
+    since = _EPOCH + timedelta(microseconds=max(found, _micros(_FIRST - _EPOCH)))
+    text = since.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return text if horizon is None or text > horizon else None
+
+
+def _micros(length: timedelta) -> int:
+    return length // timedelta(microseconds=1)
+
+
+def sql_of(horizon: str | None) -> str | None:
+    """SQL: a horizon as the ledger has it, a whole number or a timestamp in ISO 8601; None if there is none."""
+    if horizon is None:
+        return None
+    return f"{horizon}L" if horizon.lstrip("-").isdigit() else f"TIMESTAMP'{horizon}'"

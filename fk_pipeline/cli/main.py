@@ -306,11 +306,14 @@ def remove_batch(
 def rebuild(
     pipeline: PipelineFile,
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--from", metavar="SOURCE", help="what to read: changelog or landing", autocompletion=completion.sources
+            "--from",
+            metavar="SOURCE",
+            help="what to read: changelog or landing; default: changelog",
+            autocompletion=completion.sources,
         ),
-    ] = "changelog",
+    ] = None,
     stages: Annotated[
         str | None,
         typer.Option(

@@ -10,6 +10,7 @@ import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +27,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
+from fk_pipeline.spec.durations import Length, span
 from fk_pipeline.spec.inputs import LeftSpec, SideSpec, check_row_expression
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
@@ -87,6 +89,10 @@ class PipelineSpec(Frozen):
     """Which version of its right row a left row sees: `batch`, the right table as the batches up to its own left it; or
     a SQL expression over the left columns (TIMESTAMP or BIGINT), the version that held at this time; default: the
     latest. Goes with `inner` and `left`."""
+    history: Length | None = None
+    """How far versions of right rows go back, with `as_of` an expression: `90 days`, or with a BIGINT a whole number.
+    Maintenance closes the time up to so long before the newest version: versions that had ended by then answer no left
+    row any more, and what asks for them is counted as `expired`; default: all versions answer for ever."""
     left: LeftSpec
     """The left input."""
     right: SideSpec
@@ -155,6 +161,11 @@ class PipelineSpec(Frozen):
             if column is not None:
                 return column.type
         return UNKNOWN_TYPE
+
+    @property
+    def length_of_history(self) -> int | timedelta:
+        """How far versions of right rows go back with `history`; if it is a number, in the unit of their times."""
+        return span(self.history) if isinstance(self.history, str) else int(self.history or 0)
 
     @property
     def selects_end(self) -> bool:
@@ -383,6 +394,8 @@ class PipelineSpec(Frozen):
                     raise problem("valid_from is missing: since when does a version hold?", "right")
                 valid = {"valid_from": self.right.sequence_by}
                 object.__setattr__(self, "right", self.right.model_copy(update=valid))
+        if self.history is not None and (self.as_of is None or self.as_of_batch):
+            raise problem("history goes with as_of, a SQL expression over the left columns", "history")
         if self.as_of is not None and self.outer:
             raise problem("as_of goes with inner and left: which version of a right row would stand alone?", "as_of")
         return self

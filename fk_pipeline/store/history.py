@@ -114,6 +114,10 @@ class RunHistory:
         number = sum(sum(state.counts.values()) for state in states)
         return Messages(number, min((state.started for state in states), default=None), wrote)
 
+    def horizon(self, stage: str) -> str | None:
+        """Returns the time by which versions had ended that do not answer any more; None if all answer."""
+        return self.ledger.folds.horizon(stage)
+
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs one."""
         return self.ledger.checks.limits.get(check)

@@ -17,6 +17,8 @@ class VerifyReport:
         unexpected: number of rows that the result should not have.
         pending: number of differences that work still due explains; they are not counted above.
         due: number of stage runs that are due.
+        unproved: number of differences about which the inputs do not tell any more what is right (`history`); they are
+            not counted above.
         share: the share of the left keys that was compared.
         left_rows: number of current rows of the left table that were joined, within the share.
         right_rows: number of current rows of the right table that were joined.
@@ -34,6 +36,7 @@ class VerifyReport:
     unexpected: int
     pending: int
     due: int
+    unproved: int = 0
     share: float = 1.0
     left_rows: int = 0
     right_rows: int = 0
@@ -52,6 +55,6 @@ class VerifyReport:
         return {name: getattr(self, name) for name in ("rows", "missing", "stale", "unexpected", "pending", "due")}
 
     def looked_at(self) -> dict[str, int]:
-        """Returns the numbers of joined and left-out rows and of quarantined lines, by attribute name."""
-        names = ("left_rows", "right_rows", "left_out", "unmatched", "quarantined_lines")
+        """Returns the numbers of joined, left-out and unproved rows and of quarantined lines, by attribute name."""
+        names = ("left_rows", "right_rows", "left_out", "unmatched", "unproved", "quarantined_lines")
         return {name: getattr(self, name) for name in names}

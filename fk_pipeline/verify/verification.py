@@ -118,6 +118,7 @@ class _Verification:
         table = loaded(kind.keys)(spec, kind.result.name)
         self.spec, self.tables, self.share, self.proof = spec, tables, share, kind.proof
         self.due = {stage: [*batches] for stage, batches in due.items()}
+        self.ledger = ledger
         self.keys, self.nullable = [*table.keys], bool(table.nullable_keys)
         # A hash of several columns leaves out those that are null.
         self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys] or [*map(quote, self.keys)]
@@ -145,14 +146,18 @@ class _Verification:
         try:
             pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()
             found = marked(differences, "pending", pending, nullable=self.nullable)
-            groups = found.groupBy("difference", "pending").count().collect()
-            counts = {(row["difference"], row["pending"]): row["count"] for row in groups}
-            wrong = found.where("NOT pending").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)
+            found = marked(found, "unproved", self._unproved(), nullable=self.nullable)
+            why = F.when(F.col("unproved"), "unproved").when(F.col("pending"), "pending").otherwise("wrong")
+            found = found.withColumn("why", why).drop("pending", "unproved")
+            groups = found.groupBy("difference", "why").count().collect()
+            counts = {(row["difference"], row["why"]): row["count"] for row in groups}
+            wrong = found.where("why = 'wrong'").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)
             return VerifyReport(
-                missing=counts.get(("missing", False), 0),
-                stale=counts.get(("stale", False), 0),
-                unexpected=counts.get(("unexpected", False), 0),
-                pending=sum(n for (_, pending), n in counts.items() if pending),
+                missing=counts.get(("missing", "wrong"), 0),
+                stale=counts.get(("stale", "wrong"), 0),
+                unexpected=counts.get(("unexpected", "wrong"), 0),
+                pending=sum(n for (_, why), n in counts.items() if why == "pending"),
+                unproved=sum(n for (_, why), n in counts.items() if why == "unproved"),
                 due=work,
                 share=self.share,
                 sample=tuple(self._sample(wrong)) if counts else (),
@@ -160,6 +165,13 @@ class _Verification:
             )
         finally:
             differences.unpersist()
+
+    def _unproved(self) -> Sequence[DataFrame]:
+        """Returns the keys of the rows for which the inputs do not tell any more what is right."""
+        if self.proof.unproved is None:
+            return ()
+        found: Sequence[DataFrame] = loaded(self.proof.unproved)(self.tables, self.spec, self.ledger)
+        return found
 
     def _counts(self, isolating: bool) -> dict[str, int]:
         """Returns `rows` of a `VerifyReport` and the numbers that are about the inputs, counted in one job."""

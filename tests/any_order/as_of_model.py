@@ -111,21 +111,30 @@ class AsOfModel(Model):
                     yield key, row.value, *seen
 
     def _told(self, batch: int) -> Iterable[tuple[str, Any, Any, Any]]:
+        times = self._reached(batch)
+        for key, left in self.states[Side.LEFT].items():
+            for right, since, until in times:
+                if left.value and right in (None, left.value[0]) and since <= left.value[1] < until:
+                    yield key, left.value, *self._version(left.value)
+
+    def _reached(self, batch: int) -> list[tuple[Any, float, float]]:
+        """Returns the times for which the changes of a batch concern left rows: right key (None: all), since, until."""
         times: list[tuple[Any, float, float]] = []
         for (right, since), row in self._versions():
             withdrawn = row.value is None
             if row.applied_in == batch and not self._lacks(
                 "a withdrawn version is told" if withdrawn else "a changed version is told"
             ):
-                later = [key[1] for key, one in self._versions() if key[0] == right and one.value is not None]
-                times.append((right, since, min((at for at in later if at > since), default=ENDLESS)))
+                times.append((right, since, self._until(right, since)))
         has_truncate = batch in (self._ends() if self._lacks("a truncate that went is told") else self.truncated)
         if self.by_batch and has_truncate and not self._lacks("a truncate is told"):
             times.append((None, batch, min((end for end in self._ends() if end > batch), default=ENDLESS)))
-        for key, left in self.states[Side.LEFT].items():
-            for right, since, until in times:
-                if left.value and right in (None, left.value[0]) and since <= left.value[1] < until:
-                    yield key, left.value, *self._version(left.value)
+        return times
+
+    def _until(self, right: Any, since: float) -> float:
+        """Returns when the next version of a right key that exists begins."""
+        later = [key[1] for key, row in self._versions() if key[0] == right and row.value is not None]
+        return min((at for at in later if at > since), default=ENDLESS)
 
     def _resolve(self, batch: int) -> None:
         for key, left, *seen in self.responses.get(batch, ()):
@@ -170,7 +179,7 @@ class AsOfSchedule(Schedule):
             return key, self.clock + choose([0, 0, 0, -15.5]) + self.random.random() / 10, value
 
         def time() -> int:
-            return batch if self.by_batch else number(0, 6)
+            return batch if self.by_batch else self._time()
 
         def left() -> Event:
             gone = self.random.random() < 0.2
@@ -183,6 +192,10 @@ class AsOfSchedule(Schedule):
             Side.LEFT: [left() for _ in range(number(0, 3))],
             Side.RIGHT: [right() for _ in range(number(0, 3))],
         }
+
+    def _time(self) -> int:
+        """Returns a time of a row."""
+        return self.random.randint(0, 6)
 
     def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
         logs = {side: {n: partition(content[side]) for n, content in contents.items()} for side in Side}

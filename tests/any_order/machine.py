@@ -132,7 +132,9 @@ class AnyOrder(RuleBasedStateMachine):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self) -> None:
-        steps = len(self.log) - 1
+        if len(self.log) - 1 < self.least_steps:
+            self.totals["schedules too short to count"] += 1
+            return
         if self.faulty and self.kills:
             self._kill(self.random.randint(3, 25))
         while self.faulty and not self.died:
@@ -152,9 +154,6 @@ class AnyOrder(RuleBasedStateMachine):
         if self.random.random() < 0.3 and self.landed:
             self._another_way(expected)
         mine = self.totals
-        if steps < self.least_steps:
-            mine["schedules too short to count"] += 1
-            return
         mine["schedules"] += 1
         mine["schedules with crashes"] += self.died
         mine["left keys"] += self.histories.left_keys

@@ -499,10 +499,15 @@ class Schedule:
             if n in unsettled:
                 break
             done.append(n)
+        done = self._old_enough(done)
         self.model.fold(done, lambda n: n not in unsettled)
         self.folds += bool(done)
         if not any(stage in (*SIDE_OF, Stage.SUBSCRIPTION_STORE) for stage, _ in self.due):
             self.model.drop_tombstones(lambda n: n not in unsettled)
+
+    def _old_enough(self, done: list[int]) -> list[int]:
+        """Returns those of the finished batches that are folded."""
+        return done
 
     def _surprise(self) -> None:
         """Lands or rewrites a batch that is not folded, possibly with an older content; or declares a column."""

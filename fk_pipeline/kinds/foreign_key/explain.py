@@ -48,6 +48,7 @@ _WHY = {
     verdicts.UNCHANGED: "the result said so already",
     verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has a response of its own",
     verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has a response of its own",
+    verdicts.EXPIRED: "no right row: which version held at the time of the left row is not told any more (history)",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and has a new response",
     QUARANTINED: "no row: an expression of select fails on the two rows",
     HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",
@@ -215,11 +216,28 @@ class _Explained:
         later = next((at for at in times if left.at is not None and at > left.at), None)
         until = "" if later is None else f"; the next version holds since {later}"
         row = f"the left row of batch {left.batch} refers to right row {name} at {left.at}"
+        if self._is_closed(left):
+            told = f"what held then is not told any more, as versions that ended by {self.horizon} are history"
+            return f"{row}{until}: {told}. A row that was answered before stays as it was."
         if held is None:
             return f"{row}, when no version of it held{until}: {self._kept}"
         if held.deleted:
             return f"{row}, when it was deleted since {held.at}, by batch {held.batch}{until}: {self._kept}"
         return f"{row}, when the version since {held.at} of batch {held.batch} held{until}."
+
+    @cached_property
+    def horizon(self) -> str | None:
+        """The time by which versions had ended that do not answer any more; None if all answer."""
+        return None if self.spec.as_of is None else self.ledger.folds.horizon(verdicts.Stage.RIGHT_TABLE)
+
+    def _is_closed(self, left: Version) -> bool:
+        """Returns whether the version that a left row would see had ended by the horizon."""
+        if self.horizon is None or left.at is None:
+            return False
+        later = min(
+            (v.at for v in self.right if v.current and v.key == left.refers_to and v.at > left.at), default=None
+        )
+        return later is not None and later <= type(later)(self.horizon)
 
     @property
     def _kept(self) -> str:
@@ -251,7 +269,8 @@ class _Explained:
         lines = sum(record.side != Origin.JOIN for record in self.quarantined)
         if lines:
             why += f" {lines} line(s) in the quarantine may concern it."
-        if result == expected:
+        left = next((v for v in self.left if v.current and not v.deleted), None)
+        if result == expected or (left is not None and self._is_closed(left)):
             return f"The row is {'in' if result is not None else 'not in'} the result: {why}"
         if result is None:
             found, though = "is not in the result", ", though the join has it"

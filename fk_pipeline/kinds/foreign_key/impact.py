@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import during, held
+from fk_pipeline.blocks.as_of import during, held, sql_of
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
@@ -24,6 +24,7 @@ from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -101,7 +102,7 @@ def impact(
     if since is not None and (right_key is None or spec.as_of is None):
         raise UsageError("a time goes with a right key of a pipeline with as_of", fix="--right-key KEY --from TIME")
     if right_key is not None and changes is None:
-        return of_key(read, spec, right_key, since)
+        return of_key(read, spec, ledger, right_key, since)
     if changes is not None and right_key is None:
         return of_changes(read, spec, ledger, changes, limit)
     raise UsageError(
@@ -109,12 +110,13 @@ def impact(
     )
 
 
-def of_key(read: TableReader, spec: PipelineSpec, said: str, since: str | None = None) -> Impact:
+def of_key(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
     """Returns the impact of any change of one right row.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
+        ledger: its ledger.
         said: the key, as `parse_key` takes it.
         since: as of `impact`.
 
@@ -128,20 +130,28 @@ def of_key(read: TableReader, spec: PipelineSpec, said: str, since: str | None =
     referring_to_it = _referring(read, spec).where(is_key(key, side, k.fk))
     if since is not None:
         name = f"{name} since {since}"
-        there, referring_to_it = _of_the_version(there, referring_to_it, since)
+        there, referring_to_it = _of_the_version(there, referring_to_it, since, _horizon(ledger))
     effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
     fan_out = referring_to_it.count()
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
 
-def _of_the_version(there: DataFrame, referring: DataFrame, since: str) -> tuple[DataFrame, DataFrame]:
+def _horizon(ledger: Ledger) -> str | None:
+    """SQL: the time by which versions had ended that do not answer any more."""
+    return sql_of(ledger.folds.horizon(Stage.RIGHT_TABLE))
+
+
+def _of_the_version(
+    there: DataFrame, referring: DataFrame, since: str, horizon: str | None
+) -> tuple[DataFrame, DataFrame]:
     """Returns the version of a right key that begins at a time, and the left rows that see it or would see it.
 
     Args:
         there: the versions of the key.
         referring: the left rows that refer to it.
         since: the time as text.
+        horizon: SQL, the time by which versions had ended that do not answer any more; None if all answer.
 
     Raises:
         UsageError: the time does not fit its type.
@@ -153,7 +163,8 @@ def _of_the_version(there: DataFrame, referring: DataFrame, since: str) -> tuple
     at = F.expr(f"CAST({text(since)} AS {kind})")
     later = there.where(F.col(s.VALID_FROM) > at).agg(F.min(s.VALID_FROM).alias("_fk_next"))
     seeing = referring.where(F.col(k.AS_OF) >= at).crossJoin(F.broadcast(later))
-    return there.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {k.AS_OF} < _fk_next")
+    seen = f"{k.AS_OF} < _fk_next" + (f" AND _fk_next > {horizon}" if horizon is not None else "")
+    return there.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {seen}")
 
 
 def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
@@ -197,7 +208,8 @@ def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path
         if spec.as_of is None:
             subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
         else:
-            subscribers = _seeing(read, spec, log, state, effects)
+            horizon = None if spec.as_of_batch else _horizon(ledger)
+            subscribers = _seeing(read, spec, log, state, effects, horizon)
         touched = (
             effects.join(subscribers, names, "left")
             .select(*map(quote, names), _EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
@@ -226,7 +238,14 @@ def _named(row: dict[str, Any], keys: list[str]) -> str:
     return shown({name: row[name] for name in keys}) + since
 
 
-def _seeing(read: TableReader, spec: PipelineSpec, log: DataFrame, state: DataFrame, effects: DataFrame) -> DataFrame:
+def _seeing(
+    read: TableReader,
+    spec: PipelineSpec,
+    log: DataFrame,
+    state: DataFrame,
+    effects: DataFrame,
+    horizon: str | None,
+) -> DataFrame:
     """Returns, per version that a batch would change, the number of left rows that see it or would see it."""
     names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     touching = effects.where(F.col(_EFFECT).isin(*TOUCHING)).select(*map(quote, names))
@@ -235,7 +254,7 @@ def _seeing(read: TableReader, spec: PipelineSpec, log: DataFrame, state: DataFr
         rows.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names), s.HASH)
         for rows in (state, log.where(f"{quote(names[0])} IS NOT NULL"))
     )
-    after = held(there.unionByName(new).dropDuplicates(names), [*keys]).drop(s.HASH)
+    after = held(there.unionByName(new).dropDuplicates(names), [*keys], horizon=horizon).drop(s.HASH)
     times = after.join(touching, names, "left_semi")
     times = times.selectExpr("*", f"STRUCT({', '.join(map(quote, names))}) AS _fk_version")
     asked = _referring(read, spec).select(*map(quote, k.subscribed(spec)))

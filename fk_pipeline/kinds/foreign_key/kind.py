@@ -21,13 +21,16 @@ class Stage(StrEnum):
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
+EXPIRED = "expired"
+"""Verdict on a response for a closed time (`history`): the left row is new or changed, and gets no right row."""
+
 REFUSED = (QUARANTINED, HALF_QUARANTINED)
 """Verdicts on responses for whose pair of rows an expression fails."""
 
 ALONE, NOT_ALONE = "alone", "no longer alone"
 """Counts of right rows in an outer join: those that came to stand alone or changed there, and those that ceased to."""
 
-ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, *REFUSED)
+ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, EXPIRED, *REFUSED)
 """All verdicts of the resolver on a response."""
 
 _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
@@ -65,8 +68,8 @@ stay without one.
 _RESOLVED_JOIN = """\
 The join. A response is applied only if **both of its hashes are still current**; whatever made it stale has queued its
 own response. Every response gets one verdict: joined, half-joined, retracted, unchanged, stale left, stale right,
-rewritten, half-quarantined, quarantined. The table carries batch and time of each row's last change and has the Delta
-change data feed on.
+rewritten, expired, half-quarantined, quarantined. The table carries batch and time of each row's last change and has
+the Delta change data feed on.
 """
 """Descriptions of the stages, in Markdown."""
 
@@ -188,6 +191,7 @@ FOREIGN_KEY = Kind(
                 "retracted": (RETRACTED,),
                 "unchanged": (UNCHANGED,),
                 "stale dropped": (STALE_LEFT, STALE_RIGHT, REWRITTEN),
+                "expired": (EXPIRED,),
                 "quarantined": REFUSED,
             },
             full_share=_RESULT_SHARE,
@@ -212,6 +216,7 @@ FOREIGN_KEY = Kind(
         expected="fk_pipeline.kinds.foreign_key.proof:expected",
         pending="fk_pipeline.kinds.foreign_key.proof:pending",
         counted="fk_pipeline.kinds.foreign_key.proof:counted",
+        unproved="fk_pipeline.kinds.foreign_key.proof_as_of:closed",
     ),
     suites="fk_pipeline.kinds.foreign_key.rules.suites:SUITES",
     explain="fk_pipeline.kinds.foreign_key.explain:explain",

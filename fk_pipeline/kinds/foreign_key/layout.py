@@ -91,6 +91,13 @@ def _time_type(spec: PipelineSpec, left: DataFrame, right: DataFrame) -> str:
             where=str(spec.file),
             fix="make the types equal, for example with CAST",
         )
+    fitting, written = (int, "a whole number") if found["as_of"] == "BIGINT" else (str, "a span of time, 90 days")
+    if not isinstance(spec.history, fitting | None):
+        raise PipelineFileError(
+            f"as_of is {found['as_of']}, and history is {spec.history!r}",
+            where=str(spec.file),
+            fix=f"write {written}",
+        )
     return found["as_of"]
 
 

@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.verify.last_writers import last_versions
 
 HELD = "_fk_held"
@@ -64,6 +67,30 @@ def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) 
         rows = _with_truncates(rows, tables, spec)
         held = f"IF(EXISTS(_fk_truncates, _at -> _at > {HELD} AND _at <= _fk_time), NULL, {HELD}) AS {HELD}"
     return rows.selectExpr("_fk_left.*", held)
+
+
+def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) -> list[DataFrame]:
+    """Returns the left keys (`_fk_pk_*`) whose version had ended by the horizon, if there is one.
+
+    A row of theirs has what they saw before the time was closed, and no right row if they came later.
+    """
+    horizon = sql_of(ledger.folds.horizon(Stage.RIGHT_TABLE))
+    if spec.as_of is None or spec.as_of_batch or horizon is None:
+        return []
+    rights, lefts = f"fk_versions_{uuid.uuid4().hex}", f"fk_dated_{uuid.uuid4().hex}"
+    _versions(tables, spec).createOrReplaceTempView(rights)
+    own = spec.left.key_columns
+    rows = last_versions(tables[k.LEFT_CHANGELOG], spec.left, [c.name for c in own])
+    rows.where(f"NOT {s.DELETED}").createOrReplaceTempView(lefts)
+    keys = ", ".join(f"{c.quoted} AS {quote(k.pk(c.name))}" for c in own)
+    refs = ", ".join(f"({sql}) AS _fk_ref_{i}" for i, sql in enumerate(spec.left.foreign_key))
+    same = " AND ".join(f"{c.quoted} = _fk_ref_{i}" for i, c in enumerate(spec.right.key_columns))
+    query = (
+        f"SELECT DISTINCT {', '.join(quote(k.pk(c.name)) for c in own)} "
+        f"FROM (SELECT {keys}, {refs}, ({spec.as_of}) AS _fk_time FROM {lefts}) "
+        f"LEFT SEMI JOIN {rights} ON {same} AND {s.VALID_FROM} > _fk_time AND {s.VALID_FROM} <= {horizon}"
+    )
+    return [rows.sparkSession.sql(query)]
 
 
 def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:

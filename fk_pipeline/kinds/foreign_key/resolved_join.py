@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import is_closed
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
+    EXPIRED,
     HALF_JOINED,
     JOINED,
     REFUSED,
@@ -31,8 +33,11 @@ from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
-WRITING = (JOINED, HALF_JOINED, RETRACTED)
-"""Verdicts that change the result, as decided before it is known for which pairs an expression fails."""
+
+def writing(spec: PipelineSpec) -> tuple[str, ...]:
+    """Returns the verdicts that change the result, before it is known for which pairs an expression fails."""
+    return (JOINED, HALF_JOINED, RETRACTED, *(() if spec.inner else (EXPIRED,)))
+
 
 IMPLIED = (JOINED, HALF_JOINED)
 """Verdicts that are not stored: a decided response without one was written, and its right hash implies which it has."""
@@ -47,7 +52,7 @@ why the left row is computed without its right row; and why the result key canno
 STOOD, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
 
-REPLACING = (*WRITING, *REFUSED)
+REPLACING = (JOINED, HALF_JOINED, RETRACTED, *REFUSED)
 """Verdicts after which the result has no longer the row of the left key that it had."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
@@ -91,11 +96,13 @@ def decide(
         left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
         rows = rows.drop(s.OWNER).join(left, pks, "left")
         fresh = F.col(k.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
-    right_fresh = F.lit(True)
+    right_fresh, closed = F.lit(True), F.expr(is_closed(k.RIGHT_HASH))
     if right_table is not None:
         right = [F.expr(right_hash(spec)).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])]
         rows = with_right(rows, right_table, spec, right)
-        right_fresh = F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
+        # A time may have been closed since the response was made: then the response is about a closed time.
+        closed = F.expr(is_closed(_CURRENT_RIGHT))
+        right_fresh = closed | F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
         stored = left_changelog.select(
             *_as_pks(spec),
@@ -113,18 +120,16 @@ def decide(
         *[F.struct(*map(quote, fks)).alias(name) for name in stood],
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
-    gone = F.col(k.LEFT_HASH).isNull() | (F.col(k.RIGHT_HASH).isNull() & F.lit(spec.inner))
+    gone = F.col(k.LEFT_HASH).isNull() | ((F.col(k.RIGHT_HASH).isNull() | closed) & F.lit(spec.inner))
+    same_left = is_there & F.col("_fk_there_left").eqNullSafe(F.col(k.LEFT_HASH))
     verdict = (
         F.when(~fresh, STALE_LEFT)
         .when(~right_fresh, STALE_RIGHT)
-        .when(gone, F.when(is_there, RETRACTED).otherwise(UNCHANGED))
-        .when(
-            is_there
-            & F.col("_fk_there_left").eqNullSafe(F.col(k.LEFT_HASH))
-            & F.col("_fk_there_right").eqNullSafe(F.col(k.RIGHT_HASH)),
-            UNCHANGED,
-        )
+        .when(closed & same_left, UNCHANGED)  # the row stays as it was answered
+        .when(gone, F.when(is_there, RETRACTED).when(closed, EXPIRED).otherwise(UNCHANGED))
+        .when(same_left & F.col("_fk_there_right").eqNullSafe(F.col(k.RIGHT_HASH)), UNCHANGED)
         .when(~stored_there, REWRITTEN)
+        .when(closed, EXPIRED)
         .otherwise(F.expr(IMPLIED_SQL))
     )
     return rows.join(there, pks, "left").select(
@@ -225,8 +230,11 @@ def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STO
     pks = [name for name, _ in k.pk_columns(spec)]
     ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)]
-    rows = _with_removals(rows, spec).select(
-        *map(quote, ours), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right"
+    answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {k.RIGHT_HASH})")
+    rows = (
+        _with_removals(rows, spec)
+        .withColumn(k.RIGHT_HASH, answered)
+        .select(*map(quote, ours), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right")
     )
     return selected_rows(rows, spec, evaluator, halves=not spec.inner)
 
@@ -308,7 +316,7 @@ def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) ->
         spec: the pipeline.
         once: whether there is one response per key already, as `responses` returns them for one batch.
     """
-    chosen = decided.where(F.col(k.VERDICT).isin(*WRITING))
+    chosen = decided.where(F.col(k.VERDICT).isin(*writing(spec)))
     return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
 
 
@@ -338,7 +346,7 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) ->
     failing = changed.where(F.col(FAILED).isNotNull()).select(
         *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW), verdict.alias("_fk_refused")
     )
-    refused = F.col(k.VERDICT).isin(JOINED, HALF_JOINED) & F.col(s.REASON).isNotNull()
+    refused = F.col(k.VERDICT).isin(JOINED, HALF_JOINED, EXPIRED) & F.col(s.REASON).isNotNull()
     verdicts = decided.join(failing, pks, "left").withColumns(
         {
             k.VERDICT: F.when(refused, F.col("_fk_refused")).otherwise(F.col(k.VERDICT)),

@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import VALID_TO, during, held, reach
+from fk_pipeline.blocks.as_of import VALID_TO, during, held, is_closed, reach
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.spec import PipelineSpec, quote
@@ -27,11 +27,13 @@ class Ends:
         withdrawn: whether versions may have been withdrawn.
         truncates: with `as_of: batch` the batches with a truncate, ascending: each ends all versions that hold then.
         changed: those batches of a run that have a truncate, or ever had one.
+        horizon: SQL, the time by which versions that do not answer any more had ended (`history`); None if all answer.
     """
 
     withdrawn: bool = True
     truncates: Sequence[int] = ()
     changed: Sequence[int] = ()
+    horizon: str | None = None
 
 
 USUAL = Ends()
@@ -64,18 +66,20 @@ def answering(right_table: DataFrame, spec: PipelineSpec, ends: Ends = USUAL) ->
     """Returns the right rows that may answer a left row: with `as_of` the versions, and when each holds."""
     if spec.as_of is None:
         return right_table
-    return held(right_table, [c.name for c in spec.right.key_columns], ends.truncates)
+    return held(right_table, [c.name for c in spec.right.key_columns], ends.truncates, ends.horizon)
 
 
 def right_hash(spec: PipelineSpec) -> str:
     """SQL (BINARY) over a row of `answering`: the hash that a response carries; null if the row is deleted.
+
+    For closed times it is `as_of.CLOSED`.
 
     If the end of validity is selected, the hash differs when that does.
     """
     if spec.as_of is None:
         return s.HASH
     until = f"UNHEX(MD5(CONCAT(HEX({s.HASH}), CAST(XXHASH64({VALID_TO}) AS STRING))))"
-    content = f"IF({VALID_TO} IS NULL, {s.HASH}, {until})" if spec.selects_end else s.HASH
+    content = f"IF({VALID_TO} IS NULL OR {is_closed(s.HASH)}, {s.HASH}, {until})" if spec.selects_end else s.HASH
     return f"IF({s.DELETED}, NULL, {content})"
 
 
@@ -161,7 +165,7 @@ def reached(right_table: DataFrame, spec: PipelineSpec, batches: BatchRange, end
     if ends.withdrawn or spec.selects_end:
         keys = [c.name for c in spec.right.key_columns]
         changed = f"{batches.predicate(s.APPLIED_IN)} AND {PROPAGATED}"
-        versions = reach(right_table, keys, changed, ends.truncates, before=spec.selects_end)
+        versions = reach(right_table, keys, changed, ends.truncates, ends.horizon, before=spec.selects_end)
         found.append(versions.select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH), s.VALID_FROM, VALID_TO))
     if ends.changed:
         later = {batch: min((b for b in ends.truncates if b > batch), default=None) for batch in ends.changed}

@@ -12,6 +12,7 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME
@@ -38,7 +39,14 @@ from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
-from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, truncates_in, validity
+from fk_pipeline.kinds.foreign_key.rights import (
+    Ends,
+    answer_columns,
+    answering,
+    concerned,
+    truncates_in,
+    validity,
+)
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
@@ -132,10 +140,13 @@ def responses(read: Reader) -> list[Effect]:
 def _ends(read: Reader) -> Ends:
     """Returns what may have ended versions of right rows, with `as_of`, besides the next version of their key."""
     spec, stage = read.spec, Stage.RIGHT_TABLE
-    if spec.as_of is None or read.history.may_be_truncated(stage) is False:
-        return Ends(spec.as_of is not None and not read.never_rewritten(stage))
+    if spec.as_of is None:
+        return Ends(withdrawn=False)
+    horizon = sql_of(read.history.horizon(stage))
+    if read.history.may_be_truncated(stage) is False:
+        return Ends(not read.never_rewritten(stage), horizon=horizon)
     if not spec.as_of_batch:  # a truncate withdraws versions
-        return Ends()
+        return Ends(horizon=horizon)
     truncates = truncates_in(read.read(k.RIGHT_CHANGELOG), spec)
     return Ends(truncates=truncates, changed=read.history.truncated(stage))
 
@@ -238,7 +249,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         carry=True,
     )
     kept = read.cached(decided, at_most)
-    counts, writing = _tally(kept)
+    counts, writing = _tally(kept, spec)
     if read.names_keys(k.RESOLVED_JOIN, writing) and not spec.computes:
         # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(kept.frame, spec, once=True)
@@ -259,7 +270,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         changed = read.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
     if read.evaluator.isolating and changed is not None:
         kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
-        counts, _ = _tally(kept)
+        counts, _ = _tally(kept, spec)
     lonely = alone.by_keys(read, kept) if spec.outer else None
     told = _alone_counts(lonely)
     if spec.computes:
@@ -317,7 +328,8 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     right = answering(right, spec, _ends(read))
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
-    first = unchanged and readable and _is_first_result(read)
+    closed = read.spec.as_of is not None and read.history.horizon(Stage.RIGHT_TABLE) is not None
+    first = unchanged and readable and not closed and _is_first_result(read)
     log = read.read(k.LEFT_CHANGELOG)
     decided = resolver.decide(
         due,
@@ -330,7 +342,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     # Where no join is needed, deciding again costs less than caching the decisions.
     joins = not (unchanged and readable) or bool(read.rows(k.RESOLVED_JOIN))
     kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
-    counts, writing = _tally(kept)
+    counts, writing = _tally(kept, spec)
     lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
     told = _alone_counts(lonely)
     effects: list[Effect] = [Report(_with(counts, told))]
@@ -426,11 +438,11 @@ def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
     return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED), number)
 
 
-def _tally(decided: RowSet) -> tuple[Counts, int]:
+def _tally(decided: RowSet, spec: PipelineSpec) -> tuple[Counts, int]:
     """Returns the counts of verdicts per batch, and how many verdicts change the result."""
-    found = decided.counts(s.BATCH, k.VERDICT)
+    found, changing = decided.counts(s.BATCH, k.VERDICT), resolver.writing(spec)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
-    return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in resolver.WRITING)
+    return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in changing)
 
 
 def _pks(spec: PipelineSpec) -> list[str]:

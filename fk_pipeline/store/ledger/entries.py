@@ -150,6 +150,7 @@ COLUMNS: dict[str, Columns] = {
     "folds": (
         ("side", pa.string(), "`left` or `right`"),
         ("batches", pa.list_(pa.int32()), "of whose rows in the changelog only the winner per key is kept"),
+        ("horizon", pa.string(), "with `history`: versions that ended by this time do not answer any more; else null"),
     ),
     "fields": (
         ("side", pa.string(), "`left` or `right`"),

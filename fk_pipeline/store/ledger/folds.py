@@ -1,4 +1,4 @@
-"""Folds (batches for which only the last version per key is kept) and rebuilds, which undo folds. No Spark."""
+"""Folds (batches for which only the last version per key is kept), horizons, rebuilds, which undo both. No Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from fk_pipeline.contract import Kind
+from fk_pipeline.identity import Side
 from fk_pipeline.store.ledger.checks import FoldedBatch
 from fk_pipeline.store.ledger.due import Due, without_reader
 from fk_pipeline.store.ledger.entries import Entries
@@ -95,6 +96,20 @@ class FoldLog:
             new = sorted({int(batch) for batch in batches} - self.of(stage))
             rows += [{"side": side.value, "batches": new}] if new else []
         self._rows += self._entries.append("folds", rows)
+
+    def close(self, side: Side, horizon: str) -> None:
+        """Records a horizon of the versions of a side; called before a version is removed."""
+        self._rows += self._entries.append("folds", [{"side": side.value, "batches": [], "horizon": horizon}])
+
+    def horizon(self, stage: str, until: int | None = None) -> str | None:
+        """Returns the last horizon of a side, given by its stage, as it was before an entry; None if it has none.
+
+        A rebuild from the landing files restores all versions.
+        """
+        side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
+        rows = (row for row in self._rows if row["side"] == side.value and row["entry"] > since)
+        found = [row.get("horizon") for row in rows if until is None or row["entry"] < until]
+        return next((one for one in reversed(found) if one is not None), None)
 
     def since(self, entry: int, until: int | None = None) -> bool:
         """Returns whether any batches were folded after an entry, and before another one."""

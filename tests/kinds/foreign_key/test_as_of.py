@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from expectations.violations import violations
-from fk_pipeline.errors import FanOutError, PipelineFileError, UsageError
+from fk_pipeline.errors import FanOutError, PipelineFileError, StateError, UsageError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -416,6 +416,9 @@ def test_times_of_different_types_are_refused_with_the_cast_that_helps(dated: Ca
     made = dated(as_of="id")
     with pytest.raises(PipelineFileError, match=r"as_of is INT, which is no time"):
         made.pipeline.run()
+    made = dated(settings="{}\nhistory: 90 days")
+    with pytest.raises(PipelineFileError, match=r"as_of is BIGINT, and history is '90 days'"):
+        made.pipeline.run()
 
 
 @pytest.mark.parametrize(
@@ -432,6 +435,9 @@ def test_times_of_different_types_are_refused_with_the_cast_that_helps(dated: Ca
             "as_of: as_of: batch means the batch, and the left schema has a column 'batch'",
         ),
         ({"of_left": ", valid_from: at"}, "left.valid_from: valid_from is of the right side"),
+        ({"as_of": "batch", "of_right": "", "settings": "{}\nhistory: 1 day"}, "history: history goes with as_of"),
+        ({"settings": "{}\nhistory: ninety days"}, "'ninety days' is no span of time; write a whole number and a unit"),
+        ({"settings": "{}\nhistory: 99999999999 weeks"}, "is longer than there is time"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, parts: dict[str, str], told: str) -> None:
@@ -442,3 +448,85 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, parts: dict[str, 
     with pytest.raises(PipelineFileError) as error:
         load_spec(file)
     assert told in str(error.value)
+
+
+def with_history(made: Dated, join: str) -> dict[int, Any]:
+    """Lets versions end before the history, and rows ask for them later; returns the result, which is as it must be."""
+    pipeline = made.pipeline
+    made.land(0, [(i, "a", i) for i in (5, 15, 25, 95)], [("a", 10, 1), ("a", 20, 2), ("a", 30, 3), ("b", 10, 9)])
+    pipeline.run()
+    made.land(1, [], [("a", 90, 4), ("a", 100, 5)])
+    pipeline.run()
+    before = kept_by(join, {5: (None, None), 15: (1, 10), 25: (2, 20), 95: (4, 90)})
+    assert made.result() == before
+    pipeline.compact()  # the newest version begins at 100, so the history goes back to 90
+    kept = sorted((row["k"], row["since"]) for row in pipeline.table("right_table").collect())
+    assert kept == [("a", 90), ("a", 100), ("b", 10)]
+    log = pipeline.table("right_changelog").where("since < 90").select("k", "since").collect()
+    assert [tuple(row) for row in log] == [("b", 10)]
+    assert made.result() == before  # what was answered stays
+
+    # A version comes that has ended, and one that still holds; rows ask for closed times, and for the time before all.
+    made.land(2, LATE, [("a", 12, 77), ("a", 95, 6)])
+    pipeline.run()
+    unmatched = {16: (None, None), 15: (None, None), 3: (None, None), 4: (None, None)}
+    now = kept_by(join, before | {95: (6, 95), 96: (6, 95), 50: (9, 10)} | unmatched)
+    assert made.result() == now
+    counts = pipeline.ledger().state("resolved_join", 2).counts
+    assert counts["expired"] == (3 if join == "left" else 2)  # 16, 3 and 15; in an inner join the row of 15 goes
+    assert counts.get("retracted", 0) == (0 if join == "left" else 1)
+    return now
+
+
+LATE = [(16, "a", 16), (96, "a", 96), (15, "a", 25), (50, "b", 50), (3, "b", 3), (4, "c", 4)]
+
+
+def kept_by(join: str, rows: dict[int, Any]) -> dict[int, Any]:
+    return {key: row for key, row in rows.items() if join == "left" or row[0] is not None}
+
+
+def history_of(dated: Callable[..., Dated], way: str, join: str) -> Dated:
+    strategy = ", strategy: full" if way == "whole tables" else ""
+    return dated(WAYS[way], join=join, settings=f"{{fold_after_hours: 0{strategy}}}\nhistory: 10")
+
+
+@pytest.mark.spark
+def test_history_closes_old_times_and_removes_versions_that_ended(dated: Callable[..., Dated]) -> None:
+    made = history_of(dated, "by the driver", "left")
+    with_history(made, "left")
+    report = made.pipeline.verify()
+    assert report.ok
+    assert report.unproved == 3  # 25, which kept what it saw, and 15 and 16, which ask for what is not told any more
+    assert made.red() == set()
+    assert "what held then is not told any more" in made.pipeline.explain("25").conclusion
+    assert made.pipeline.impact(right_key="a", since="12").fan_out == 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("join", ["left", "inner"])
+def test_with_history_a_backfill_changes_no_row_and_landing_files_restore_it(
+    dated: Callable[..., Dated], way: str, join: str
+) -> None:
+    made = history_of(dated, way, join)
+    pipeline, now = made.pipeline, with_history(made, join)
+    assert made.red() == set()
+    for stage in ("responses", "resolved_join"):
+        pipeline.run("0..2", stages=[stage])
+    assert made.result() == now
+    made.land(2, LATE)  # the late versions are taken back
+    pipeline.run()
+    assert made.result() == now | {95: (4, 90), 96: (4, 90)}
+    pipeline.compact()
+    assert made.red() == set()
+    assert pipeline.verify().ok
+    with pytest.raises(StateError, match="what rows of the result saw before the history is not known any more"):
+        pipeline.rebuild()
+    pipeline.rebuild("changelog")
+    assert made.result()[25] == (None, None) if join == "left" else 25 not in made.result()
+    assert pipeline.verify().ok
+    pipeline.rebuild("landing")
+    everything = {5: (None, None), 15: (2, 20), 16: (1, 10), 25: (2, 20), 50: (9, 10), 95: (4, 90), 96: (4, 90)}
+    assert made.result() == kept_by(join, everything | {3: (None, None), 4: (None, None)})
+    assert pipeline.verify().unproved == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -28,8 +29,10 @@ def right_keys_of(spec: PipelineSpec) -> dict[str, str]:
 def ends_of(reader: CheckReader) -> Ends:
     """Returns what may have ended versions of right rows, with `as_of`, besides the next version of their key."""
     spec, log = reader.spec, reader.spec.definition.input(Side.RIGHT)
+    if spec.as_of is not None and not spec.as_of_batch:
+        return Ends(horizon=sql_of(reader.ledger.folds.horizon(log.stage)))
     if (
-        not spec.as_of_batch
+        spec.as_of is None
         or RunHistory(reader.ledger, log.stage, reader.ledger.batches).may_be_truncated(log.stage) is False
     ):
         return USUAL

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import is_closed
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import HALF_QUARANTINED, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -76,6 +77,9 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
     current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
+    # What the row of a left row had stays when its time is closed; another left row gets no right row then.
+    stands = f"IF({k.LEFT_HASH} <=> _fk_left, {k.RIGHT_HASH}, NULL)"
+    current = current.withColumn("_fk_right", F.expr(f"IF({is_closed('_fk_right')}, {stands}, _fk_right)"))
     current = current.drop("_fk_changed_in", "_fk_told")
     if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
@@ -211,7 +215,8 @@ def _verdicts(reader: CheckReader) -> View:
         .withColumn(ROW, F.lit(True))
     )
     name = "every_response_has_its_verdict"
-    unwritable = f"{k.LEFT_HASH} IS NULL" + (f" OR {k.RIGHT_HASH} IS NULL" if spec.inner else "")
+    no_right = f"{k.RIGHT_HASH} IS NULL OR " if spec.inner else ""
+    unwritable = f"{k.LEFT_HASH} IS NULL OR {no_right}{is_closed(k.RIGHT_HASH)}"
     rule = Rule(
         name,
         f"_fk_verdicts NOT IN (0, _fk_responses) OR _fk_unknown > 0 OR _fk_verdicts = 0 AND ({unwritable})",

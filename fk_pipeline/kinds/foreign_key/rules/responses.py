@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.as_of import is_closed, sql_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -94,7 +95,8 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     covered = {batch for batches in groups.values() for batch in batches}
     others = [int(batch) for batch in reader.known if batch not in covered]
     views = [
-        _snapshot(reader.as_of(dict(read)), stored, batches, counted.of(batches)) for read, batches in groups.items()
+        _snapshot(reader.as_of(dict(read)), stored, batches, counted.of(batches), horizon)
+        for (read, horizon), batches in groups.items()
     ]
     if others or not views:
         others_alone = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
@@ -136,7 +138,7 @@ def _pairs(reader: CheckReader) -> View:
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached)",
+        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached OR {is_closed(k.RIGHT_HASH)})",
         "'no response'",
         pair_of(k.LEFT_HASH, k.RIGHT_HASH),
     )
@@ -159,29 +161,33 @@ def _reached_by_folded(store: DataFrame, reader: CheckReader) -> list[DataFrame]
     return [heard.select(*[quote(name) for name, _ in k.pk_columns(spec)]).distinct()]
 
 
-def _snapshots(reader: CheckReader) -> dict[tuple[tuple[str, int], ...], list[int]]:
-    """Returns the batches, grouped by the versions of store and right table from which their responses were made.
+def _snapshots(reader: CheckReader) -> dict[tuple[tuple[tuple[str, int], ...], str | None], list[int]]:
+    """Returns the batches, grouped by what their responses were made from: versions of tables, and the horizon.
 
     Batches that ran together read the same versions. A batch that was rebuilt, or had nothing to read, has no versions
     and is left out. So is a batch that was folded: its responses are removed.
     """
-    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    groups: dict[tuple[tuple[tuple[str, int], ...], str | None], list[int]] = {}
     folded = reader.folded
     for batch in (b for b in reader.known if b not in folded):
-        read = reader.ledger.state(Stage.RESPONSES, batch).versions
+        state = reader.ledger.state(Stage.RESPONSES, batch)
+        read, horizon = state.versions, reader.ledger.folds.horizon(Stage.RIGHT_TABLE, state.started)
         # The truncates that the run knew are in the changelog as it read it; it reads none if there was none.
         names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE, *((k.RIGHT_CHANGELOG,) if reader.spec.as_of_batch else ()))
         if any(name in read for name in names) and batch not in reader.due[Stage.RESPONSES]:
-            groups.setdefault(tuple((name, read.get(name, ABSENT)) for name in names), []).append(int(batch))
+            found = tuple((name, read.get(name, ABSENT)) for name in names), horizon
+            groups.setdefault(found, []).append(int(batch))
     return groups
 
 
-def _snapshot(reader: CheckReader, stored: DataFrame, batches: list[int], counted: Counted) -> View:
+def _snapshot(
+    reader: CheckReader, stored: DataFrame, batches: list[int], counted: Counted, horizon: str | None
+) -> View:
     spec = reader.spec
     columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE)]
     said = f"STRUCT({k.INSTRUCTION} AS asked, {k.LEFT_HASH} AS left, {k.RIGHT_HASH} AS right)"
     there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
-    wanted = _expected(reader, batches).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
+    wanted = _expected(reader, batches, horizon).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
     rows = (
         there.unionByName(wanted)
         .groupBy(*columns)
@@ -211,8 +217,10 @@ def _snapshot(reader: CheckReader, stored: DataFrame, batches: list[int], counte
     return View(rows, response_key(spec), s.BATCH, rules, counted=(replace(counted, number=f"SUM({COPIES})"),))
 
 
-def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
+def _expected(reader: CheckReader, batches: list[int], horizon: str | None) -> DataFrame:
     """Returns the responses that batches should have, computed from the tables at the versions of `reader`.
+
+    With `history` the horizon is that of then.
 
     KIP-213 has two sources of responses: the subscriptions propagated on behalf of a batch, and the subscribers of the
     right rows changed on behalf of it. A subscription that asks for a response in the very batch in which its right row
@@ -221,7 +229,7 @@ def _expected(reader: CheckReader, batches: list[int]) -> DataFrame:
     Returns:
         One row per response: `_fk_batch`, left key, `_fk_cause`, `_fk_instruction` and the two hashes.
     """
-    spec, ends = reader.spec, ends_of(reader)
+    spec, ends = reader.spec, replace(ends_of(reader), horizon=sql_of(horizon))
     pks = [n for n, _ in k.pk_columns(spec)]
     subscriptions, rights = _concerned(reader, batches, ends)
     answered = beside_right(subscriptions, rights, spec, ends)

@@ -1,0 +1,46 @@
+"""Spans of time in the pipeline file: `90 days`, `30 minutes`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from fk_pipeline.spec.base import problem
+
+UNITS = ("seconds", "minutes", "hours", "days", "weeks")
+"""The units of a span; each also without its s."""
+
+_SPAN = re.compile(rf"\s*(\d+)\s*({'|'.join(unit[:-1] for unit in UNITS)})s?\s*", re.IGNORECASE)
+
+
+def span(text: str) -> timedelta:
+    """Returns a span of time from its text: a whole number and a unit.
+
+    Raises:
+        ValueError: the text is no span, or a longer one than there is time.
+    """
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no span of time; write a whole number and a unit: 90 days ({', '.join(UNITS)})")
+    try:
+        return timedelta(**{f"{match[2].lower()}s": int(match[1])})
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than there is time") from None
+
+
+def _checked(length: int | str) -> int | str:
+    if isinstance(length, str):
+        try:
+            span(length)
+        except ValueError as error:
+            raise problem(str(error)) from None
+    elif length < 0:
+        raise problem(f"{length} is less than nothing")
+    return length
+
+
+Length = Annotated[int | str, AfterValidator(_checked)]
+"""A span of time as text, `90 days`, or a whole number in the unit of a BIGINT column."""
