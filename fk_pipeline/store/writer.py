@@ -210,6 +210,8 @@ class TableWriter:
         elif number <= self.warehouse.nameable(table):
             keys = (rows.frame if effect.keys is None else effect.keys).select(*map(quote, table.keys)).toArrow()
             keys = keys if once else keys.group_by([*table.keys]).aggregate([])
+        if keys is not None and not len(keys):  # the number was an upper bound
+            return
         many = keys is not None and len(keys) > self.sizes.listed_keys and rows.cached
         whole = {name: value for name, value in WHOLE.items() if many and name not in self.spark}
         with settings(self.warehouse.session, whole, optional=True):

@@ -16,7 +16,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import schemas as s
 from tests.any_order.histories import LEFT, RIGHT
-from tests.any_order.subjects import SUBJECTS, Subject, registered
+from tests.any_order.subjects import SUBJECTS, WAYS, Subject, registered
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
 
@@ -109,3 +109,13 @@ def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monk
         for what, mutation in mutations(pipeline, table.name, keys).items():
             with mutated(monkeypatch, {table.name: mutation}):
                 assert red(pipeline, str(table.stage)), f"{table.name}: a row {what}, and no check is red"
+
+
+def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark: SparkSession) -> None:
+    spec = pipeline.spec
+    before = pipeline.table(spec.definition.result.name).count()
+    (spec.file.parent / LEFT / "3.jsonl").write_text('{"op": "u", "id": 999, "fk": "nobody", "at": 1}\n')
+    made = Pipeline(load_spec(spec.file), spark, sizes=WAYS["whole tables"])
+    made.run()
+    assert made.table(spec.definition.result.name).count() == before + (spec.join == "left")
+    assert made.verify().ok
