@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, Case, LagCase, TableCase, parse_case
+from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, AnyWindowCase, Case, LagCase, TableCase, parse_case
 
 DATA = Path(__file__).parent / "data" / "kafka"
 
@@ -37,3 +37,9 @@ def joins_of_streams() -> list[AnyStreamCase]:
     """Returns the cases of a stream that is joined to a table or a global table."""
     cases = (*_cases("stream-table"), *_cases("stream-global-table"))
     return [case for case in cases if isinstance(case, AnyStreamCase)]
+
+
+def joins_of_two_streams() -> list[AnyWindowCase]:
+    """Returns the cases of two streams that are joined within a span of time, and of one that is joined with itself."""
+    cases = (*_cases("stream-stream"), *_cases("self-join"))
+    return [case for case in cases if isinstance(case, AnyWindowCase)]

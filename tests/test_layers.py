@@ -31,6 +31,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.verify": 8,
     "fk_pipeline.rules": 8,
     "fk_pipeline.kinds.foreign_key": 9,
+    "fk_pipeline.kinds.window": 9,
     "fk_pipeline.engine": 9,
     "fk_pipeline.feed": 10,
     "fk_pipeline.plan": 10,

@@ -7,7 +7,7 @@ from typing import Any
 
 from fk_pipeline.console import err, print_table, say
 from fk_pipeline.errors import UsageError
-from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, Case, LagCase, TableCase
+from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, AnyWindowCase, Case, LagCase, TableCase
 from fk_pipeline.trace.workflow import columns, rows
 
 
@@ -23,7 +23,7 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
     """Yields every case with its trace by the Spark stages.
 
     Raises:
-        UsageError: a case holds messages back.
+        UsageError: a case holds messages back, or joins two streams.
     """
     simple: list[Case | TableCase] = []
     of_streams: list[AnyStreamCase] = []
@@ -31,6 +31,11 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
         if isinstance(case, LagCase):
             raise UsageError(
                 f"case {case.name!r} holds messages back, which only the reference can", fix="leave out --engine spark"
+            )
+        if isinstance(case, AnyWindowCase):
+            raise UsageError(
+                f"case {case.name!r} joins two streams, which no kind of pipeline does yet",
+                fix="leave out --engine spark",
             )
         if isinstance(case, AnyStreamCase):
             of_streams.append(case)

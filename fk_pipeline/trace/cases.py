@@ -139,8 +139,62 @@ class GlobalCase(_StreamJoin):
     events: tuple[Event, ...]
 
 
+class StreamEvent(_Strict):
+    """A record of a stream. One without a value is dropped; one without a key has no match."""
+
+    side: Literal["left", "right"]
+    key: str | None
+    value: str | None
+    ts: int = Field(ge=0)
+    """The timestamp in milliseconds."""
+
+
+class _Windowed(_Strict):
+    name: str = Field(min_length=1)
+    description: str = ""
+    join: Literal["inner", "left", "outer"]
+    before_ms: int
+    """How much earlier than the left record the right one may be, in milliseconds; may be negative."""
+    after_ms: int
+    """How much later it may be; may be negative."""
+    grace_ms: int = Field(default=0, ge=0)
+    """How long after its window a late record is still taken, in milliseconds."""
+    eager: bool = False
+    """Whether records without a match are emitted at once, as with the old `JoinWindows.of().grace()`."""
+    events: tuple[StreamEvent, ...]
+    expected: Any = None
+    """The recorded output; this module does not read it."""
+
+    @model_validator(mode="after")
+    def _span_is_one(self) -> _Windowed:
+        if self.before_ms + self.after_ms < 0:
+            raise ValueError("the window ends before it begins: before_ms + after_ms is less than 0")
+        return self
+
+
+class WindowCase(_Windowed):
+    """A join of two streams within a span of time, and the events that arrive at it, in order of arrival."""
+
+    family: Literal["stream-stream"]
+
+
+class SelfJoinCase(_Windowed):
+    """A join of a stream with itself: every event is of the left side and counts for both."""
+
+    family: Literal["self-join"]
+    optimized: bool = False
+    """Whether Kafka's rule `single.store.self.join` applies."""
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> SelfJoinCase:
+        if any(event.side == "right" for event in self.events):
+            raise ValueError("a self-join has one stream: every event is of the left side")
+        return self
+
+
 AnyStreamCase = StreamCase | GlobalCase
-AnyCase = Case | LagCase | TableCase | StreamCase | GlobalCase
+AnyWindowCase = WindowCase | SelfJoinCase
+AnyCase = Case | LagCase | TableCase | StreamCase | GlobalCase | WindowCase | SelfJoinCase
 _ADAPTER: TypeAdapter[AnyCase] = TypeAdapter(Annotated[AnyCase, Field(discriminator="family")])
 
 

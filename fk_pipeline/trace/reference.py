@@ -20,15 +20,24 @@ from fk_pipeline.kinds.foreign_key.kafka.reference import (
 from fk_pipeline.kinds.foreign_key.kafka.stores import PlainStore, Row, TableStore, VersionedStore
 from fk_pipeline.kinds.foreign_key.kafka.stream_join import Emitted, HistoryStore, KafkaDiedError, StreamJoin
 from fk_pipeline.kinds.foreign_key.kafka.table_join import TableJoin
+from fk_pipeline.kinds.window.kafka.window_join import (
+    Pair,
+    SelfJoin,
+    SingleStoreSelfJoin,
+    Window,
+    WindowJoin,
+)
 from fk_pipeline.trace.cases import (
     AnyCase,
     AnyStreamCase,
+    AnyWindowCase,
     Arrival,
     Case,
     Delivery,
     Event,
     GlobalCase,
     LagCase,
+    SelfJoinCase,
     StreamCase,
     TableCase,
     TableEvent,
@@ -56,12 +65,15 @@ def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
             sent; the further messages of other rules are delivered in its last step.
 
     Returns:
-        `steps` (one per event or operation) and `final` (the stores; for a case with waiting messages the result and
-        the true join); of a foreign-key join also `hashes` (text to its two longs). If Kafka itself dies on an event,
-        there are the steps before it and `error` in place of `final`.
+        `steps` (one per event or operation) and, except of a join of two streams, `final` (the stores; for a case with
+        waiting messages the result and the true join); of a self-join `stores`, their number; of a foreign-key join
+        also `hashes` (text to its two longs). If Kafka itself dies on an event, there are the steps before it and
+        `error` in place of `final`.
     """
     if isinstance(case, TableCase):
         return _join_by_key(case)
+    if isinstance(case, AnyWindowCase):
+        return _join_of_two_streams(case)
     return _join_of_a_stream(case) if isinstance(case, AnyStreamCase) else _join_by_foreign_key(case, rules)
 
 
@@ -95,6 +107,26 @@ def _join_of_a_stream(case: StreamCase | GlobalCase) -> Json:
             return {"steps": steps, "error": {"at_event": number, "exception": str(error)}}
         steps.append({"emits": [_emitted(one) for one in step.results], "dropped": step.dropped})
     return {"steps": steps, "final": {"right": _rows(join.table.rows)}}
+
+
+def _join_of_two_streams(case: AnyWindowCase) -> Json:
+    window = Window(case.before_ms, case.after_ms, case.grace_ms)
+    if isinstance(case, SelfJoinCase) and case.optimized:
+        join: WindowJoin | SelfJoin | SingleStoreSelfJoin = SingleStoreSelfJoin(window)
+    else:
+        join = WindowJoin({"inner": (), "left": ("left",), "outer": ("left", "right")}[case.join], window, case.eager)
+        if isinstance(case, SelfJoinCase):
+            join = SelfJoin(join)
+    steps = [join.process(e.side, _bytes(e.key), _bytes(e.value), e.ts) for e in case.events]
+    # A third store has the records that wait.
+    number = 1 if isinstance(join, SingleStoreSelfJoin) else 2 if case.join == "inner" or case.eager else 3
+    stores = {"stores": number} if isinstance(case, SelfJoinCase) else {}
+    return {"steps": [{"emits": [_pair(p) for p in s.results], "dropped": s.dropped} for s in steps], **stores}
+
+
+def _pair(pair: Pair) -> Json:
+    key, left, right = (None if part is None else part.decode() for part in (pair.key, pair.left, pair.right))
+    return {"key": key, "value": {"left": left, "right": right}, "ts": pair.timestamp}
 
 
 def _emitted(record: Emitted) -> Json:

@@ -1,0 +1,1 @@
+"""Joins of two streams within a span of time."""
