@@ -135,8 +135,9 @@ class Proof:
             columns.
         pending: function of tables, due batches by stage, and pipeline that returns frames with the keys of the rows
             which due work may still change, each once in its frame; or with some of their key columns.
-        unproved: function of tables, pipeline and ledger that returns frames as `pending` does: the keys of the rows
-            for which the inputs do not tell any more what is right; None if they always do.
+        unproved: function of tables, pipeline and ledger that returns the rows for which the inputs do not tell any
+            more what is right: frames with keys as `pending` does, and SQL (BOOLEAN) over `difference` and `differing`
+            (the columns in which a stale row differs): what such a row may differ in; None if there are none.
         counted: function of tables, pipeline, `isolating`, and a function from columns of a key to SQL (BOOLEAN,
             the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
             about the inputs, a frame with as many rows.

@@ -134,29 +134,32 @@ class Pipeline(OpenPipeline):
             return correct(Path(file), self.spec, self.ledger(), gone, uuid.uuid4().hex[:12])
 
     def rebuild(
-        self, source: str | None = None, stages: Iterable[str] | None = None, progress: PassProgress | None = None
+        self,
+        source: str = "changelog",
+        stages: Iterable[str] | None = None,
+        progress: PassProgress | None = None,
+        forget: bool = False,
     ) -> list[StageRebuild]:
         """Rebuilds state and result and swaps them in atomically (`docs/reference/command.md`, rebuild).
 
         Args:
-            source: the source to read: `changelog` or `landing`; None: the changelogs, unless they have forgotten what
-                rows of the result were made of (`history`).
+            source: the source to read: `changelog` or `landing`.
             stages: rebuild only these stages and everything downstream; default: state and result, with `landing` also
                 the changelogs, and the stages that an edited pipeline file makes necessary.
             progress: called before and after every pass.
+            forget: agrees that rows of closed times lose what they saw (`history`).
 
         Returns:
             Per stage the number of rows of its tables and the seconds.
         """
         from fk_pipeline.engine.damage import make_ledger_readable, telling_damage
         from fk_pipeline.privacy import concealing
-        from fk_pipeline.rebuild import Rebuild, refuse_to_forget
+        from fk_pipeline.rebuild import Rebuild
 
-        if source not in (None, *Source):
+        if source not in list(Source):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
         chosen = None if stages is None else chosen_stages(self, stages)
-        reading = Source(source or Source.CHANGELOG)
-        make_ledger_readable(self.spec, self.zone, reading)
+        make_ledger_readable(self.spec, self.zone, Source(source))
         self._discover()
 
         def report(stage: str, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
@@ -164,10 +167,8 @@ class Pipeline(OpenPipeline):
                 progress(Pass(stage, batches, number, of), result)
 
         with telling_damage(self.spec, self.zone), concealing(self.spec):
-            ledger = self.ledger()
-            if source is None:
-                refuse_to_forget(self.spec, ledger)
-            return Rebuild(self.session, self.spec, ledger, self.zone, reading, chosen, self.sizes).run(report)
+            ledger, given = self.ledger(), (self.zone, Source(source), chosen, self.sizes, forget)
+            return Rebuild(self.session, self.spec, ledger, *given).run(report)
 
     def plan(self) -> Plan:
         """Returns what `run` without arguments would do, and why; explains an edited pipeline file. Needs no Spark.

@@ -63,24 +63,6 @@ class StageRebuild:
     seconds: float
 
 
-def refuse_to_forget(spec: PipelineSpec, ledger: Ledger) -> None:
-    """Refuses a rebuild that would take from rows of the result what the changelogs have forgotten.
-
-    Raises:
-        StateError: a side has a horizon (`history`).
-    """
-    horizons = {one.name: found for one in spec.definition.inputs if (found := ledger.folds.horizon(one.stage))}
-    for side, horizon in horizons.items():
-        raise StateError(
-            f"what rows of the result saw before the history is not known any more: {side} versions that had ended by "
-            f"{horizon} are closed",
-            where=str(spec.file),
-            why="a rebuild from the changelogs would leave these rows without their right row; nothing was changed",
-            fix=f"fk-pipeline rebuild {spec.file} --from {Source.LANDING} if the files are still there; "
-            f"--from {Source.CHANGELOG} to agree",
-        )
-
-
 class Rebuild:
     """One rebuild of one pipeline.
 
@@ -93,6 +75,7 @@ class Rebuild:
         stages: the stages to rebuild, with everything downstream; default: state and result, and the stages that a
             stale part of the pipeline file makes necessary.
         sizes: the sizes at which the engine chooses another physical plan.
+        forget: agrees that rows of closed times lose what they saw (`history`).
     """
 
     def __init__(
@@ -104,9 +87,10 @@ class Rebuild:
         source: Source,
         stages: Iterable[str] | None,
         sizes: Sizes,
+        forget: bool = False,
     ) -> None:
         self.session, self.spec, self.ledger, self.zone, self.source = session, spec, ledger, zone, source
-        self.sizes = sizes
+        self.sizes, self.forget = sizes, forget
         self.kind = spec.definition
         self.asked = None if stages is None else tuple(stages)
 
@@ -129,6 +113,7 @@ class Rebuild:
             stages = self._stages()
             if not self.ledger.batches:
                 return []
+            self._refuse_to_forget(stages)
             self._refuse_what_is_gone(stages)
             self._refuse_what_stays_damaged(stages)
             self._refuse_what_is_behind(stages)
@@ -233,6 +218,22 @@ class Rebuild:
             self._refuse(
                 NeededRebuild.of_all(self.kind),
                 f"there are lines in the quarantine on which the old {part} failed: the changelog has not got them",
+            )
+
+    def _refuse_to_forget(self, stages: tuple[str, ...]) -> None:
+        """Refuses a rebuild that would take from rows of closed times what they saw, unless that was agreed."""
+        read_anew = stages if self.source is Source.LANDING else ()
+        for one in self.kind.inputs:
+            horizon = None if one.stage in read_anew else self.ledger.folds.horizon(one.stage)
+            if horizon is None or self.forget:
+                continue
+            raise StateError(
+                f"rows of the result saw versions of the {one.name} side that are not there any more: those that had "
+                f"ended by {horizon}",
+                where=str(self.spec.file),
+                why="this rebuild would leave these rows without them; nothing was changed",
+                fix=f"fk-pipeline rebuild {self.spec.file} --from {Source.LANDING}, if the files are still there; or "
+                "agree: --forget",
             )
 
     def _refuse_what_is_gone(self, stages: tuple[str, ...]) -> None:

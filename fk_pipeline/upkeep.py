@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import moved, removable, sql_of
+from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.contract import Kind, Role, TableDef, loaded
-from fk_pipeline.engine.folding import foldable, forgettable, is_old, settled, superseded
+from fk_pipeline.engine.folding import foldable, forgettable, is_old, searched, settled, superseded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
@@ -245,37 +246,52 @@ class _Folding:
         The horizon moves only when nothing is due: left rows have then heard of every version that landed. Versions of
         batches that are not folded stay, because they may be withdrawn; they do not answer either.
         """
-        kind, side, ledger = self.kind, Side.RIGHT, self.ledger
-        state, stored = self.layout[kind.state_of(side).name], kind.input(side)
+        side, ledger = Side.RIGHT, self.ledger
+        stage, stored = self.kind.input(side).stage, self.kind.state_of(side)
+        state, log = self.layout[stored.name], self.layout[self.kind.input(side).log]
         if self.warehouse.version(state.name) is None:
             return
-        with _ledger_alone(self.spec.home, kind):
+        with _ledger_alone(self.spec.home, self.kind):
             ledger.refresh()
-            quiet = not any(ledger.due.of(stage) for stage in kind.stage_names)
-            if not quiet or ledger.rebuilds.unfinished is not None:
-                return
-            before, length = ledger.folds.horizon(stored.stage), self.spec.length_of_history
-            horizon = moved(self.warehouse.read(state), length, datetime.now(UTC), before)
-            if horizon is not None:
-                ledger.folds.close(side, horizon)
-        horizon = ledger.folds.horizon(stored.stage)
-        log = self.layout[stored.log]
+            due = any(ledger.due.of(name) for name in self.kind.stage_names)
+            if not due and ledger.rebuilds.unfinished is None:
+                versions = self.warehouse.read(state)
+                if self.spec.settings.fold_after_hours is not None:  # a wrong one may still be corrected
+                    versions = versions.where(ranges_sql(s.OWNER, ledger.folds.of(stage), ledger.batches))
+                horizon = ledger.folds.horizon(stage)
+                horizon = moved(versions, self.spec.length_of_history, datetime.now(UTC), horizon)
+                if horizon is not None:
+                    ledger.folds.close(side, horizon)
         with self._at(log, state) as info:
-            if info is None or horizon is None:
-                return
-            batches = settled(ledger, ledger.folds.on_all_sides)
-            known, keys = ledger.batches, kind.keys_in_log(self.spec, side, state.keys)
-            old = " AND ".join(ranges_sql(column, batches, known) for column in (s.OWNER, s.APPLIED_IN))
-            own = [key for key in state.keys if key != s.VALID_FROM]
-            dead = removable(self.warehouse.read(state), own, str(sql_of(horizon)), old).persist()
-            try:
-                named = dead.select(*[F.col(quote(key)).alias(name) for key, name in keys.items()])
-                rows = self.warehouse.read(log).where(ranges_sql(s.BATCH, batches, known))
-                lost = rows.join(F.broadcast(named), [*keys.values()], "left_semi")
-                self._remove(lost.select(s.BATCH, *map(quote, keys.values())), info, log)
-                self._remove(dead, info, state)
-            finally:
-                dead.unpersist()
+            horizon = sql_of(ledger.folds.horizon(stage))
+            if info is not None and horizon is not None:
+                self._remove_ended(log, state, self.kind.keys_in_log(self.spec, side, state.keys), horizon, info)
+
+    def _remove_ended(self, log: Table, state: Table, keys: Mapping[str, str], horizon: str, info: CommitInfo) -> None:
+        """Removes versions that ended by the horizon, from the changelog first.
+
+        One that is left in the state only is removed the next time. Not those of keys among whose rows values are
+        searched that a source did not send.
+        """
+        batches = settled(self.ledger, self.ledger.folds.on_all_sides)
+
+        def old(*columns: str) -> str:
+            return " AND ".join(ranges_sql(column, batches, self.ledger.batches) for column in columns)
+
+        side, versions, named = self.spec.right, self.warehouse.read(log), [*keys.values()]
+        own = [key for key in state.keys if key != s.VALID_FROM]
+        dead = removable(self.warehouse.read(state), own, horizon, old(s.OWNER, s.APPLIED_IN))
+        dead = dead.select(*[F.col(quote(key)).alias(name) for key, name in keys.items()])
+        dead = dead.join(versions.where(f"NOT ({old(s.BATCH)})"), named, "left_anti")
+        if format_of(side).has_holes:
+            dead = dead.join(searched(versions, side), [c.name for c in side.key_columns], "left_anti")
+        dead = dead.persist()
+        try:
+            lost = versions.where(old(s.BATCH)).join(dead, named, "left_semi")
+            self._remove(lost.select(s.BATCH, *map(quote, named)), info, log)
+            self._remove(dead.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()]), info, state)
+        finally:
+            dead.unpersist()
 
     def messages(self, of: TableDef) -> None:
         """Removes the messages of folded batches.

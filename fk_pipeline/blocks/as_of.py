@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
@@ -20,7 +21,7 @@ VALID_TO = "_fk_valid_to"
 
 CLOSED = "X''"
 """SQL (BINARY): what stands in place of a hash for the times of a key that are closed: which of its versions held then
-is not told any more (`history`). Such a row has no beginning: it holds since ever."""
+is not told any more (`history`). Such a row has no beginning: it holds from the beginning."""
 
 
 _EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
@@ -41,19 +42,18 @@ def held(
         keys: the key columns, without the time.
         truncates: the times from which no earlier version of any key holds; ascending.
         horizon: SQL, a time: versions that ended by then do not answer; per key, one row with the hash `CLOSED` holds
-            instead, since ever, until the first version that does. None: all versions answer.
+            instead, from the beginning, until the first version that does. None: all versions answer.
     """
     following = f"LEAD({s.VALID_FROM}) OVER (PARTITION BY {', '.join(map(quote, keys))} ORDER BY {s.VALID_FROM})"
     rows = versions.where(f"{s.HASH} IS NOT NULL").withColumn(VALID_TO, F.expr(_until(following, truncates)))
     if horizon is None:
         return rows
-    both = f"EXPLODE(IF({s.VALID_FROM} <= {horizon}, ARRAY(FALSE, TRUE), ARRAY(FALSE)))"
-    rows = rows.where(f"{VALID_TO} IS NULL OR {VALID_TO} > {horizon}").selectExpr("*", f"{both} AS _fk_before")
-    instead = {s.HASH: CLOSED, VALID_TO: s.VALID_FROM} | {key: quote(key) for key in keys}
-    columns = [name for name in rows.columns if name != "_fk_before"]
-    return rows.selectExpr(
-        *[f"IF(_fk_before, {instead.get(name, 'NULL')}, {quote(name)}) AS {quote(name)}" for name in columns]
-    )
+    twice = f"EXPLODE(IF({s.VALID_FROM} <= {horizon}, ARRAY(FALSE, TRUE), ARRAY(FALSE)))"
+    rows = rows.where(f"{VALID_TO} IS NULL OR {VALID_TO} > {horizon}").selectExpr("*", f"{twice} AS _fk_before")
+    instead = {s.HASH: CLOSED, VALID_TO: s.VALID_FROM}
+    others = [name for name in rows.columns if name not in ("_fk_before", *keys)]
+    both = [f"IF(_fk_before, {instead.get(name, 'NULL')}, {quote(name)}) AS {quote(name)}" for name in others]
+    return rows.selectExpr(*map(quote, keys), *both)
 
 
 def reach(
@@ -80,7 +80,7 @@ def reach(
         before: whether the end of the version before counts: then the times of that version are reached too.
 
     Returns:
-        Changed versions, with other times in `_fk_valid_from` (null: since ever) and `_fk_valid_to`.
+        Changed versions, with other times in `_fk_valid_from` (null: from the beginning) and `_fk_valid_to`.
     """
     there, by = f"IF({s.HASH} IS NULL, NULL, {s.VALID_FROM})", f"PARTITION BY {', '.join(map(quote, keys))}"
     others = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -88,14 +88,14 @@ def reach(
     rows = versions.withColumn(VALID_TO, F.expr(_until(following, truncates)))
     if not before:
         changed = f"{s.HASH} IS NULL AND {changed}"
+        if horizon is None:
+            return rows.where(changed)
     previous = f"MAX({there}) OVER ({by} ORDER BY {s.VALID_FROM} {others})"
     since = f"COALESCE({previous}, {s.VALID_FROM})" if before else s.VALID_FROM
     if horizon is not None:
         opened = f"IF({s.HASH} IS NULL, {previous}, {s.VALID_FROM})"
         since = f"IF({s.VALID_FROM} <= {horizon}, {opened}, {since})"
         changed = f"({VALID_TO} IS NULL OR {VALID_TO} > {horizon}) AND {changed}"
-    if since == s.VALID_FROM:
-        return rows.where(changed)
     return (
         rows.withColumn("_fk_since", F.expr(since))
         .where(changed)
@@ -117,8 +117,8 @@ def during(rows: DataFrame, versions: DataFrame, keys: Mapping[str, str], time: 
 
     Args:
         rows: the rows.
-        versions: versions with `_fk_valid_from` (null: since ever) and `_fk_valid_to`; no other column is one of the
-            rows.
+        versions: versions with `_fk_valid_from` (null: from the beginning) and `_fk_valid_to`; no other column is one
+            of the rows.
         keys: per key column of the versions, the column of the rows.
         time: the column of the rows with the time; a row without a time has no version.
         how: as `DataFrame.join` takes it.
@@ -130,7 +130,7 @@ def during(rows: DataFrame, versions: DataFrame, keys: Mapping[str, str], time: 
     others = [name for name in versions.columns if name not in keys]
     versions = versions.select(*[F.col(quote(key)).alias(name) for key, name in named.items()], *map(quote, others))
     on = [f"{quote(keys[key])} = {name}" for key, name in named.items()]
-    on.append(f"({s.VALID_FROM} IS NULL OR {s.VALID_FROM} <= {quote(time)})")
+    on.append(f"{quote(time)} IS NOT NULL AND ({s.VALID_FROM} IS NULL OR {s.VALID_FROM} <= {quote(time)})")
     on.append(f"({VALID_TO} IS NULL OR {quote(time)} < {VALID_TO})")
     return rows.join(versions, F.expr(" AND ".join(on)), how).drop(*named.values(), s.VALID_FROM, VALID_TO)
 
@@ -139,7 +139,7 @@ def removable(state: DataFrame, keys: Sequence[str], horizon: str, settled: str)
     """Returns the versions that ended by a horizon and cannot hold again: `keys` and `_fk_valid_from`.
 
     Neither they nor the versions that ended them can be withdrawn any more, except by a truncate. It would take both:
-    the sequence of what ended a version is not before its own.
+    what ended a version is the later writer.
 
     Args:
         state: all versions.
@@ -149,7 +149,8 @@ def removable(state: DataFrame, keys: Sequence[str], horizon: str, settled: str)
     """
     rows = state.where(f"{s.HASH} IS NOT NULL AND {s.VALID_FROM} <= {horizon} AND {settled}")
     later = f"PARTITION BY {', '.join(map(quote, keys))} ORDER BY {s.VALID_FROM}"
-    ended = f"MAX({s.SEQUENCE}) OVER ({later} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) >= {s.SEQUENCE}"
+    order = order_of(s.SEQUENCE, s.OWNER)
+    ended = f"MAX({order}) OVER ({later} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) > {order}"
     return rows.withColumn("_fk_ended", F.expr(ended)).where("_fk_ended").select(*map(quote, keys), s.VALID_FROM)
 
 

@@ -306,14 +306,11 @@ def remove_batch(
 def rebuild(
     pipeline: PipelineFile,
     source: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--from",
-            metavar="SOURCE",
-            help="what to read: changelog or landing; default: changelog",
-            autocompletion=completion.sources,
+            "--from", metavar="SOURCE", help="what to read: changelog or landing", autocompletion=completion.sources
         ),
-    ] = None,
+    ] = "changelog",
     stages: Annotated[
         str | None,
         typer.Option(
@@ -322,6 +319,9 @@ def rebuild(
             autocompletion=completion.stages,
         ),
     ] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="with history: rows of closed times may lose what they saw")
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -329,7 +329,7 @@ def rebuild(
     from fk_pipeline.pipeline import load
 
     with Progress() as progress:
-        done = load(pipeline).rebuild(source, stages.split(",") if stages else None, progress)
+        done = load(pipeline).rebuild(source, stages.split(",") if stages else None, progress, forget)
     if format_ is OutputFormat.JSON:
         print_json([{"stage": d.stage, "rows": d.rows, "seconds": d.seconds} for d in done])
     else:

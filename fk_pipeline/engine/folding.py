@@ -81,7 +81,7 @@ def superseded(log: DataFrame, side: SideSpec, keys: Sequence[str], folded: str)
     lost = (F.col("_fk_at") < F.col("_fk_newest")) | F.coalesce(F.col("_fk_at") < F.col("_fk_truncated"), F.lit(False))
     found = rows.withColumn("_fk_newest", newest).crossJoin(F.broadcast(truncated)).where(lost)
     if format_of(side).has_holes:
-        found = found.join(_searched(log, side), [c.name for c in side.key_columns], "left_anti")
+        found = found.join(searched(log, side), [c.name for c in side.key_columns], "left_anti")
     return found.select(s.BATCH, *map(quote, keys))
 
 
@@ -106,7 +106,7 @@ def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: 
     return dead.join(versions, [*same, ~dead[s.OWNER].eqNullSafe(versions[s.BATCH])], "left_anti")
 
 
-def _searched(log: DataFrame, side: SideSpec) -> DataFrame:
+def searched(log: DataFrame, side: SideSpec) -> DataFrame:
     """Returns the keys among whose rows unavailable values are searched for."""
     keys = [c.quoted for c in side.key_columns]
     holed = unpacked(log.where(F.col(s.HOLES).isNotNull()), side)

@@ -93,7 +93,10 @@ def beside_changelog(
 
 
 def version_rules(
-    one_row: str, within: BatchRange | None = None, folded: Collection[int] = frozenset()
+    one_row: str,
+    within: BatchRange | None = None,
+    folded: Collection[int] = frozenset(),
+    removed: str = f"{s.HASH} IS NULL",
 ) -> tuple[Rule, ...]:
     """Returns the rules for `beside_changelog` that hold for every state table.
 
@@ -101,11 +104,12 @@ def version_rules(
         one_row: the name of the rule that a key has one row.
         within: the batches that are checked; None for all.
         folded: batches whose deleted keys may be missing in the changelog.
+        removed: SQL (BOOLEAN) over a row of the state: compaction may have removed it from the changelog already.
     """
     # A key that was deleted by a truncate points to a batch that may have no row of it. A key whose last version was
     # withdrawn points to no batch.
     truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
-    forgotten = f"({s.HASH} IS NULL AND _fk_own_last IS NULL AND {ranges_sql(s.OWNER, folded)})"
+    forgotten = f"(({removed}) AND _fk_own_last IS NULL AND {ranges_sql(s.OWNER, folded)})"
     mine = "" if within is None else f" AND {within.predicate(s.OWNER)}"
     dangling = f"{ROW} IS NOT NULL AND {s.OWNER} IS NOT NULL AND {LOGGED} IS NULL AND NOT {truncated}{mine}"
     dangling += f" AND NOT {forgotten}"

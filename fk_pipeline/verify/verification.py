@@ -36,7 +36,10 @@ DIFFERENCES_SHOWN = 20
 def compare(
     expected: DataFrame, result: DataFrame, keys: Sequence[str], names: Sequence[str], *, nullable: bool
 ) -> DataFrame:
-    """Returns the rows that differ: `keys`, `difference` (missing, stale, unexpected), `expected` and `found`.
+    """Returns the rows that differ.
+
+    They have `keys`, `difference` (missing, stale, unexpected), `expected`, `found`, and of a stale row `differing`:
+    the names of the columns that differ.
 
     Args:
         expected: the rows that the result must have: its key columns and the columns to compare.
@@ -61,7 +64,9 @@ def compare(
     difference = (
         F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
     )
-    return both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
+    differing = F.array_compact(F.array(*[F.when(~_same(name, fields[name]), F.lit(name)) for name in names]))
+    rows = both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
+    return rows.withColumn("differing", differing)
 
 
 def _same(name: str, kind: T.DataType) -> Column:
@@ -146,8 +151,10 @@ class _Verification:
         try:
             pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()
             found = marked(differences, "pending", pending, nullable=self.nullable)
-            found = marked(found, "unproved", self._unproved(), nullable=self.nullable)
-            why = F.when(F.col("unproved"), "unproved").when(F.col("pending"), "pending").otherwise("wrong")
+            keys, excused = self._unproved()
+            found = marked(found, "unproved", keys, nullable=self.nullable)
+            of_closed = F.col("unproved") & F.expr(excused)
+            why = F.when(F.col("pending"), "pending").when(of_closed, "unproved").otherwise("wrong")
             found = found.withColumn("why", why).drop("pending", "unproved")
             groups = found.groupBy("difference", "why").count().collect()
             counts = {(row["difference"], row["why"]): row["count"] for row in groups}
@@ -166,11 +173,11 @@ class _Verification:
         finally:
             differences.unpersist()
 
-    def _unproved(self) -> Sequence[DataFrame]:
-        """Returns the keys of the rows for which the inputs do not tell any more what is right."""
+    def _unproved(self) -> tuple[Sequence[DataFrame], str]:
+        """Returns the keys of rows for which the inputs do not tell what is right, and in what (`Proof.unproved`)."""
         if self.proof.unproved is None:
-            return ()
-        found: Sequence[DataFrame] = loaded(self.proof.unproved)(self.tables, self.spec, self.ledger)
+            return (), "FALSE"
+        found: tuple[Sequence[DataFrame], str] = loaded(self.proof.unproved)(self.tables, self.spec, self.ledger)
         return found
 
     def _counts(self, isolating: bool) -> dict[str, int]:
@@ -182,11 +189,8 @@ class _Verification:
     def _sample(self, wrong: DataFrame) -> Iterator[dict[str, Any]]:
         """Yields rows that differ in the form of `VerifyReport.sample`."""
         shown_as = loaded(self.spec.definition.shown_keys)(self.spec)
-        fields = {f.name: f.dataType for f in wrong.select("found.*").schema.fields}
-        differing = F.array_compact(
-            F.array(*[F.when(~_same(name, kind), F.lit(name)) for name, kind in fields.items()])
-        )
-        rows = wrong.withColumn("differing", differing).persist()  # the same order for all queries below
+        fields = [field.name for field in wrong.select("found.*").schema.fields]
+        rows = wrong.persist()  # the same order for all queries below
         try:
             seen = self.mask(rows)
             keys = json_rows(seen.select(*[F.col(quote(c)).alias(n) for c, n in zip(self.keys, shown_as, strict=True)]))

@@ -16,6 +16,7 @@ from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.verify.last_writers import last_versions
@@ -69,14 +70,18 @@ def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) 
     return rows.selectExpr("_fk_left.*", held)
 
 
-def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) -> list[DataFrame]:
+def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) -> tuple[list[DataFrame], str]:
     """Returns the left keys (`_fk_pk_*`) whose version had ended by the horizon, if there is one.
 
-    A row of theirs has what they saw before the time was closed, and no right row if they came later.
+    A row of theirs has what they saw before the time was closed, and no right row if they came later. So it may differ
+    in columns that read the right side; in an inner join there may be one or none.
+
+    Returns:
+        The keys, and SQL (BOOLEAN) over `difference` and `differing`: the difference may be that.
     """
     horizon = sql_of(ledger.folds.horizon(Stage.RIGHT_TABLE))
     if spec.as_of is None or spec.as_of_batch or horizon is None:
-        return []
+        return [], "FALSE"
     rights, lefts = f"fk_versions_{uuid.uuid4().hex}", f"fk_dated_{uuid.uuid4().hex}"
     _versions(tables, spec).createOrReplaceTempView(rights)
     own = spec.left.key_columns
@@ -90,7 +95,12 @@ def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) 
         f"FROM (SELECT {keys}, {refs}, ({spec.as_of}) AS _fk_time FROM {lefts}) "
         f"LEFT SEMI JOIN {rights} ON {same} AND {s.VALID_FROM} > _fk_time AND {s.VALID_FROM} <= {horizon}"
     )
-    return [rows.sparkSession.sql(query)]
+    of_right = ", ".join(text(name) for name in sorted(spec.right_outputs))
+    others = f"ARRAY_EXCEPT(differing, CAST(ARRAY({of_right}) AS ARRAY<STRING>))"
+    excused = f"difference = 'stale' AND ARRAY_SIZE({others}) = 0"
+    if spec.inner:
+        excused = f"({excused} OR difference <> 'stale')"
+    return [rows.sparkSession.sql(query)], excused
 
 
 def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:

@@ -53,7 +53,7 @@ STOOD, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
 
 REPLACING = (JOINED, HALF_JOINED, RETRACTED, *REFUSED)
-"""Verdicts after which the result has no longer the row of the left key that it had."""
+"""Verdicts of an outer join after which the result has no longer the row of the left key that it had."""
 
 _CURRENT_LEFT, _CURRENT_RIGHT = "_fk_current_left", "_fk_current_right"
 

@@ -334,7 +334,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     decided = resolver.decide(
         due,
         None if unchanged else read.read(k.SUBSCRIPTION_STORE),
-        None if unchanged else right,
+        None if unchanged and not closed else right,
         None if readable else with_content(log, spec, Side.LEFT),
         read.read(k.RESOLVED_JOIN),
         spec,

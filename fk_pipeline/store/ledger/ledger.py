@@ -173,7 +173,12 @@ class Ledger:
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
-        return self.at(home, source)
+        copy = self.at(home, source)
+        for stage, side in self.inputs.items():
+            horizon = self.folds.horizon(stage)
+            if horizon is not None and not (source is Source.LANDING and stage in dropped):  # else all versions return
+                copy.folds.close(side, horizon)
+        return copy
 
     def at(self, home: str, source: Source) -> Ledger:
         """Returns the ledger in another place, with the same kind and reader as this one; it requires no approvals."""

@@ -15,8 +15,12 @@ from fk_pipeline.errors import FanOutError, PipelineFileError, StateError, Usage
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.any_order.subjects import WAYS
+from tests.deaths import Killed
+from tests.expectations.world import mutated
+from tests.mutations import Update
 
 FILE = """
 name: dated
@@ -504,6 +508,46 @@ def test_history_closes_old_times_and_removes_versions_that_ended(dated: Callabl
 
 @pytest.mark.slow
 @pytest.mark.spark
+def test_only_what_no_batch_can_need_again_is_removed(
+    dated: Callable[..., Dated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "{fold_after_hours: 0}\nhistory: 10"
+    made = dated(settings=settings, select="[id, fk, price, right.since AS since, 10 / (id - 7) AS ratio]")
+    pipeline = made.pipeline
+    made.land(0, [(1, "a", 25), (7, "a", 25)], [("a", 10, 1), ("a", 20, 2), ("a", 30, 3), ("b", 10, 1), ("b", 20, 2)])
+    pipeline.run()
+    made.land(1, [], [("a", 10, 9)])  # corrected: what ended it is the older writer
+    made.land(2, [], [("a", 100, 4), ("b", 100, 4)])
+    pipeline.run()
+    assert made.result() == {1: (2, 20)}  # the ratio of 7 cannot be computed
+
+    def dies(point: str) -> None:
+        if point == "before commit of right_table":
+            raise Killed
+
+    with faults.listening(dies), pytest.raises(Killed):
+        pipeline.compact()
+    assert {row["since"] for row in pipeline.table("right_changelog").where("k = 'a'").collect()} == {10, 30, 100}
+    assert made.red() == set()  # the right table still has what the changelog has lost
+    late = made.folder / "right" / "3.jsonl"
+    late.write_text('{"op": "u", "seq": -1, "k": "b", "since": 10, "price": 0}\n')
+    pipeline.run()
+    pipeline.compact()
+    kept = sorted((row["k"], row["since"]) for row in pipeline.table("right_table").collect())
+    assert kept == [("a", 10), ("a", 30), ("a", 100), ("b", 20), ("b", 100)]
+    assert made.red() == set()
+    assert made.result() == {1: (2, 20)}
+
+    for column, proved in (("fk", True), ("price", False)):  # what a row of a closed time has from the left is proved
+        with mutated(monkeypatch, {"resolved_join": Update("id = 1", {column: "9"})}):
+            assert pipeline.verify().ok is not proved
+    pipeline.rebuild(forget=True)
+    assert made.result() == {1: (None, None)}  # not the version since 10, which is still there
+    assert made.red() == set()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("join", ["left", "inner"])
 def test_with_history_a_backfill_changes_no_row_and_landing_files_restore_it(
@@ -521,9 +565,9 @@ def test_with_history_a_backfill_changes_no_row_and_landing_files_restore_it(
     pipeline.compact()
     assert made.red() == set()
     assert pipeline.verify().ok
-    with pytest.raises(StateError, match="what rows of the result saw before the history is not known any more"):
+    with pytest.raises(StateError, match="saw versions of the right side that are not there any more"):
         pipeline.rebuild()
-    pipeline.rebuild("changelog")
+    pipeline.rebuild(forget=True)
     assert made.result()[25] == (None, None) if join == "left" else 25 not in made.result()
     assert pipeline.verify().ok
     pipeline.rebuild("landing")

@@ -79,14 +79,15 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
     # What the row of a left row had stays when its time is closed; another left row gets no right row then.
     stands = f"IF({k.LEFT_HASH} <=> _fk_left, {k.RIGHT_HASH}, NULL)"
-    current = current.withColumn("_fk_right", F.expr(f"IF({is_closed('_fk_right')}, {stands}, _fk_right)"))
+    current = current.withColumn("_fk_closed", F.expr(is_closed("_fk_right")))
+    current = current.withColumn("_fk_right", F.expr(f"IF(_fk_closed, {stands}, _fk_right)"))
     current = current.drop("_fk_changed_in", "_fk_told")
     if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
     pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
     refused = reader.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
     refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
-    its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND one.r <=> _fk_right)"
+    its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND (_fk_closed OR one.r <=> _fk_right))"
     rows = current.join(refused, pks, "left").withColumn("_fk_refused", F.expr(f"GET({its}, 0).verdict"))
     half = F.col("_fk_refused").eqNullSafe(HALF_QUARANTINED)
     return rows.withColumn("_fk_right", F.when(~half, F.col("_fk_right")))

@@ -7,6 +7,7 @@ from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.rules.reading import ends_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import has_values
 from fk_pipeline.rules.scan import ROW, Rule, View, hex_of
@@ -35,8 +36,11 @@ def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     ]
     replaces = not spec.as_of_batch  # else it ends versions, and replaces none
     rows = beside_changelog(reader, k.RIGHT_TABLE, Stage.RIGHT_TABLE, log, keys, facts, columns, truncates=replaces)
+    removed, horizon = f"{s.HASH} IS NULL", ends_of(reader).horizon
+    if horizon is not None:
+        removed += f" OR {s.VALID_FROM} <= {horizon}"
     rules = (
-        *version_rules("one_row_per_right_key", reader.batches, reader.ledger.folds.of(Stage.RIGHT_TABLE)),
+        *version_rules("one_row_per_right_key", reader.batches, reader.ledger.folds.of(Stage.RIGHT_TABLE), removed),
         Rule(
             "hash_is_that_of_the_row",
             f"{ROW} IS NOT NULL AND {s.HASH} IS NOT NULL AND NOT ({s.HASH} <=> _fk_content)",
