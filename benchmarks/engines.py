@@ -17,7 +17,7 @@ from expectations.checking import check
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.kinds.foreign_key.resolved_join import WRITING
+from fk_pipeline.kinds.foreign_key.resolved_join import writing
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -79,7 +79,8 @@ class Ours:
             if done is not None:
                 self.stages[work.stage] = self.stages.get(work.stage, 0) + done.seconds
                 if work.stage == Stage.RESOLVED_JOIN:
-                    self.written += sum(found.get(name, 0) for found in done.counts.values() for name in WRITING)
+                    changing = writing(self.pipeline.spec)
+                    self.written += sum(found.get(name, 0) for found in done.counts.values() for name in changing)
                 if checked:
                     self._check(work.stage, work.batches)
 

@@ -167,7 +167,7 @@ def test_run_verify_show_and_export_speak_json(made: Any, tmp_path: Path) -> Non
     verified = json.loads(invoke("verify", made.file, "--no-checks", "--format", "json").stdout)
     assert verified == {
         "rows": 3, "missing": 0, "stale": 0, "unexpected": 0, "pending": 0, "due": 0, "left_rows": 3, "right_rows": 1,
-        "left_out": 0, "unmatched": 0, "quarantined_lines": 0,
+        "left_out": 0, "unmatched": 0, "unproved": 0, "quarantined_lines": 0,
     }  # fmt: skip
     shown = json.loads(
         invoke("show", made.file, "verdicts", "--batch", 0, "--where", "_fk_pk_id = 1", "--format", "json").stdout
