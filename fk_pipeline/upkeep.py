@@ -23,6 +23,7 @@ from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Side, ranges_sql
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.durations import length_of
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS
@@ -112,7 +113,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
             runner.ledger.folds.record(_to_fold(runner))
     if runner.spec.history is not None:
         progress("history")
-        folding.close()
+        folding.close(length_of(runner.spec.history))
     if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
@@ -240,11 +241,14 @@ class _Folding:
             finally:
                 dead.unpersist()
 
-    def close(self) -> None:
+    def close(self, history: int | timedelta) -> None:
         """Moves the horizon of the versions of right rows, and removes versions that ended by then.
 
         The horizon moves only when nothing is due: left rows have then heard of every version that landed. Versions of
         batches that are not folded stay, because they may be withdrawn; they do not answer either.
+
+        Args:
+            history: how far versions go back; a whole number if their times are no timestamps.
         """
         side, ledger = Side.RIGHT, self.ledger
         stage, stored = self.kind.input(side).stage, self.kind.state_of(side)
@@ -259,7 +263,7 @@ class _Folding:
                 if self.spec.settings.fold_after_hours is not None:  # a wrong one may still be corrected
                     versions = versions.where(ranges_sql(s.OWNER, ledger.folds.of(stage), ledger.batches))
                 horizon = ledger.folds.horizon(stage)
-                horizon = moved(versions, self.spec.length_of_history, datetime.now(UTC), horizon)
+                horizon = moved(versions, history, datetime.now(UTC), horizon)
                 if horizon is not None:
                     ledger.folds.close(side, horizon)
         with self._at(log, state) as info:

@@ -21,8 +21,7 @@ VALID_TO = "_fk_valid_to"
 
 CLOSED = "X''"
 """SQL (BINARY): what stands in place of a hash for the times of a key that are closed: which of its versions held then
-is not told any more (`history`). Such a row has no beginning: it holds from the beginning."""
-
+is not told any more (`history`). Such a row has no `_fk_valid_from`: it holds from the beginning."""
 
 _EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 

@@ -31,6 +31,11 @@ def span(text: str) -> timedelta:
         raise ValueError(f"{text!r} is longer than there is time") from None
 
 
+def length_of(length: int | str) -> int | timedelta:
+    """Returns a `Length` as a value: a span of time, or the number."""
+    return span(length) if isinstance(length, str) else length
+
+
 def _checked(length: int | str) -> int | str:
     if isinstance(length, str):
         try:

@@ -10,7 +10,6 @@ import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,7 +26,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
-from fk_pipeline.spec.durations import Length, span
+from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import LeftSpec, SideSpec, check_row_expression
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
@@ -161,11 +160,6 @@ class PipelineSpec(Frozen):
             if column is not None:
                 return column.type
         return UNKNOWN_TYPE
-
-    @property
-    def length_of_history(self) -> int | timedelta:
-        """How far versions of right rows go back with `history`; if it is a number, in the unit of their times."""
-        return span(self.history) if isinstance(self.history, str) else int(self.history or 0)
 
     @property
     def selects_end(self) -> bool:

@@ -60,7 +60,10 @@ class Delivery(_Strict):
 
 
 class TableEvent(_Strict):
-    """A row that arrives at a side of a join by key. A null value is a tombstone; a null key belongs to no row."""
+    """A row or record that arrives at a side of a join by key.
+
+    A null value is a tombstone, and in a stream no record; a null key belongs to no row.
+    """
 
     side: Literal["left", "right"]
     key: str | None
@@ -69,14 +72,17 @@ class TableEvent(_Strict):
     """The timestamp in milliseconds."""
 
 
-class _Tables(_Strict):
+class _Named(_Strict):
     name: str = Field(min_length=1)
     description: str = ""
+    expected: Any = None
+    """The recorded output; this module does not read it."""
+
+
+class _Tables(_Named):
     left_versioned: bool = False
     right_versioned: bool = False
     history_retention_ms: int = Field(default=HISTORY_RETENTION_MS, ge=0)
-    expected: Any = None
-    """The recorded output; this module does not read it."""
 
 
 class _Join(_Tables):
@@ -107,12 +113,8 @@ class TableCase(_Tables):
     events: tuple[TableEvent, ...]
 
 
-class _StreamJoin(_Strict):
-    name: str = Field(min_length=1)
-    description: str = ""
+class _StreamJoin(_Named):
     join: Literal["inner", "left"]
-    expected: Any = None
-    """The recorded output; this module does not read it."""
 
 
 class StreamCase(_StreamJoin):
@@ -139,19 +141,7 @@ class GlobalCase(_StreamJoin):
     events: tuple[Event, ...]
 
 
-class StreamEvent(_Strict):
-    """A record of a stream. One without a value is dropped; one without a key has no match."""
-
-    side: Literal["left", "right"]
-    key: str | None
-    value: str | None
-    ts: int = Field(ge=0)
-    """The timestamp in milliseconds."""
-
-
-class _Windowed(_Strict):
-    name: str = Field(min_length=1)
-    description: str = ""
+class _Windowed(_Named):
     join: Literal["inner", "left", "outer"]
     before_ms: int
     """How much earlier than the left record the right one may be, in milliseconds; may be negative."""
@@ -161,9 +151,7 @@ class _Windowed(_Strict):
     """How long after its window a late record is still taken, in milliseconds."""
     eager: bool = False
     """Whether records without a match are emitted at once, as with the old `JoinWindows.of().grace()`."""
-    events: tuple[StreamEvent, ...]
-    expected: Any = None
-    """The recorded output; this module does not read it."""
+    events: tuple[TableEvent, ...]
 
     @model_validator(mode="after")
     def _span_is_one(self) -> _Windowed:

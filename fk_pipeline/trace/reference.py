@@ -117,19 +117,14 @@ def _join_of_two_streams(case: AnyWindowCase) -> Json:
         join = WindowJoin({"inner": (), "left": ("left",), "outer": ("left", "right")}[case.join], window, case.eager)
         if isinstance(case, SelfJoinCase):
             join = SelfJoin(join)
-    steps = [join.process(e.side, _bytes(e.key), _bytes(e.value), e.ts) for e in case.events]
+    steps = [join.process(e.side, _bytes(e.key), _bytes(serialise(e.value)), e.ts) for e in case.events]
     # A third store has the records that wait.
     number = 1 if isinstance(join, SingleStoreSelfJoin) else 2 if case.join == "inner" or case.eager else 3
     stores = {"stores": number} if isinstance(case, SelfJoinCase) else {}
-    return {"steps": [{"emits": [_pair(p) for p in s.results], "dropped": s.dropped} for s in steps], **stores}
+    return {"steps": [{"emits": [_emitted(p) for p in s.results], "dropped": s.dropped} for s in steps], **stores}
 
 
-def _pair(pair: Pair) -> Json:
-    key, left, right = (None if part is None else part.decode() for part in (pair.key, pair.left, pair.right))
-    return {"key": key, "value": {"left": left, "right": right}, "ts": pair.timestamp}
-
-
-def _emitted(record: Emitted) -> Json:
+def _emitted(record: Emitted | Pair) -> Json:
     key = None if record.key is None else record.key.decode()
     return {"key": key, "value": {"left": _value(record.left), "right": _value(record.right)}, "ts": record.timestamp}
 

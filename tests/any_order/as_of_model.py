@@ -107,8 +107,12 @@ class AsOfModel(Model):
         for key, row in self.states[Side.LEFT].items():
             if row.applied_in == batch:
                 seen = self._version(row.value)
-                if not self.inner or row.seen_before or seen[1] is not None:
+                if not self.inner or row.seen_before or self._answers(*seen):
                     yield key, row.value, *seen
+
+    def _answers(self, _: Any, value: Any) -> bool:
+        """Returns whether what a left row sees is told to a new left row of an inner join."""
+        return value is not None
 
     def _told(self, batch: int) -> Iterable[tuple[str, Any, Any, Any]]:
         times = self._reached(batch)

@@ -8,7 +8,7 @@ row. A result row of a closed time must have what once was right, or nothing; ev
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fk_pipeline.identity import Side
@@ -67,12 +67,8 @@ class HistoryModel(AsOfModel):
             return EXPIRED, None
         return super()._version(left)
 
-    def _asked(self, batch: int) -> Iterable[tuple[str, Any, Any, Any]]:
-        for key, row in self.states[Side.LEFT].items():
-            if row.applied_in == batch:
-                seen = self._version(row.value)
-                if not self.inner or row.seen_before or seen[1] is not None or seen[0] == EXPIRED:
-                    yield key, row.value, *seen
+    def _answers(self, since: Any, value: Any) -> bool:
+        return since == EXPIRED or super()._answers(since, value)
 
     def _reached(self, batch: int) -> list[tuple[Any, float, float]]:
         times = super()._reached(batch)

@@ -16,7 +16,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store import faults
 from fk_pipeline.store.warehouse import CommitInfo
-from tests.deaths import Killed
+from tests.deaths import Killed, dies_at
 
 pytestmark = pytest.mark.spark
 
@@ -43,14 +43,6 @@ def overtake(made: Any, table: str, stage: Stage, meanwhile: Any) -> None:
     with faults.listening(listen), pytest.raises(Killed):
         made.pipeline.run()
     assert slept
-
-
-def dies_at(wanted: str) -> Any:
-    def listen(point: str) -> None:
-        if point == wanted:
-            raise Killed
-
-    return listen
 
 
 def is_right(made: Any, expected: dict[int, Any]) -> None:

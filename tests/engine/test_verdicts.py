@@ -8,7 +8,7 @@ import pytest
 
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.store import faults
-from tests.deaths import Killed
+from tests.deaths import Killed, dies_at
 
 UP_TO_ANSWERS = ["left_changelog", "subscription_store", "right_table", "responses"]
 
@@ -63,12 +63,8 @@ def test_a_batch_tells_only_what_it_stored_until_it_is_resolved(made: Any) -> No
 
 
 def test_a_death_after_the_responses_were_committed_tells_nothing_of_them(made: Any) -> None:
-    def die(point: str) -> None:
-        if point == "after commit of responses":
-            raise Killed
-
     made.land(0, [(1, "b", "again"), (2, "b", "v")], [("a", "A")])
-    with faults.listening(die), pytest.raises(Killed):
+    with faults.listening(dies_at("after commit of responses")), pytest.raises(Killed):
         made.pipeline.run()
     assert not made.pipeline.ledger().due.has(Stage.RESOLVED_JOIN, 0), "nothing says so yet"
     assert made.verdicts(0) == {}

@@ -39,14 +39,7 @@ from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
-from fk_pipeline.kinds.foreign_key.rights import (
-    Ends,
-    answer_columns,
-    answering,
-    concerned,
-    truncates_in,
-    validity,
-)
+from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, truncates_in, validity
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
 from fk_pipeline.spec import Column, PipelineSpec, quote
@@ -325,10 +318,11 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     If an expression fails on a row, the stage starts again with row-error isolation and then replaces these verdicts.
     """
     spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
-    right = answering(right, spec, _ends(read))
+    ends = _ends(read)
+    right = answering(right, spec, ends)
     unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
-    closed = read.spec.as_of is not None and read.history.horizon(Stage.RIGHT_TABLE) is not None
+    closed = ends.horizon is not None
     first = unchanged and readable and not closed and _is_first_result(read)
     log = read.read(k.LEFT_CHANGELOG)
     decided = resolver.decide(

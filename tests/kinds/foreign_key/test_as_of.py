@@ -18,7 +18,7 @@ from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.any_order.subjects import WAYS
-from tests.deaths import Killed
+from tests.deaths import Killed, dies_at
 from tests.expectations.world import mutated
 from tests.mutations import Update
 
@@ -521,11 +521,7 @@ def test_only_what_no_batch_can_need_again_is_removed(
     pipeline.run()
     assert made.result() == {1: (2, 20)}  # the ratio of 7 cannot be computed
 
-    def dies(point: str) -> None:
-        if point == "before commit of right_table":
-            raise Killed
-
-    with faults.listening(dies), pytest.raises(Killed):
+    with faults.listening(dies_at("before commit of right_table")), pytest.raises(Killed):
         pipeline.compact()
     assert {row["since"] for row in pipeline.table("right_changelog").where("k = 'a'").collect()} == {10, 30, 100}
     assert made.red() == set()  # the right table still has what the changelog has lost

@@ -172,10 +172,8 @@ class SingleStoreSelfJoin:
         if key is None or value is None:
             return PairStep(dropped=1)
         before, after = self.window.before, self.window.after
-        itself, expired = (
-            Pair(key, value, value, timestamp),
-            timestamp <= self.store.time - self.window.retention_ms + 1,
-        )
+        itself = Pair(key, value, value, timestamp)
+        expired = timestamp <= self.store.time - self.window.retention_ms + 1
         earlier = self.store.fetch(key, max(0, timestamp - before), max(0, timestamp + after))
         later = self.store.fetch(key, max(0, timestamp - after), max(0, timestamp + before))
         found = [Pair(key, value, theirs, max(timestamp, at)) for at, theirs in earlier]
