@@ -228,6 +228,8 @@ class Kind:
 
     Attributes:
         name: `kind` in the pipeline file.
+        spec: reference to the model of the pipeline file (a subclass of `PipelineSpec`), with the keys that only this
+            kind has.
         inputs: in the order of the pipeline file.
         tables: from upstream to downstream, in the order in which a reader opens them.
         stages: in running order.
@@ -262,6 +264,7 @@ class Kind:
     """
 
     name: str
+    spec: str
     inputs: tuple[Input, ...]
     tables: tuple[TableDef, ...]
     stages: tuple[StageDef, ...]

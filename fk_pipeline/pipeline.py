@@ -292,7 +292,7 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.upkeep import compact
 
         self.refuse_unfinished()
-        if self.spec.settings.fold_after_hours is not None or self.spec.history is not None:
+        if self.spec.settings.fold_after_hours is not None or self.spec.keeps is not None:
             self.discover()  # a batch that has landed anew is due, and not folded
         with concealing(self.spec):
             return compact(self.runner, progress)

@@ -111,9 +111,9 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         with _ledger_alone(home, runner.ledger.kind):
             runner.ledger.refresh()
             runner.ledger.folds.record(_to_fold(runner))
-    if runner.spec.history is not None:
+    if runner.spec.keeps is not None:
         progress("history")
-        folding.close(length_of(runner.spec.history))
+        folding.close(length_of(runner.spec.keeps))
     if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")

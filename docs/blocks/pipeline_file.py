@@ -15,14 +15,16 @@ from blocks.markdown import cell, code, one_of, table
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from fk_pipeline.kinds.registry import KINDS
+from fk_pipeline.contract import loaded
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.registry import KINDS, kind_named
 from fk_pipeline.spec import inputs, model, settings
 from fk_pipeline.spec.model import registered
 
 MORE = {
     "PipelineSpec.left": "#of-a-side",
     "PipelineSpec.right": "#of-a-side",
-    "PipelineSpec.result_key": "#result-key",
+    "ForeignKeySpec.result_key": "#result-key",
     "PipelineSpec.select": "#select",
     "PipelineSpec.schema_changes": "schema-changes.md",
     "PipelineSpec.on_bad_record": "command.md#quarantine",
@@ -64,6 +66,7 @@ def blocks() -> dict[str, str]:
     left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
     said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(inputs.CsvSpec)}
+    said |= {f"kind {name}": _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
     said["own expectation"] = _keys(settings.OwnExpectation)
     names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
     unknown = set(MORE) - set(names)
@@ -74,7 +77,15 @@ def blocks() -> dict[str, str]:
     return {f"keys: {name}": text for name, text in found.items()}
 
 
-_OWNERS = {cls.__name__: cls for cls in (model.PipelineSpec, inputs.SideSpec, inputs.LeftSpec, settings.Settings)}
+def _own_keys(cls: type[BaseModel]) -> dict[str, list[str]]:
+    """The keys of a pipeline file that only one kind has."""
+    return {name: row for name, row in _keys(cls).items() if name not in model.PipelineSpec.model_fields}
+
+
+_OWNERS = {
+    cls.__name__: cls
+    for cls in (model.PipelineSpec, ForeignKeySpec, inputs.SideSpec, inputs.LeftSpec, settings.Settings)
+}
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:

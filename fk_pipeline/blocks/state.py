@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +12,7 @@ from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.sizes import UNKNOWN
@@ -25,7 +25,7 @@ class MakeState(Protocol):
         self,
         log: DataFrame,
         state: DataFrame,
-        spec: PipelineSpec,
+        spec: Any,
         batches: BatchRange,
         generations: Mapping[int, int],
         truncated: bool = False,

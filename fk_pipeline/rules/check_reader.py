@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cached_property, partial, reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.contract import Role
 from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import BatchId, BatchRange
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.ledger import Ledger
@@ -34,7 +35,7 @@ class CheckReader(TableReader):
     Args:
         warehouse: the stored tables.
         tables: the tables.
-        spec: the pipeline.
+        spec: the pipeline (`PipelineSpec`).
         ledger: its ledger.
         stage: the stage whose tables are checked.
         batches: reads only the rows that these batches touched; None for all rows.
@@ -45,7 +46,7 @@ class CheckReader(TableReader):
         self,
         warehouse: StoredTables,
         tables: Iterable[Table],
-        spec: PipelineSpec,
+        spec: Any,
         ledger: Ledger,
         stage: str,
         batches: BatchRange | None,
@@ -228,7 +229,7 @@ class CheckReader(TableReader):
     @property
     def may_refuse(self) -> bool:
         """Whether a pair of rows may be in the quarantine: the result has expressions, not only columns."""
-        return self.spec.computes
+        return bool(self.spec.computes)
 
     def rows_read(self, log_stage: str) -> int:
         """Returns an upper bound of the rows that a changelog has for the batches."""

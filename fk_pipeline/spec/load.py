@@ -12,18 +12,11 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from fk_pipeline.contract import loaded
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.spec.inputs import LeftSpec, SideSpec
+from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.model import PipelineSpec
-from fk_pipeline.spec.settings import OwnSuites, Settings
-
-_MODELS: dict[tuple[str, ...], type[BaseModel]] = {
-    (): PipelineSpec,
-    ("left",): LeftSpec,
-    ("right",): SideSpec,
-    ("expectations",): OwnSuites,
-    ("settings",): Settings,
-}
+from fk_pipeline.spec.settings import Settings
 
 
 def load_spec(file: str | Path) -> PipelineSpec:
@@ -111,7 +104,7 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
     elif kind == "missing":
         message = f"{shown!r} is missing"
     elif kind == "extra_forbidden":
-        message = f"unknown key {shown!r}{_suggestion(loc)}"
+        message = f"unknown key {shown!r}{_suggestion(loc, document)}"
     elif kind == "literal_error":
         message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
     elif kind == "string_pattern_mismatch":
@@ -121,13 +114,26 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
     return _line_of(document, loc), message
 
 
-def _suggestion(loc: tuple[Any, ...]) -> str:
-    model = _MODELS.get(loc[:-1])
+def _suggestion(loc: tuple[Any, ...], document: Any) -> str:
+    model = _model_at(loc[:-1], document)
     if model is None:
         return ""
     known = sorted((f.alias or name) for name, f in model.model_fields.items() if name != "file")
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; possible are {', '.join(known)}"
+
+
+def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
+    """Returns the model of the mapping at a path of the document; None if it has none."""
+    kind = document.get("kind", FIRST)
+    model: Any = loaded(kind_named(kind).spec) if kind in KINDS else PipelineSpec
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        model = None if field is None else field.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return None
+    found: type[BaseModel] = model
+    return found
 
 
 def _line_of(node: Any, loc: tuple[Any, ...]) -> int:

@@ -1,6 +1,7 @@
 """The pipeline file as frozen values: the inputs of one join, the kind of join, and the selected columns.
 
-A `PipelineSpec` is one join, a `SideSpec` one input table, an `Output` one column of the result.
+A `PipelineSpec` is one join, a `SideSpec` one input table, an `Output` one column of the result. The keys that only one
+kind of join has are in a subclass, in the folder of the kind (`Kind.spec`).
 The contract is `docs/reference/pipeline-file.md`.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,17 +18,18 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
 
-from fk_pipeline.contract import Kind
+from fk_pipeline.contract import Kind, loaded
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.durations import Length
-from fk_pipeline.spec.inputs import LeftSpec, SideSpec, check_row_expression
+from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
     Column,
@@ -36,15 +38,6 @@ from fk_pipeline.spec.sql import (
     quote,
     refuse_moments,
 )
-
-BY_BATCH = "batch"
-"""The value of `as_of` with which a left row sees the right table as the batches up to its own left it."""
-
-VALIDITY = ("valid_from", "valid_to")
-"""The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
-
-UNKNOWN_TYPE = "expression"
-"""Stands for the type of an expression where only Spark can tell it."""
 
 GLOB = re.compile(r"[*?\[]")
 """The characters that make a path a glob."""
@@ -76,23 +69,11 @@ class PipelineSpec(Frozen):
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
     """Names the table folder, the Dagster asset group and the partition set."""
     kind: Annotated[str, AfterValidator(registered)] = FIRST
-    """The kind of join; the only one so far."""
+    """The kind of join."""
     join: Literal["inner", "left", "outer"]
-    """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows that
-    no left row refers to kept, with nulls on the left."""
-    result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
-    an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
-    the left key, and in an outer join the right key of a row without a left row."""
-    as_of: str | None = None
-    """Which version of its right row a left row sees: `batch`, the right table as the batches up to its own left it; or
-    a SQL expression over the left columns (TIMESTAMP or BIGINT), the version that held at this time; default: the
-    latest. Goes with `inner` and `left`."""
-    history: Length | None = None
-    """How far versions of right rows go back, with `as_of` an expression: `90 days`, or with a BIGINT a whole number.
-    Maintenance closes the time up to so long before the newest version: versions that had ended by then answer no left
-    row any more, and what asks for them is counted as `expired`; default: all versions answer for ever."""
-    left: LeftSpec
+    """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows kept,
+    with nulls on the left."""
+    left: SideSpec
     """The left input."""
     right: SideSpec
     """The right input."""
@@ -124,13 +105,12 @@ class PipelineSpec(Frozen):
     @cached_property
     def sensitive_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a sensitive column."""
-        found = set()
-        secret = {(Side.RIGHT, column) for column in self.columns_of_validity if self.right.holds_since_secret}
-        for output in self.outputs:
-            reads = [self.resolve(read) for read in parse_expression(output.sql).reads]
-            if secret & {*reads} or any(column.name in self.side(side).sensitive for side, column in reads):
-                found.add(output.name)
-        return frozenset(found)
+        reads = {output.name: map(self.resolve, parse_expression(output.sql).reads) for output in self.outputs}
+        return frozenset(name for name, found in reads.items() if any(self.is_secret(*read) for read in found))
+
+    def is_secret(self, side: Side, column: Column) -> bool:
+        """Returns whether a column that the result may read is sensitive."""
+        return column.name in self.side(side).sensitive
 
     @property
     def inner(self) -> bool:
@@ -142,52 +122,9 @@ class PipelineSpec(Frozen):
         """Whether right rows to which no left row refers are in the result."""
         return self.join == "outer"
 
-    @property
-    def as_of_batch(self) -> bool:
-        """Whether the time of a row is its batch."""
-        return self.as_of == BY_BATCH
-
-    @property
-    def time_type(self) -> str:
-        """The type of the times that `as_of` compares, as far as the file alone tells it."""
-        if self.as_of is None or self.as_of_batch:
-            return "INT"
-        if self.right.holds_since_commit:
-            return "TIMESTAMP"
-        for side, text in ((self.right, self.right.valid_from), (self.left, self.as_of)):
-            expression = None if text is None else parse_expression(text)
-            column = side.column(expression.reads[0][0]) if expression is not None and expression.plain else None
-            if column is not None:
-                return column.type
-        return UNKNOWN_TYPE
-
-    @property
-    def selects_end(self) -> bool:
-        """Whether a column of the result depends on the end of validity of its right row."""
-        return "valid_to" in self.selected_validity
-
-    @property
-    def selected_validity(self) -> tuple[str, ...]:
-        """The columns of `VALIDITY` that the result depends on."""
-        reads = {self.resolve(read) for output in self.outputs for read in parse_expression(output.sql).reads}
-        return tuple(column.name for column in self.columns_of_validity if (Side.RIGHT, column) in reads)
-
-    def _validity(self, name: str) -> Column | None:
-        """Returns a column of `VALIDITY` if `select` may name it: a column of the schema has precedence."""
-        if self.as_of is None or name.lower() not in VALIDITY or self.right.column(name) is not None:
-            return None
-        return Column(name.lower(), self.time_type)
-
     def columns_of(self, side: Side) -> tuple[Column, ...]:
-        """Returns the columns that expressions of the result may name: those of the side, and its validity."""
-        if side is Side.LEFT:
-            return self.left.columns
-        return (*self.right.columns, *self.columns_of_validity)
-
-    @property
-    def columns_of_validity(self) -> tuple[Column, ...]:
-        """The columns of `VALIDITY` that expressions of the result may name."""
-        return tuple(found for name in VALIDITY if (found := self._validity(name)) is not None)
+        """Returns the columns of a side that expressions of the result may name."""
+        return self.side(side).columns
 
     def _column(self, side: Side, name: str) -> Column | None:
         return next((c for c in self.columns_of(side) if c.name.lower() == name.lower()), None)
@@ -201,10 +138,7 @@ class PipelineSpec(Frozen):
         of_side = self.side(side)
         valid_from = None if of_side.holds_since_commit else of_side.valid_from
         own = filter(None, (of_side.sequence_by, of_side.delete_when, valid_from))
-        if side is Side.RIGHT:
-            return tuple(own)
-        time = () if self.as_of is None or self.as_of_batch else (self.as_of,)
-        return (*self.left.foreign_key, *time, *own)
+        return (*self.definition.input(side).derives(self).values(), *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:
         """Returns the same pipeline with other settings.
@@ -255,13 +189,15 @@ class PipelineSpec(Frozen):
         parsed = [parse_expression(text) for text in self.select]
         return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
 
-    @cached_property
+    @property
     def key_outputs(self) -> tuple[Output, ...]:
         """The columns of a result key of one's choice, in their order; empty if there is none."""
-        if self.result_key is None or isinstance(self.result_key, str):
-            return ()
-        parsed = [parse_expression(text) for text in self.result_key]
-        return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
+        return ()
+
+    @property
+    def keeps(self) -> Length | None:
+        """How far back what may still be asked goes, at least; None: everything is kept."""
+        return None
 
     @property
     def computed(self) -> tuple[Output, ...]:
@@ -321,6 +257,18 @@ class PipelineSpec(Frozen):
         whole = 2 if read[0].lower() in ("left", "right") else 1
         return column.type if len(read) == whole else None
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_its_kind_has_it(cls, given: Any, handler: ModelWrapValidatorHandler[PipelineSpec]) -> PipelineSpec:
+        """Validates a pipeline by the model of its kind."""
+        if cls is not PipelineSpec or not isinstance(given, Mapping):
+            return handler(given)
+        kind = given.get("kind", FIRST)
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise problem(f"{kind!r} is not possible; it must be {' or '.join(map(repr, KINDS))}", "kind")
+        spec: type[PipelineSpec] = loaded(kind_named(kind).spec)
+        return spec.model_validate(given)
+
     @model_validator(mode="after")
     def _stages_are_there(self) -> PipelineSpec:
         stages, named = self.definition.stage_names, self.settings.strategy
@@ -341,66 +289,22 @@ class PipelineSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _sides_fit(self) -> PipelineSpec:
-        count, keys = len(self.left.foreign_key), len(self.right.key)
-        if count != keys:
-            raise problem(
-                f"foreign_key has {count} component(s), the right key {keys} ({', '.join(self.right.key)})",
-                "left",
-                "foreign_key",
-            )
-        for i, (text, key) in enumerate(zip(self.left.foreign_key, self.right.key_columns, strict=True)):
-            expression = parse_expression(text)
-            column = self.left.column(expression.reads[0][0]) if expression.plain else None
-            if column is not None and len(expression.reads[0]) == 1 and column.type.upper() != key.type.upper():
-                raise problem(
-                    f"foreign_key {text!r} is {column.type}, the right key {key.name!r} is {key.type}; "
-                    f"make the types equal, for example with CAST({text} AS {key.type})",
-                    "left",
-                    "foreign_key",
-                    i,
-                )
-        for place, texts in (("select", self.select), ("result_key", self.result_key)):
-            self._check_named(place, () if isinstance(texts, str) else texts or ())
+    def _select_fits(self) -> PipelineSpec:
+        self.check_named("select", self.select or ())
         if self.select is None:
             clash = [o.name for o in self.outputs]
             if len({n.lower() for n in clash}) < len(clash):
                 raise problem("the default select would name two columns alike; write a select", "right", "schema")
         return self
 
-    @model_validator(mode="after")
-    def _times_fit(self) -> PipelineSpec:
-        if self.left.valid_from is not None:
-            raise problem("valid_from is of the right side, whose versions a left row sees", "left", "valid_from")
-        if self.as_of_batch and self.left.column(BY_BATCH) is not None:
-            raise problem("as_of: batch means the batch, and the left schema has a column 'batch': rename it", "as_of")
-        if self.as_of is None or self.as_of_batch:
-            if self.right.valid_from is not None:
-                raise problem(
-                    "valid_from goes with as_of, a SQL expression over the left columns", "right", "valid_from"
-                )
-        else:
-            check_row_expression(self.left, self.as_of, "as_of")
-            if self.right.is_snapshot:
-                raise problem("a snapshot does not tell since when its rows hold; as_of: batch goes with it", "as_of")
-            if self.right.valid_from is None:
-                if self.right.sequence_by is None:
-                    raise problem("valid_from is missing: since when does a version hold?", "right")
-                valid = {"valid_from": self.right.sequence_by}
-                object.__setattr__(self, "right", self.right.model_copy(update=valid))
-        if self.history is not None and (self.as_of is None or self.as_of_batch):
-            raise problem("history goes with as_of, a SQL expression over the left columns", "history")
-        if self.as_of is not None and self.outer:
-            raise problem("as_of goes with inner and left: which version of a right row would stand alone?", "as_of")
-        return self
-
-    def _check_named(self, place: str, texts: Sequence[str]) -> None:
+    def check_named(self, place: str, texts: Sequence[str]) -> None:
         """Refuses expressions that cannot be columns of the result; `place` is their key in the pipeline file."""
         names: set[str] = set()
         for i, text in enumerate(texts):
             try:
                 expression = parse_expression(text)
-                reads = [self.resolve(read) for read in expression.reads]
+                for read in expression.reads:
+                    self.resolve(read)
                 refuse_moments(text, self._type_of)
             except SqlTextError as error:
                 raise problem(f"{text!r}: {error}", place, i) from None
@@ -411,26 +315,25 @@ class PipelineSpec(Frozen):
             if expression.name.lower().startswith("_fk_"):
                 raise problem(f"{expression.name!r}: names that start with _fk_ are the pipeline's own", place, i)
             names.add(expression.name.lower())
-            others = [f"{side}.{c.name}" for side, c in reads if c.name not in self.side(side).key]
-            if place == "result_key" and others:
-                raise problem(f"{text!r} reads {others[0]}, which is no key column", place, i)
 
-    @model_validator(mode="after")
-    def _equal_values_are_alike_sensitive(self) -> PipelineSpec:
-        """Makes foreign key and right key sensitive together: a foreign key has the values of the right key."""
-        read = [
-            {column.name for path in parse_expression(text).reads if (column := self.left.column(path[0])) is not None}
-            for text in self.left.foreign_key
-        ]
-        keys = [column.name for column in self.right.key_columns]
-        left, right = set(self.left.sensitive), set(self.right.sensitive)
-        left |= {name for names, key in zip(read, keys, strict=True) if key in right for name in names}
-        right |= {key for names, key in zip(read, keys, strict=True) if names & left}
-        for side, names in (("left", left), ("right", right)):
-            spec = self.side(Side(side))
-            ordered = tuple(column.name for column in spec.columns if column.name in names)
-            object.__setattr__(self, side, spec.model_copy(update={"sensitive": ordered}))
-        return self
+    def make_alike_sensitive(self, equal: Iterable[tuple[str, str]]) -> None:
+        """Makes columns of both sides sensitive together if they have the same values.
+
+        Args:
+            equal: pairs of expressions, one over each side, whose values are compared.
+        """
+        secret = {side: {*self.side(side).sensitive} for side in Side}
+        for texts in equal:
+            reads = {}
+            for side, text in zip(Side, texts, strict=True):
+                found = (self.side(side).column(path[0]) for path in parse_expression(text).reads)
+                reads[side] = {column.name for column in found if column is not None}
+            if any(reads[side] & secret[side] for side in Side):
+                secret = {side: secret[side] | reads[side] for side in Side}
+        for side in Side:
+            spec = self.side(side)
+            ordered = tuple(column.name for column in spec.columns if column.name in secret[side])
+            object.__setattr__(self, side.value, spec.model_copy(update={"sensitive": ordered}))
 
     @model_validator(mode="after")
     def _expected_columns_exist(self) -> PipelineSpec:

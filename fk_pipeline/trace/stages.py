@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from fk_pipeline.contract import loaded
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import DELETE_KEY_AND_PROPAGATE, DELETE_KEY_NO_PROPAGATE
@@ -107,7 +108,8 @@ class _Run(CaseRun[Case | TableCase]):
 
         The key of a right row alone is its own.
         """
-        key = f"COALESCE({', '.join(k.keys_of(self.pipeline.spec, k.RESOLVED_JOIN).keys)}) AS key"
+        spec = self.pipeline.spec
+        key = f"COALESCE({', '.join(loaded(spec.definition.keys)(spec, k.RESOLVED_JOIN).keys)}) AS key"
         rows = self.pipeline.table("resolved_join").selectExpr(key, "left_value", "right_value").collect()
         return {self._of(row.key): values_of(row) for row in rows}
 

@@ -28,7 +28,8 @@ from fk_pipeline.kinds.foreign_key.resolved_join import (
 )
 from fk_pipeline.kinds.foreign_key.responses import due_rights
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
@@ -103,7 +104,7 @@ def of_tables(
     changed: DataFrame,
     rights: DataFrame,
     result: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     evaluator: Evaluator,
 ) -> DataFrame:
     """Returns the rows of right rows alone to write or to remove: see `rows_alone`.
@@ -120,7 +121,7 @@ def of_tables(
     return rows_alone(asked(decided, changed, spec), rights, matched, result, spec, evaluator)
 
 
-def changed_rights(right_table: DataFrame, batches: BatchRange, spec: PipelineSpec) -> DataFrame:
+def changed_rights(right_table: DataFrame, batches: BatchRange, spec: ForeignKeySpec) -> DataFrame:
     """Returns the keys of the right rows that changed for the batches: `_fk_fk_*` and `_fk_batch`."""
     return due_rights(right_table, batches).select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH))
 
@@ -145,14 +146,14 @@ def added(read: Reader, upsert: Upsert | None, alone: RowSet | None, number: int
     return [replace(upsert, rows=planned, number=None, keys=keys)]
 
 
-def result_key(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+def result_key(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the key columns of rows of the result; rows that do not have those of a right row alone are left rows."""
     none = {name: F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)}
     keys = k.keys_of(spec, k.RESOLVED_JOIN).keys
     return rows.select([F.col(quote(key)) if key in rows.columns else none[key] for key in keys])
 
 
-def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
+def asked(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the right keys for which it is asked whether their row stands alone.
 
     Args:
@@ -172,7 +173,7 @@ def asked(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFra
     return keys.groupBy(*map(quote, fks)).agg(F.max(s.BATCH).alias(s.BATCH), F.max(MATCHED).alias(MATCHED))
 
 
-def matched_keys(result: DataFrame, spec: PipelineSpec, replaced: DataFrame | None = None) -> DataFrame:
+def matched_keys(result: DataFrame, spec: ForeignKeySpec, replaced: DataFrame | None = None) -> DataFrame:
     """Returns the right keys that rows of the result have with a left row: `_fk_fk_*`, distinct.
 
     Args:
@@ -186,7 +187,7 @@ def matched_keys(result: DataFrame, spec: PipelineSpec, replaced: DataFrame | No
     return rows.select(*map(quote, _fks(spec))).distinct()
 
 
-def _replaced(decided: DataFrame, spec: PipelineSpec) -> DataFrame:
+def _replaced(decided: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the left keys whose rows in the result the responses replace or remove."""
     pks = [quote(name) for name, _ in k.pk_columns(spec)]
     return decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*pks)
@@ -197,7 +198,7 @@ def rows_alone(
     rights: DataFrame,
     matched: DataFrame,
     there: DataFrame | None,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     evaluator: Evaluator,
 ) -> DataFrame:
     """Returns the rows of right rows that stand alone to write or to remove.
@@ -246,7 +247,7 @@ def refused(rows: DataFrame) -> DataFrame:
     )
 
 
-def _keys(spec: PipelineSpec) -> list[Column]:
+def _keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the key columns, foreign key and left hash of the row of a right row that stands alone."""
     fks = [F.col(quote(name)) for name, _ in k.fk_columns(spec)]
     alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
@@ -254,11 +255,11 @@ def _keys(spec: PipelineSpec) -> list[Column]:
     return [*none, *fks, *alone]
 
 
-def _fks(spec: PipelineSpec) -> list[str]:
+def _fks(spec: ForeignKeySpec) -> list[str]:
     return [name for name, _ in k.fk_columns(spec)]
 
 
-def no_left_row(spec: PipelineSpec) -> Column:
+def no_left_row(spec: ForeignKeySpec) -> Column:
     """Returns null as a row of the left side."""
     fields = ", ".join(f"{c.quoted}: {c.type}" for c in spec.left.columns)
     return F.lit(None).cast(f"STRUCT<{fields}>")

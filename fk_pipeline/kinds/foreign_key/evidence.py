@@ -12,8 +12,9 @@ from fk_pipeline.export import json_rows
 from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, Version
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -23,7 +24,7 @@ MOST_QUARANTINED = 20
 """The maximum number of records of the quarantine in a story; those of the newest batches are taken."""
 
 
-def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version, ...]:
+def versions_of(log: DataFrame, spec: ForeignKeySpec, side: Side) -> tuple[Version, ...]:
     """Returns the versions of some keys of a side, in the source's order.
 
     Args:
@@ -73,18 +74,20 @@ def versions_of(log: DataFrame, spec: PipelineSpec, side: Side) -> tuple[Version
     )
 
 
-def reference(row: JsonRow, spec: PipelineSpec, column: Callable[[str], str] = k.fk) -> JsonRow | None:
+def reference(row: JsonRow, spec: ForeignKeySpec, column: Callable[[str], str] = k.fk) -> JsonRow | None:
     """Returns the right key that a row refers to, from the columns that `column` names; None if there is none."""
     key = {c.name: row[column(c.name)] for c in spec.right.key_columns}
     return None if None in key.values() else key
 
 
-def due_of(spec: PipelineSpec, ledger: Ledger) -> dict[str, list[int]]:
+def due_of(spec: ForeignKeySpec, ledger: Ledger) -> dict[str, list[int]]:
     """Returns the due batches of each stage that has any."""
     return {stage: [*map(int, found)] for stage in spec.definition.stage_names if (found := ledger.due.of(stage))}
 
 
-def quarantined_of(read: TableReader, spec: PipelineSpec, conditions: Mapping[Origin, str]) -> tuple[Quarantined, ...]:
+def quarantined_of(
+    read: TableReader, spec: ForeignKeySpec, conditions: Mapping[Origin, str]
+) -> tuple[Quarantined, ...]:
     """Returns the records of the quarantine that meet a condition, oldest first.
 
     Args:

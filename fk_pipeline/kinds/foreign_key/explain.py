@@ -24,6 +24,7 @@ from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantine
 from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
     JsonRow,
     Quarantined,
@@ -33,7 +34,7 @@ from fk_pipeline.kinds.foreign_key.story import (
     Version,
     wrong_said,
 )
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.store import schemas as s
@@ -55,7 +56,7 @@ _WHY = {
 }
 
 
-def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> AnyStory:
+def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) -> AnyStory:
     """Returns the story of a left key; in an outer join also of a right key, which is said as `right.KEY`.
 
     Args:
@@ -79,7 +80,7 @@ def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) ->
 class _Explained:
     """Reads the rows of a key from the tables. Its rows in the changelogs are read once and cached."""
 
-    def __init__(self, read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> None:
+    def __init__(self, read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping[str, str]) -> None:
         self.read, self.spec, self.ledger = read, spec, ledger
         self.key = key_row(read.warehouse.session, key, self.spec.left)
         self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, k.pk)

@@ -14,6 +14,7 @@ from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantined_of, versions_of
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
     Compared,
     JsonRow,
@@ -23,7 +24,7 @@ from fk_pipeline.kinds.foreign_key.story import (
     result_said,
     wrong_said,
 )
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -89,7 +90,7 @@ class AloneStory(Compared):
         ]
 
 
-def explain_alone(read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> AloneStory:
+def explain_alone(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping[str, str]) -> AloneStory:
     """Returns the story of a right key.
 
     Args:
@@ -104,7 +105,7 @@ def explain_alone(read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Ma
         read.release()
 
 
-def _story(read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[str, str]) -> AloneStory:
+def _story(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping[str, str]) -> AloneStory:
     own, in_state = is_key(key, spec.right), is_key(key, spec.right, k.fk)
     pks = [name for name, _ in k.pk_columns(spec)]
     truncates = F.col(spec.right.key_columns[0].quoted).isNull()
@@ -140,7 +141,7 @@ def _story(read: TableReader, spec: PipelineSpec, ledger: Ledger, key: Mapping[s
     )
 
 
-def _expected(read: TableReader, spec: PipelineSpec, lefts: DataFrame, right_log: DataFrame) -> JsonRow | None:
+def _expected(read: TableReader, spec: ForeignKeySpec, lefts: DataFrame, right_log: DataFrame) -> JsonRow | None:
     """Returns the row without a left row that the join computed now has; None if it has none."""
     keys = [c.name for c in spec.left.key_columns]
     log = read.read(k.LEFT_CHANGELOG)
@@ -170,7 +171,7 @@ def _why(right: tuple[Version, ...], example: JsonRow | None, expected: JsonRow 
 
 
 def _conclusion(
-    result: JsonRow | None, expected: JsonRow | None, why: str, due: Mapping[str, object], spec: PipelineSpec
+    result: JsonRow | None, expected: JsonRow | None, why: str, due: Mapping[str, object], spec: ForeignKeySpec
 ) -> str:
     if result == expected:
         return f"The right row {'stands alone' if result is not None else 'does not stand alone'} in the result: {why}"

@@ -17,7 +17,8 @@ from fk_pipeline.blocks.versions import COUNTED_IN, OUTCOME
 from fk_pipeline.identity import APPLIED, INSERTED, MAX_BATCH, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.rights import PROPAGATED, USUAL, Ends, concerned
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 
@@ -48,7 +49,7 @@ class FanOut:
         return f"{batches} of the result{f' (most by {keys})' if keys else ''}"
 
 
-def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
+def referring(subscriptions: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the rows of the subscription store that are not deleted and have a foreign key."""
     first = quote(k.fk_columns(spec)[0][0])
     return subscriptions.where(f"{s.HASH} IS NOT NULL AND {first} IS NOT NULL")
@@ -57,7 +58,7 @@ def referring(subscriptions: DataFrame, spec: PipelineSpec) -> DataFrame:
 def beyond(
     rows: DataFrame,
     subscriptions: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     budget: int,
     agreed: Collection[int],
     versions: DataFrame | None = None,
@@ -98,7 +99,7 @@ def beyond(
 
 
 def _of_the_time(
-    subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: PipelineSpec, ends: Ends
+    subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: ForeignKeySpec, ends: Ends
 ) -> DataFrame:
     """Returns the subscriptions whose time changed versions of right rows concern: `_fk_counted_in` and `_fk_fk_*`."""
     keys = list(k.keys_of(spec, k.RIGHT_TABLE).keys)

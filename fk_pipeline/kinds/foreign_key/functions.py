@@ -27,9 +27,10 @@ from fk_pipeline.kinds.foreign_key.layout import layout_of
 from fk_pipeline.kinds.foreign_key.responses import responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table
 from fk_pipeline.kinds.foreign_key.rights import answering
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store
 from fk_pipeline.session import SEMANTICS
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import STOPPING
 from fk_pipeline.store import schemas as s
 
@@ -46,7 +47,7 @@ class StageFunctions:
         PipelineFileError: Spark refuses an expression.
     """
 
-    def __init__(self, spec: PipelineSpec, session: SparkSession) -> None:
+    def __init__(self, spec: ForeignKeySpec, session: SparkSession) -> None:
         for side in Side:
             if format_of(spec.side(side)).sequence_type != ARRIVAL_TYPE:
                 raise UsageError(

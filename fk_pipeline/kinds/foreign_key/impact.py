@@ -25,7 +25,8 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
@@ -77,7 +78,7 @@ class Impact:
 
 def impact(
     read: TableReader,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     ledger: Ledger,
     right_key: str | None,
     changes: Path | None,
@@ -110,7 +111,7 @@ def impact(
     )
 
 
-def of_key(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
+def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
     """Returns the impact of any change of one right row.
 
     Args:
@@ -167,7 +168,7 @@ def _of_the_version(
     return there.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {seen}")
 
 
-def of_changes(read: TableReader, spec: PipelineSpec, ledger: Ledger, file: Path, limit: int) -> Impact:
+def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Path, limit: int) -> Impact:
     """Returns the impact of the changes in a file if it landed as the next batch of the right side.
 
     Args:
@@ -240,7 +241,7 @@ def _named(row: dict[str, Any], keys: list[str]) -> str:
 
 def _seeing(
     read: TableReader,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     log: DataFrame,
     state: DataFrame,
     effects: DataFrame,
@@ -266,11 +267,11 @@ def _seeing(
     )
 
 
-def _referring(read: TableReader, spec: PipelineSpec) -> DataFrame:
+def _referring(read: TableReader, spec: ForeignKeySpec) -> DataFrame:
     return referring(read.read(k.SUBSCRIPTION_STORE), spec)
 
 
-def _subscribers(read: TableReader, spec: PipelineSpec) -> DataFrame:
+def _subscribers(read: TableReader, spec: ForeignKeySpec) -> DataFrame:
     """Returns, per foreign key, the number of left rows that refer to it."""
     fks = [quote(name) for name, _ in k.fk_columns(spec)]
     return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBER_COUNT))

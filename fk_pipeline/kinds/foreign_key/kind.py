@@ -120,6 +120,7 @@ def _depends_on(spec: Any) -> dict[str, str]:
 
 FOREIGN_KEY = Kind(
     name="foreign_key",
+    spec="fk_pipeline.kinds.foreign_key.spec:ForeignKeySpec",
     inputs=(
         Input(Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_subscribed_to, derived_as=_declared_as),
         Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog", versions_by=_versions_by),

@@ -14,7 +14,8 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs, with_result_key
-from fk_pipeline.spec import Output, PipelineSpec
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import Output
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
@@ -24,7 +25,7 @@ TIMES = ("TIMESTAMP", "BIGINT")
 """The types of the times that an expression of `as_of` and `valid_from` may have."""
 
 
-def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
+def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
     """Returns the tables; Spark analyses every expression of the pipeline file on empty rows.
 
     Raises:
@@ -62,7 +63,7 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
     return _layout(spec, left_order, right_order, types, keys, time)
 
 
-def _time_type(spec: PipelineSpec, left: DataFrame, right: DataFrame) -> str:
+def _time_type(spec: ForeignKeySpec, left: DataFrame, right: DataFrame) -> str:
     """Returns the type of the times that `as_of` compares.
 
     Raises:
@@ -101,20 +102,20 @@ def _time_type(spec: PipelineSpec, left: DataFrame, right: DataFrame) -> str:
     return found["as_of"]
 
 
-def _key_rows(joined: DataFrame, spec: PipelineSpec) -> DataFrame:
+def _key_rows(joined: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns joined rows as those of the result have their keys: `_fk_pk_*` and `_fk_fk_*`."""
     pks = [F.col("left")[c.name].alias(k.pk(c.name)) for c in spec.left.key_columns]
     return joined.select(*pks, *[F.col("right")[c.name].alias(k.fk(c.name)) for c in spec.right.key_columns])
 
 
-def foreign_key_of_filled_rows(spec: PipelineSpec) -> list[str]:
+def foreign_key_of_filled_rows(spec: ForeignKeySpec) -> list[str]:
     """Returns what a left row subscribes to, if the left format may leave out values, which are filled later."""
     if not format_of(spec.left).has_holes:
         return []
     return [*spec.left.foreign_key, *([] if spec.as_of is None or spec.as_of_batch else [spec.as_of])]
 
 
-def declared_layout(spec: PipelineSpec) -> Layout:
+def declared_layout(spec: ForeignKeySpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
     types, keys = ([(o.name, _declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
     orders = [
@@ -124,13 +125,13 @@ def declared_layout(spec: PipelineSpec) -> Layout:
     return _layout(spec, orders[0], orders[1], types, keys, spec.time_type)
 
 
-def _declared_type(spec: PipelineSpec, output: Output) -> str:
+def _declared_type(spec: ForeignKeySpec, output: Output) -> str:
     expression = parse_expression(output.sql)
     return spec.resolve(expression.reads[0])[1].type if expression.plain else "expression"
 
 
 def _layout(
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     left_order: str,
     right_order: str,
     types: list[tuple[str, str]],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 
 
-def lineage(spec: PipelineSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
+def lineage(spec: ForeignKeySpec, stage: str) -> dict[str, list[tuple[str, str]]]:
     """Returns, per column of a stage's main table, the (stage, column) pairs from which its values come.
 
     The stages that read landing files have none.

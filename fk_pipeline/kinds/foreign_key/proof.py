@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.proof_as_of import HELD, dated, living_versions
-from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.last_writers import current_rows, last_versions
@@ -21,7 +22,7 @@ _JOINS = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
 """Per `join` of the pipeline file, the join of SQL."""
 
 
-def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool = False) -> DataFrame:
+def expected(tables: Mapping[str, DataFrame], spec: ForeignKeySpec, isolating: bool = False) -> DataFrame:
     """Returns the batch join of the last-writer-wins tables: the key of the result and the selected columns.
 
     With `isolating` the join has only rows on which the selected expressions can be computed. An inner join leaves out
@@ -49,7 +50,7 @@ def expected(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: boo
     return rows.toDF(*k.keys_of(spec, k.RESOLVED_JOIN).keys, *[o.name for o in spec.outputs])
 
 
-def _with_key(row: str, joined: str, spec: PipelineSpec) -> str:
+def _with_key(row: str, joined: str, spec: ForeignKeySpec) -> str:
     """SQL (SELECT): the joined rows, given as a struct, whose result key can be computed from both keys."""
     left = [(f"`left`.{c.quoted}", c) for c in spec.left.key_columns]
     right = [*zip(_right_key(spec), spec.right.key_columns, strict=True)]
@@ -63,20 +64,20 @@ def _with_key(row: str, joined: str, spec: PipelineSpec) -> str:
     return f"SELECT _fk_row.* FROM ({made}) WHERE NOT {fails(*[o.sql for o in spec.key_outputs])}"
 
 
-def _right_key(spec: PipelineSpec) -> list[str]:
+def _right_key(spec: ForeignKeySpec) -> list[str]:
     """SQL per component of the right key of a joined row: the foreign key, or the key of a right row alone."""
     references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
     whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
     return [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
 
 
-def _alone(spec: PipelineSpec) -> list[str]:
+def _alone(spec: ForeignKeySpec) -> list[str]:
     """SQL per component of the right key: its value in a joined row without a left row, else null."""
     left = f"`left`.{spec.left.key_columns[0].quoted}"
     return [f"IF({left} IS NULL, `right`.{c.quoted}, NULL)" for c in spec.right.key_columns]
 
 
-def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool) -> str:
+def _joined(tables: Mapping[str, DataFrame], spec: ForeignKeySpec, isolating: bool) -> str:
     """SQL (FROM clause): the current rows of both sides, joined as `expected` describes."""
     left, right = f"fk_left_{uuid.uuid4().hex}", f"fk_right_{uuid.uuid4().hex}"
     references = [f"({text}) AS _fk_ref_{i}" for i, text in enumerate(spec.left.foreign_key)]
@@ -95,13 +96,13 @@ def _joined(tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool
     return f"{left} AS `left` {_JOINS[spec.join]} JOIN {right} AS `right` ON {' AND '.join(on)}"
 
 
-def _rights(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+def _rights(tables: Mapping[str, DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns the right rows that left rows may match: with `as_of` all versions that are no deletions."""
     return current_rows(tables[k.RIGHT_CHANGELOG], spec.right) if spec.as_of is None else living_versions(tables, spec)
 
 
 def counted(
-    tables: Mapping[str, DataFrame], spec: PipelineSpec, isolating: bool, chosen: Callable[[Iterable[str]], str]
+    tables: Mapping[str, DataFrame], spec: ForeignKeySpec, isolating: bool, chosen: Callable[[Iterable[str]], str]
 ) -> dict[str, DataFrame]:
     """Returns, per number of a `VerifyReport` that is about the inputs, a frame with as many rows.
 
@@ -138,7 +139,7 @@ def counted(
     return frames
 
 
-def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> list[DataFrame]:
+def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: ForeignKeySpec) -> list[DataFrame]:
     """Returns the keys whose result row may still change when the due work is done, each once.
 
     Args:
@@ -156,7 +157,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
 
 
 def _pending_alone(
-    tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], lefts: DataFrame, spec: PipelineSpec
+    tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], lefts: DataFrame, spec: ForeignKeySpec
 ) -> DataFrame:
     """Returns the keys of right rows that due work may let stand alone or not: those that it changes.
 
@@ -187,7 +188,7 @@ def _pending_alone(
     )
 
 
-def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: PipelineSpec) -> DataFrame:
+def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: ForeignKeySpec) -> DataFrame:
     """Returns the left keys whose result row may still change when the due work is done: `_fk_pk_*`, distinct."""
     batches = {stage: [int(b) for b in due.get(stage, ())] for stage in spec.definition.stage_names}
     left = sorted({*batches[Stage.LEFT_CHANGELOG], *batches[Stage.SUBSCRIPTION_STORE]})

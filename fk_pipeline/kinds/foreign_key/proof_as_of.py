@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -25,7 +26,7 @@ HELD = "_fk_held"
 """Column: the time since which the version that a left row sees holds; null if there is none."""
 
 
-def living_versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+def living_versions(tables: Mapping[str, DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns the versions of the right side that are no deletions.
 
     Returns:
@@ -42,7 +43,7 @@ def living_versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> Data
     return rows.where(f"NOT {s.DELETED}").selectExpr(*[c.quoted for c in spec.right.columns], s.VALID_FROM, *more)
 
 
-def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns left rows with `_fk_held`.
 
     Args:
@@ -70,7 +71,7 @@ def dated(left: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) 
     return rows.selectExpr("_fk_left.*", held)
 
 
-def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) -> tuple[list[DataFrame], str]:
+def closed(tables: Mapping[str, DataFrame], spec: ForeignKeySpec, ledger: Ledger) -> tuple[list[DataFrame], str]:
     """Returns the left keys (`_fk_pk_*`) whose version had ended by the horizon, if there is one.
 
     A row of theirs has what they saw before the time was closed, and no right row if they came later. So it may differ
@@ -103,7 +104,7 @@ def closed(tables: Mapping[str, DataFrame], spec: PipelineSpec, ledger: Ledger) 
     return [rows.sparkSession.sql(query)], excused
 
 
-def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+def _versions(tables: Mapping[str, DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns the last writer of each version of a right key, deletions too: right columns, `_fk_valid_from`."""
     log, keys = tables[k.RIGHT_CHANGELOG], [c.name for c in spec.right.key_columns]
     if not spec.as_of_batch:
@@ -112,7 +113,7 @@ def _versions(tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
     return last_versions(rows, spec.right, [*keys, s.BATCH]).withColumn(s.VALID_FROM, F.col(s.BATCH))
 
 
-def _with_truncates(rows: DataFrame, tables: Mapping[str, DataFrame], spec: PipelineSpec) -> DataFrame:
+def _with_truncates(rows: DataFrame, tables: Mapping[str, DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Adds `_fk_truncates` (ARRAY<INT>): with `as_of: batch` the batches that end all versions."""
     log = tables[k.RIGHT_CHANGELOG].where(f"{spec.right.key_columns[0].quoted} IS NULL")
     return rows.crossJoin(F.broadcast(log.agg(F.collect_set(s.BATCH).alias("_fk_truncates"))))

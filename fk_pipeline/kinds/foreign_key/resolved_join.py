@@ -28,13 +28,14 @@ from fk_pipeline.kinds.foreign_key.kind import (
     Stage,
 )
 from fk_pipeline.kinds.foreign_key.rights import right_hash, right_row, with_right
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
 
-def writing(spec: PipelineSpec) -> tuple[str, ...]:
+def writing(spec: ForeignKeySpec) -> tuple[str, ...]:
     """Returns the verdicts that change the result, before it is known for which pairs an expression fails."""
     return (JOINED, HALF_JOINED, RETRACTED, *(() if spec.inner else (EXPIRED,)))
 
@@ -64,7 +65,7 @@ def decide(
     right_table: DataFrame | None,
     left_changelog: DataFrame | None,
     result: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     carry: bool = False,
 ) -> DataFrame:
     """Decides the verdict on every response that is due.
@@ -145,7 +146,7 @@ def stored_verdicts(decided: DataFrame) -> DataFrame:
     return decided.where(~F.col(k.VERDICT).isin(*IMPLIED))
 
 
-def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: PipelineSpec) -> DataFrame:
+def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: ForeignKeySpec) -> DataFrame:
     """Returns the stored verdicts and the implied verdicts of the decided responses without a stored one.
 
     Args:
@@ -175,7 +176,7 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
     return found
 
 
-def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec) -> DataFrame:
+def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the rows of `with_rows` for the responses of a whole changelog whose rows are all current ones.
 
     The rows of the changelog have their content (`changelog.with_content`).
@@ -193,7 +194,7 @@ def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec)
     return rows.withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
 
 
-def with_rows(decided: DataFrame, left_changelog: DataFrame, rights: DataFrame, spec: PipelineSpec) -> DataFrame:
+def with_rows(decided: DataFrame, left_changelog: DataFrame, rights: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns decided responses with `left` and `right`, the rows of both sides as structs (null if there is none)."""
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
     # The left rows are joined last: that join sorts by their keys, and the rows are written in that order.
@@ -202,15 +203,15 @@ def with_rows(decided: DataFrame, left_changelog: DataFrame, rights: DataFrame, 
     )
 
 
-def _as_pks(spec: PipelineSpec) -> list[Column]:
+def _as_pks(spec: ForeignKeySpec) -> list[Column]:
     return [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
 
 
-def _left_row(spec: PipelineSpec) -> Column:
+def _left_row(spec: ForeignKeySpec) -> Column:
     return F.struct(*[quote(c.name) for c in spec.left.columns])
 
 
-def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+def rows_changed(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = STOPPING) -> DataFrame:
     """Returns the rows to write: one per left key whose verdict changes the result, with the selected columns.
 
     With `result_key: both`, a row that gets another foreign key is two: the new one, and the removal of the old one.
@@ -239,7 +240,7 @@ def rows_changed(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STO
     return selected_rows(rows, spec, evaluator, halves=not spec.inner)
 
 
-def selected_rows(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator, *, halves: bool) -> DataFrame:
+def selected_rows(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator, *, halves: bool) -> DataFrame:
     """Returns rows of the result with the selected columns; see `rows_changed`.
 
     Args:
@@ -255,7 +256,7 @@ def selected_rows(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator, *, 
     return _select_isolating(rows, spec, keep, halves=halves)
 
 
-def with_result_key(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+def with_result_key(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = STOPPING) -> DataFrame:
     """Returns rows of the result with the columns of a result key of one's choice (`_fk_key_*`), if there is one.
 
     The expressions see the columns of both keys, as `left` and `right` and by names that only one key has. A left row
@@ -289,7 +290,7 @@ def with_result_key(rows: DataFrame, spec: PipelineSpec, evaluator: Evaluator = 
     return made.select("_fk_row.*", *[value.alias(name) for name, value in values.items()])
 
 
-def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+def _with_removals(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Adds `_fk_removes` (BOOLEAN) to decided responses: the row is removed from the result.
 
     If the foreign key is part of the result key, the removal of a row has the foreign key that the row had, and a row
@@ -306,7 +307,7 @@ def _with_removals(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
     return rows.withColumns({fk: F.expr(f"IF({_REMOVES}, {STOOD}.{quote(fk)}, {quote(fk)})") for fk in fks})
 
 
-def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) -> DataFrame:
+def rows_to_write(decided: DataFrame, spec: ForeignKeySpec, once: bool = False) -> DataFrame:
     """Returns one decided response per left key whose verdict changes the result.
 
     Several responses of one range that pass both checks for a key are about the same two rows: one of them is kept.
@@ -320,7 +321,7 @@ def rows_to_write(decided: DataFrame, spec: PipelineSpec, once: bool = False) ->
     return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
 
 
-def pair_keys(spec: PipelineSpec) -> list[Column]:
+def pair_keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the keys of a pair of rows in the quarantine: `_fk_pk_*` and `_fk_fk_*`, null without the row."""
     sides = ((Side.LEFT, k.pk), (Side.RIGHT, k.fk))
     keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
@@ -328,7 +329,7 @@ def pair_keys(spec: PipelineSpec) -> list[Column]:
     return [pair[side.value][c.name].alias(name(c.name)) for side, name in sides for c in spec.side(side).key_columns]
 
 
-def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) -> DataFrame:
+def refused_pairs(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Changes the verdicts on responses that pass both checks and whose row cannot be computed as it is.
 
     Args:
@@ -357,7 +358,7 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: PipelineSpec) ->
     return verdicts.drop("_fk_refused")
 
 
-def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
+def select_outputs(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str] = ()) -> DataFrame:
     """Returns the result columns of joined rows, after the columns `keep`.
 
     Args:
@@ -369,7 +370,7 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
     return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
 
 
-def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str], *, halves: bool) -> DataFrame:
+def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str], *, halves: bool) -> DataFrame:
     """Returns the columns of `select_outputs`, `_fk_failed` and `_fk_pair`.
 
     A row on which an expression fails gets `_fk_deleted`. With `halves`, if an expression that reads the right side
@@ -410,7 +411,7 @@ def _select_isolating(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]
     )
 
 
-def _with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+def _with_names(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str]) -> DataFrame:
     """Returns joined rows with the columns that only one side has, under their own names."""
     names = [c.name.lower() for side in Side for c in spec.columns_of(side)]
     flat = [

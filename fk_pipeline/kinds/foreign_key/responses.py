@@ -24,7 +24,8 @@ from fk_pipeline.kinds.foreign_key.rights import (
     right_hash,
     with_right,
 )
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 LEFT, RIGHT = "left", "right"
@@ -46,7 +47,7 @@ def due_rights(right_table: DataFrame, batches: BatchRange) -> DataFrame:
 def responses(
     subscriptions: DataFrame,
     right_table: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     batches: BatchRange,
     ends: Ends = USUAL,
 ) -> DataFrame:
@@ -100,7 +101,7 @@ def responses(
     )
 
 
-def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: PipelineSpec, asks: str, news: str) -> DataFrame:
+def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: ForeignKeySpec, asks: str, news: str) -> DataFrame:
     """Returns the subscriptions that hear of a change by which another version than before answers them, or none.
 
     Args:

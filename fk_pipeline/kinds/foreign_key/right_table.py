@@ -9,14 +9,15 @@ from pyspark.sql import DataFrame
 from fk_pipeline.blocks.versions import apply_versions
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 
 def right_table(
     right_changelog: DataFrame,
     state: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     batches: BatchRange,
     generations: Mapping[int, int],
     truncated: bool = False,

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.as_of import VALID_TO, during, held, is_closed, reach
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 PROPAGATED = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
@@ -40,36 +41,36 @@ USUAL = Ends()
 """No truncates."""
 
 
-def as_fks(spec: PipelineSpec) -> list[Column]:
+def as_fks(spec: ForeignKeySpec) -> list[Column]:
     """Returns the key columns of the right table under the names of the foreign key."""
     return [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
 
 
-def validity(spec: PipelineSpec) -> list[str]:
+def validity(spec: ForeignKeySpec) -> list[str]:
     """Returns the columns of the right table that tell when a version holds; none without `as_of`."""
     return [] if spec.as_of is None else [s.VALID_FROM, s.DELETED]
 
 
-def answer_columns(spec: PipelineSpec) -> list[str]:
+def answer_columns(spec: ForeignKeySpec) -> list[str]:
     """Returns the columns of a right row that tell which response is due about it."""
     keys = [c.name for c in spec.right.key_columns]
     return [*keys, *validity(spec), s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
 
 
-def truncates_in(right_changelog: DataFrame, spec: PipelineSpec) -> list[int]:
+def truncates_in(right_changelog: DataFrame, spec: ForeignKeySpec) -> list[int]:
     """Returns the batches that have a truncate, ascending."""
     truncates = right_changelog.where(f"{spec.right.key_columns[0].quoted} IS NULL")
     return sorted(row[0] for row in truncates.select(s.BATCH).distinct().collect())
 
 
-def answering(right_table: DataFrame, spec: PipelineSpec, ends: Ends = USUAL) -> DataFrame:
+def answering(right_table: DataFrame, spec: ForeignKeySpec, ends: Ends = USUAL) -> DataFrame:
     """Returns the right rows that may answer a left row: with `as_of` the versions, and when each holds."""
     if spec.as_of is None:
         return right_table
     return held(right_table, [c.name for c in spec.right.key_columns], ends.truncates, ends.horizon)
 
 
-def right_hash(spec: PipelineSpec) -> str:
+def right_hash(spec: ForeignKeySpec) -> str:
     """SQL (BINARY) over a row of `answering`: the hash that a response carries; null if the row is deleted.
 
     For closed times it is `as_of.CLOSED`.
@@ -83,7 +84,7 @@ def right_hash(spec: PipelineSpec) -> str:
     return f"IF({s.DELETED}, NULL, {content})"
 
 
-def right_row(spec: PipelineSpec) -> Column:
+def right_row(spec: ForeignKeySpec) -> Column:
     """Returns a row of `answering` as a struct, with `as_of` also its validity; null for a deleted row."""
     columns = [F.col(quote(c.name)) for c in spec.right.columns]
     times = {"valid_from": s.VALID_FROM, "valid_to": VALID_TO}
@@ -93,7 +94,7 @@ def right_row(spec: PipelineSpec) -> Column:
 
 
 def with_right(
-    rows: DataFrame, rights: DataFrame, spec: PipelineSpec, columns: Sequence[Column], how: str = "left"
+    rows: DataFrame, rights: DataFrame, spec: ForeignKeySpec, columns: Sequence[Column], how: str = "left"
 ) -> DataFrame:
     """Returns rows with columns of the right row that answers each.
 
@@ -112,7 +113,7 @@ def with_right(
 
 
 def concerned(
-    asked: DataFrame, right_table: DataFrame, spec: PipelineSpec, batches: BatchRange, ends: Ends = USUAL
+    asked: DataFrame, right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, ends: Ends = USUAL
 ) -> DataFrame:
     """Returns the rows for whose time a right row changed, maybe several times.
 
@@ -133,7 +134,7 @@ def concerned(
     return meeting(asked, times, spec)
 
 
-def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: PipelineSpec) -> DataFrame:
+def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns the rows whose time is among some times, with the other columns of these; a row may come several times.
 
     Args:
@@ -149,7 +150,7 @@ def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: PipelineSpec) ->
     return reduce(DataFrame.unionByName, found)
 
 
-def reached(right_table: DataFrame, spec: PipelineSpec, batches: BatchRange, ends: Ends = USUAL) -> list[DataFrame]:
+def reached(right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, ends: Ends = USUAL) -> list[DataFrame]:
     """Returns the times for which changes of right rows concern left rows that those rows do not answer now.
 
     Args:

@@ -40,9 +40,10 @@ from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscription
 from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
 from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, truncates_in, validity
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
 from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
-from fk_pipeline.spec import Column, PipelineSpec, quote
+from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
@@ -81,7 +82,7 @@ def subscription_store(read: Reader) -> list[Effect]:
     )
 
 
-def subscribers(spec: PipelineSpec) -> Index:
+def subscribers(spec: ForeignKeySpec) -> Index:
     """Returns the index of a large subscription store: it is sorted by the foreign key, then by the time."""
     return Index(k.SUBSCRIBERS, k.subscribed(spec), partial(new_subscribers, spec=spec))
 
@@ -361,7 +362,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     return [*effects, *alone.added(read, upsert, lonely, _total(told))]
 
 
-def _rows_of(spec: PipelineSpec) -> int:
+def _rows_of(spec: ForeignKeySpec) -> int:
     """Returns the largest number of rows of the result that one response changes: a new one, and the one of before."""
     return 2 if k.paired_columns(spec) else 1
 
@@ -432,32 +433,32 @@ def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
     return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED), number)
 
 
-def _tally(decided: RowSet, spec: PipelineSpec) -> tuple[Counts, int]:
+def _tally(decided: RowSet, spec: ForeignKeySpec) -> tuple[Counts, int]:
     """Returns the counts of verdicts per batch, and how many verdicts change the result."""
     found, changing = decided.counts(s.BATCH, k.VERDICT), resolver.writing(spec)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in changing)
 
 
-def _pks(spec: PipelineSpec) -> list[str]:
+def _pks(spec: ForeignKeySpec) -> list[str]:
     return [name for name, _ in k.pk_columns(spec)]
 
 
-def _fks(spec: PipelineSpec) -> list[str]:
+def _fks(spec: ForeignKeySpec) -> list[str]:
     return [name for name, _ in k.fk_columns(spec)]
 
 
-def _left_keys(spec: PipelineSpec) -> Mapping[str, str]:
+def _left_keys(spec: ForeignKeySpec) -> Mapping[str, str]:
     """Returns, per key column of the left side, its name in the state tables."""
     return {column.name: k.pk(column.name) for column in spec.left.key_columns}
 
 
-def _right_keys(spec: PipelineSpec) -> Mapping[str, str]:
+def _right_keys(spec: ForeignKeySpec) -> Mapping[str, str]:
     """Returns, per key column of the right side, its name in the state tables."""
     return {column.name: k.fk(column.name) for column in spec.right.key_columns}
 
 
-def _subscription(spec: PipelineSpec) -> list[str]:
+def _subscription(spec: ForeignKeySpec) -> list[str]:
     """Returns the columns of a subscription that responses need."""
     return [*_pks(spec), *k.subscribed(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import shown
 
 JsonRow = dict[str, Any]
@@ -195,7 +195,7 @@ class Story(Compared):
         return [*lines, self.conclusion]
 
 
-def wrong_said(what: str, why: str, spec: PipelineSpec) -> str:
+def wrong_said(what: str, why: str, spec: ForeignKeySpec) -> str:
     """Returns the conclusion about a wrong result: what is wrong, what the changelogs say, and the remedy."""
     return (
         f"WRONG: {what}. By the changelogs {why} 'fk-pipeline verify {spec.file}' says how many rows are wrong, "

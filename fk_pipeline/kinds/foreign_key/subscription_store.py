@@ -18,14 +18,15 @@ from fk_pipeline.blocks.versions import BEFORE, OUTCOME, apply_versions
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 
 def subscription_store(
     left_changelog: DataFrame,
     state: DataFrame,
-    spec: PipelineSpec,
+    spec: ForeignKeySpec,
     batches: BatchRange,
     generations: Mapping[int, int],
     truncated: bool = False,
@@ -72,7 +73,7 @@ def subscription_store(
     )
 
 
-def new_subscribers(rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+def new_subscribers(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the pairs of foreign key and left key that are new in the store; they go to `subscribers` before it.
 
     With `as_of` these are triples with the time, and some are not new.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import (
@@ -121,32 +122,32 @@ _COMPONENTS = {
 }
 
 
-def pk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+def pk_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of each component of the left primary key in a state table."""
     return tuple((pk(c.name), c.type) for c in spec.left.key_columns)
 
 
-def fk_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+def fk_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of each component of the foreign key; the types are those of the right key."""
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
 
 
-def time_columns(spec: PipelineSpec, name: str, kind: str = "") -> tuple[tuple[str, str], ...]:
+def time_columns(spec: ForeignKeySpec, name: str, kind: str = "") -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of a column with times that `as_of` compares, `kind` if given; none without `as_of`."""
     return () if spec.as_of is None else ((name, kind or spec.time_type),)
 
 
-def subscribed_columns(spec: PipelineSpec, time: str = "") -> tuple[tuple[str, str], ...]:
+def subscribed_columns(spec: ForeignKeySpec, time: str = "") -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of what a left row subscribes to: the foreign key, and with `as_of` the time."""
     return (*fk_columns(spec), *time_columns(spec, AS_OF, time))
 
 
-def subscribed(spec: PipelineSpec) -> list[str]:
+def subscribed(spec: ForeignKeySpec) -> list[str]:
     """Returns the names of `subscribed_columns`."""
     return [name for name, _ in subscribed_columns(spec)]
 
 
-def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
+def sensitive_names(spec: ForeignKeySpec, *sides: Side) -> frozenset[str]:
     """Returns the names of the table columns, and of the fields of their structs, that have sensitive values.
 
     Args:
@@ -171,7 +172,7 @@ def sensitive_names(spec: PipelineSpec, *sides: Side) -> frozenset[str]:
     return frozenset([*keys, *orders, *secret, *(name for side in sides for name in spec.side(side).sensitive)])
 
 
-def keys_of(spec: PipelineSpec, table: str) -> Table:
+def keys_of(spec: ForeignKeySpec, table: str) -> Table:
     """Returns a table with only the columns that identify a row, and the names of all sensitive columns.
 
     There are no identifying columns except in the right table, the subscription store and the result.
@@ -200,19 +201,19 @@ def keys_of(spec: PipelineSpec, table: str) -> Table:
     )
 
 
-def sensitive_chosen(spec: PipelineSpec) -> frozenset[str]:
+def sensitive_chosen(spec: ForeignKeySpec) -> frozenset[str]:
     """Returns the columns of a result key of one's choice whose expression reads a sensitive column."""
     reads = {o.name: map(spec.resolve, parse_expression(o.sql).reads) for o in spec.key_outputs}
     secret = (name for name, found in reads.items() if any(c.name in spec.side(side).sensitive for side, c in found))
     return frozenset(map(chosen, secret))
 
 
-def stands_by(spec: PipelineSpec) -> list[str]:
+def stands_by(spec: ForeignKeySpec) -> list[str]:
     """Returns the columns of the foreign key under which a row of the result stood, if a run must know it."""
     return [name for name, _ in fk_columns(spec)] if spec.outer or paired_columns(spec) else []
 
 
-def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+def paired_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of each component of the foreign key if it is part of the result key (`result_key: both`).
 
     They are null in a row without a foreign key.
@@ -220,12 +221,12 @@ def paired_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     return fk_columns(spec) if spec.result_key == "both" else ()
 
 
-def has_left(spec: PipelineSpec) -> str:
+def has_left(spec: ForeignKeySpec) -> str:
     """SQL (BOOLEAN): a row of the result has a left row, and not the key of a right row alone."""
     return f"({quote(pk_columns(spec)[0][0])} IS NOT NULL)"
 
 
-def alone_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
+def alone_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of each component of the right key in the key of a row of an outer join without a left row.
 
     They are null in all other rows. There are none with `result_key: both`: there the foreign key, which such a row
@@ -236,7 +237,7 @@ def alone_columns(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
     return tuple((alone(c.name), c.type) for c in spec.right.key_columns)
 
 
-def shown_keys(spec: PipelineSpec) -> list[str]:
+def shown_keys(spec: ForeignKeySpec) -> list[str]:
     """Returns, per key column of the result, the name of the column of the source that it is."""
     left = [column.name for column in spec.left.key_columns]
     has_right = paired_columns(spec) or alone_columns(spec)
@@ -244,7 +245,7 @@ def shown_keys(spec: PipelineSpec) -> list[str]:
     return [*left, *(f"right.{name}" if name in left else name for name in right)]
 
 
-def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -> Table:
+def left_changelog(spec: ForeignKeySpec, sequence: str, has_holes: bool = False) -> Table:
     """One row per left key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
 
     The newest truncate of a batch is one more row, without a key: a tombstone of every key. With `has_holes` a row also
@@ -253,7 +254,7 @@ def left_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False) -
     return changelog_table(LEFT_CHANGELOG, spec.left, sequence, has_holes)
 
 
-def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False, time: str = "") -> Table:
+def right_changelog(spec: ForeignKeySpec, sequence: str, has_holes: bool = False, time: str = "") -> Table:
     """One row per right key and batch: the last event, with the whole row (nulls for a tombstone) and its hash.
 
     With `valid_from` one row per right key, time and batch; `time` is the type of these times.
@@ -261,7 +262,7 @@ def right_changelog(spec: PipelineSpec, sequence: str, has_holes: bool = False, 
     return changelog_table(RIGHT_CHANGELOG, spec.right, sequence, has_holes, time)
 
 
-def right_table(spec: PipelineSpec, sequence: str, time: str = "") -> Table:
+def right_table(spec: ForeignKeySpec, sequence: str, time: str = "") -> Table:
     """One row per right key ever seen, with payload; a tombstone keeps its key and sequence and has no hash.
 
     With `as_of` one row per right key and time since which a version holds: a deletion is a version, with a hash and
@@ -278,7 +279,7 @@ def right_table(spec: PipelineSpec, sequence: str, time: str = "") -> Table:
     )
 
 
-def subscription_store(spec: PipelineSpec, sequence: str, time: str = "") -> Table:
+def subscription_store(spec: ForeignKeySpec, sequence: str, time: str = "") -> Table:
     """One row per left key ever seen: the batch of its current version, its foreign key and its last instruction."""
     return Table(
         SUBSCRIPTION_STORE,
@@ -295,7 +296,7 @@ def subscription_store(spec: PipelineSpec, sequence: str, time: str = "") -> Tab
     )
 
 
-def subscribers(spec: PipelineSpec, time: str = "") -> Table:
+def subscribers(spec: ForeignKeySpec, time: str = "") -> Table:
     """Index of a large subscription store: every pair of foreign key and left key that a row of the store ever had.
 
     With `as_of` every triple with the time between them. It may have outdated and repeated entries, but lacks none;
@@ -305,7 +306,7 @@ def subscribers(spec: PipelineSpec, time: str = "") -> Table:
     return Table(SUBSCRIBERS, (*asked, *pk_columns(spec)), skip_by=skippable(asked))
 
 
-def responses(spec: PipelineSpec, time: str = "") -> Table:
+def responses(spec: ForeignKeySpec, time: str = "") -> Table:
     """One row per batch, left key and cause (left or right): the two versions that a response is about. No payload."""
     return Table(
         RESPONSES,
@@ -323,13 +324,13 @@ def responses(spec: PipelineSpec, time: str = "") -> Table:
     )
 
 
-def verdicts(spec: PipelineSpec, time: str = "") -> Table:
+def verdicts(spec: ForeignKeySpec, time: str = "") -> Table:
     """One row per response whose verdict is not implied: the response and its verdict (ADR 0021)."""
     return Table(VERDICTS, (*responses(spec, time).columns, (VERDICT, "STRING")), skip_by=(s.BATCH,))
 
 
 def resolved_join(
-    spec: PipelineSpec, output_types: Sequence[tuple[str, str]], key_types: Sequence[tuple[str, str]] = ()
+    spec: ForeignKeySpec, output_types: Sequence[tuple[str, str]], key_types: Sequence[tuple[str, str]] = ()
 ) -> Table:
     """One row per joined left key: the selected columns, the keys, both hashes, batch and time of the last change.
 

@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from fk_pipeline.identity import ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches, every_verdict
-from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 
 
-def verdicts(read: TableReader, ledger: Ledger, spec: PipelineSpec) -> DataFrame:
+def verdicts(read: TableReader, ledger: Ledger, spec: ForeignKeySpec) -> DataFrame:
     """Returns every verdict on the stored responses, with the columns of the table `verdicts`.
 
     Verdicts that do not stand in the table are left out for batches that a run decides, or responds to again, while the

@@ -39,6 +39,7 @@ _STATE_COUNTS = {
 
 SEMI_JOIN = Kind(
     name="semi_join",
+    spec="fk_pipeline.kinds.foreign_key.spec:ForeignKeySpec",
     inputs=(
         Input(Side.LEFT, LEFT_ROWS, log="left_changelog", derives=_derived, derived_as=lambda _: "left.foreign_key"),
         Input(Side.RIGHT, RIGHT_KEYS, log="right_changelog"),

@@ -11,9 +11,10 @@ from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
 _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
@@ -83,7 +84,7 @@ def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     )
 
 
-def _rights(table: DataFrame, spec: PipelineSpec) -> DataFrame:
+def _rights(table: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns right rows as the result names them: `_fk_fk_*`, `_fk_right` (hash) and `_fk_changed_in`."""
     return table.select(*as_fks(spec), F.col(s.HASH).alias(_RIGHT), F.col(s.APPLIED_IN).alias(_CHANGED_IN))
 

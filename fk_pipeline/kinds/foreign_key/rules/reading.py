@@ -9,19 +9,20 @@ from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends, truncates_in
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT
 
 
-def pks_of(spec: PipelineSpec) -> dict[str, str]:
+def pks_of(spec: ForeignKeySpec) -> dict[str, str]:
     """Returns the columns of the left key in the state tables: each name maps to itself."""
     return {name: name for name, _ in k.pk_columns(spec)}
 
 
-def right_keys_of(spec: PipelineSpec) -> dict[str, str]:
+def right_keys_of(spec: ForeignKeySpec) -> dict[str, str]:
     """Returns, per key column of the right side, its name in the state tables."""
     return {one.name: k.fk(one.name) for one in spec.right.key_columns}
 

@@ -18,10 +18,11 @@ from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
 from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, right_keys_of, versions_of
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import ledger_counts
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.materialised import Materialised
@@ -126,7 +127,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     return result.frame, store.frame, rights[0].frame
 
 
-def _result_rules(spec: PipelineSpec) -> tuple[Rule, ...]:
+def _result_rules(spec: ForeignKeySpec) -> tuple[Rule, ...]:
     """Returns the rules for `_result_rows`. At most one of stale, superfluous and missing applies to a row."""
     found, current = pair_of(k.LEFT_HASH, k.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"

@@ -34,10 +34,11 @@ from fk_pipeline.kinds.foreign_key.rules.reading import (
     versions_of,
 )
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import ledger_counts
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
@@ -48,7 +49,7 @@ def pair_of(left: str, right: str) -> str:
     return f"CONCAT('left ', {hex_of(left)}, ', right ', {hex_of(right)})"
 
 
-def response_key(spec: PipelineSpec) -> str:
+def response_key(spec: ForeignKeySpec) -> str:
     """SQL (STRUCT): the key of a response."""
     return source_key(spec, f"{s.BATCH} AS batch", f"{k.CAUSE} AS cause")
 
@@ -68,7 +69,7 @@ def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None
     return mark
 
 
-def beside_right(rows: DataFrame, rights: DataFrame, spec: PipelineSpec, ends: Ends) -> DataFrame:
+def beside_right(rows: DataFrame, rights: DataFrame, spec: ForeignKeySpec, ends: Ends) -> DataFrame:
     """Returns rows with the right row that answers each: `_fk_right` (hash), `_fk_changed_in`, `_fk_told`.
 
     `_fk_told` is false for the tombstone of a key that never had a row: no subscription gets a response about it.
@@ -104,7 +105,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     return views
 
 
-def _single(stored: DataFrame, spec: PipelineSpec, counted: Counted) -> View:
+def _single(stored: DataFrame, spec: ForeignKeySpec, counted: Counted) -> View:
     rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], k.CAUSE])
     return View(rows, response_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 

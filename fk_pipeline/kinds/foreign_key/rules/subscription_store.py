@@ -9,17 +9,18 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kafka.instructions import instruction_sql
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import AS_SHOWN, ROW, Rule, View, hex_of, in_batch, json_of
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
 INDEXED = "_fk_indexed"
 
 
-def source_key(spec: PipelineSpec, *more: str) -> str:
+def source_key(spec: ForeignKeySpec, *more: str) -> str:
     """SQL (STRUCT): the left key of a row of a state table, with the names of the source, and `more` fields."""
     return f"STRUCT({', '.join([*[f'{quote(k.pk(c.name))} AS {c.quoted}' for c in spec.left.key_columns], *more])})"
 
@@ -77,7 +78,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     return [state_view(rows, source_key(spec), rules, excused)]
 
 
-def _instruction(spec: PipelineSpec) -> str:
+def _instruction(spec: ForeignKeySpec) -> str:
     """SQL (STRING): the instruction for the change that a row propagated last."""
     first = next(iter(spec.right.key_columns)).name
     return instruction_sql(

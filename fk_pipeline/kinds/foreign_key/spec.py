@@ -1,0 +1,170 @@
+"""The parts of a pipeline file that only the foreign-key join has: what a left row refers to, and since when."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from fk_pipeline.identity import Side
+from fk_pipeline.spec.base import problem
+from fk_pipeline.spec.durations import Length
+from fk_pipeline.spec.inputs import LeftSpec, check_row_expression
+from fk_pipeline.spec.model import Output, PipelineSpec
+from fk_pipeline.spec.sql import Column, parse_expression
+
+BY_BATCH = "batch"
+"""The value of `as_of` with which a left row sees the right table as the batches up to its own left it."""
+
+VALIDITY = ("valid_from", "valid_to")
+"""The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
+
+UNKNOWN_TYPE = "expression"
+"""Stands for the type of an expression where only Spark can tell it."""
+
+
+class ForeignKeySpec(PipelineSpec):
+    """One foreign-key join, as its pipeline file describes it."""
+
+    left: LeftSpec
+    """The left input."""
+    result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
+    an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
+    the left key, and in an outer join the right key of a row without a left row."""
+    as_of: str | None = None
+    """Which version of its right row a left row sees: `batch`, the right table as the batches up to its own left it; or
+    a SQL expression over the left columns (TIMESTAMP or BIGINT), the version that held at this time; default: the
+    latest. Goes with `inner` and `left`."""
+    history: Length | None = None
+    """How far versions of right rows go back, with `as_of` an expression: `90 days`, or with a BIGINT a whole number.
+    Maintenance closes the time up to so long before the newest version: versions that had ended by then answer no left
+    row any more, and what asks for them is counted as `expired`; default: all versions answer for ever."""
+
+    @property
+    def as_of_batch(self) -> bool:
+        """Whether the time of a row is its batch."""
+        return self.as_of == BY_BATCH
+
+    @property
+    def time_type(self) -> str:
+        """The type of the times that `as_of` compares, as far as the file alone tells it."""
+        if self.as_of is None or self.as_of_batch:
+            return "INT"
+        if self.right.holds_since_commit:
+            return "TIMESTAMP"
+        for side, text in ((self.right, self.right.valid_from), (self.left, self.as_of)):
+            expression = None if text is None else parse_expression(text)
+            column = side.column(expression.reads[0][0]) if expression is not None and expression.plain else None
+            if column is not None:
+                return column.type
+        return UNKNOWN_TYPE
+
+    @property
+    def selects_end(self) -> bool:
+        """Whether a column of the result depends on the end of validity of its right row."""
+        return "valid_to" in self.selected_validity
+
+    @property
+    def selected_validity(self) -> tuple[str, ...]:
+        """The columns of `VALIDITY` that the result depends on."""
+        reads = {self.resolve(read) for output in self.outputs for read in parse_expression(output.sql).reads}
+        return tuple(column.name for column in self.columns_of_validity if (Side.RIGHT, column) in reads)
+
+    def _validity(self, name: str) -> Column | None:
+        """Returns a column of `VALIDITY` if `select` may name it: a column of the schema has precedence."""
+        if self.as_of is None or name.lower() not in VALIDITY or self.right.column(name) is not None:
+            return None
+        return Column(name.lower(), self.time_type)
+
+    @property
+    def keeps(self) -> Length | None:
+        """How far versions of right rows go back; None: all versions answer for ever."""
+        return self.history
+
+    def is_secret(self, side: Side, column: Column) -> bool:
+        """Returns whether a column that the result may read is sensitive, or made of sensitive ones."""
+        if side is Side.RIGHT and column in self.columns_of_validity:
+            return self.right.holds_since_secret
+        return super().is_secret(side, column)
+
+    def columns_of(self, side: Side) -> tuple[Column, ...]:
+        """Returns the columns that expressions of the result may name: those of the side, and its validity."""
+        if side is Side.LEFT:
+            return self.left.columns
+        return (*self.right.columns, *self.columns_of_validity)
+
+    @property
+    def columns_of_validity(self) -> tuple[Column, ...]:
+        """The columns of `VALIDITY` that expressions of the result may name."""
+        return tuple(found for name in VALIDITY if (found := self._validity(name)) is not None)
+
+    @cached_property
+    def key_outputs(self) -> tuple[Output, ...]:
+        """The columns of a result key of one's choice, in their order; empty if there is none."""
+        if self.result_key is None or isinstance(self.result_key, str):
+            return ()
+        parsed = [parse_expression(text) for text in self.result_key]
+        return tuple(Output(e.name or "", e.text, e.plain) for e in parsed)
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> ForeignKeySpec:
+        count, keys = len(self.left.foreign_key), len(self.right.key)
+        if count != keys:
+            raise problem(
+                f"foreign_key has {count} component(s), the right key {keys} ({', '.join(self.right.key)})",
+                "left",
+                "foreign_key",
+            )
+        for i, (text, key) in enumerate(zip(self.left.foreign_key, self.right.key_columns, strict=True)):
+            expression = parse_expression(text)
+            column = self.left.column(expression.reads[0][0]) if expression.plain else None
+            if column is not None and len(expression.reads[0]) == 1 and column.type.upper() != key.type.upper():
+                raise problem(
+                    f"foreign_key {text!r} is {column.type}, the right key {key.name!r} is {key.type}; "
+                    f"make the types equal, for example with CAST({text} AS {key.type})",
+                    "left",
+                    "foreign_key",
+                    i,
+                )
+        texts = () if self.result_key is None or isinstance(self.result_key, str) else self.result_key
+        self.check_named("result_key", texts)
+        for i, text in enumerate(texts):
+            reads = [self.resolve(read) for read in parse_expression(text).reads]
+            others = [f"{side}.{column.name}" for side, column in reads if column.name not in self.side(side).key]
+            if others:
+                raise problem(f"{text!r} reads {others[0]}, which is no key column", "result_key", i)
+        return self
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> ForeignKeySpec:
+        if self.left.valid_from is not None:
+            raise problem("valid_from is of the right side, whose versions a left row sees", "left", "valid_from")
+        if self.as_of_batch and self.left.column(BY_BATCH) is not None:
+            raise problem("as_of: batch means the batch, and the left schema has a column 'batch': rename it", "as_of")
+        if self.as_of is None or self.as_of_batch:
+            if self.right.valid_from is not None:
+                raise problem(
+                    "valid_from goes with as_of, a SQL expression over the left columns", "right", "valid_from"
+                )
+        else:
+            check_row_expression(self.left, self.as_of, "as_of")
+            if self.right.is_snapshot:
+                raise problem("a snapshot does not tell since when its rows hold; as_of: batch goes with it", "as_of")
+            if self.right.valid_from is None:
+                if self.right.sequence_by is None:
+                    raise problem("valid_from is missing: since when does a version hold?", "right")
+                valid = {"valid_from": self.right.sequence_by}
+                object.__setattr__(self, "right", self.right.model_copy(update=valid))
+        if self.history is not None and (self.as_of is None or self.as_of_batch):
+            raise problem("history goes with as_of, a SQL expression over the left columns", "history")
+        if self.as_of is not None and self.outer:
+            raise problem("as_of goes with inner and left: which version of a right row would stand alone?", "as_of")
+        return self
+
+    @model_validator(mode="after")
+    def _equal_values_are_alike_sensitive(self) -> ForeignKeySpec:
+        """Makes foreign key and right key sensitive together: a foreign key has the values of the right key."""
+        self.make_alike_sensitive(zip(self.left.foreign_key, (c.quoted for c in self.right.key_columns), strict=True))
+        return self
