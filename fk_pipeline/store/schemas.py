@@ -23,6 +23,9 @@ OWNER = "_fk_owner"
 APPLIED_IN = "_fk_applied_in"
 SEEN_BEFORE = "_fk_seen_before"
 
+CAUSE = "_fk_cause"
+LEFT_HASH = "_fk_left_hash"
+RIGHT_HASH = "_fk_right_hash"
 CHANGED_AT = "_fk_changed_at"
 
 SIDE = "_fk_side"

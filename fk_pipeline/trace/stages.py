@@ -123,9 +123,9 @@ class _Run(CaseRun[Case | TableCase]):
             for foreign_key, instruction in messages(row):
                 fk = None if foreign_key is None else self._of(foreign_key)[1]
                 steps[name]["subscriptions"].append({"fk": fk, "instruction": instruction, "pk": key})
-        for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, k.CAUSE).collect():
+        for row in table("verdicts").where(F.col(s.BATCH) == batch).orderBy(PK, s.CAUSE).collect():
             name, key = self._of(row[PK])
-            decided = {"cause": row[k.CAUSE], "instruction": row[k.INSTRUCTION], "verdict": row[k.VERDICT]}
+            decided = {"cause": row[s.CAUSE], "instruction": row[k.INSTRUCTION], "verdict": row[k.VERDICT]}
             steps[name]["responses"].append({"key": key, **decided})
         return steps
 

@@ -39,7 +39,7 @@ _OTHER, _THERE = "_fk_other", "_fk_there"
 MATCHED = "_fk_matched"
 """Column of `asked`: one of the responses tells that the right row does not stand alone."""
 
-MATCHED_SQL = f"({k.VERDICT} = '{JOINED}' OR {k.VERDICT} = '{UNCHANGED}' AND {k.RIGHT_HASH} IS NOT NULL)"
+MATCHED_SQL = f"({k.VERDICT} = '{JOINED}' OR {k.VERDICT} = '{UNCHANGED}' AND {s.RIGHT_HASH} IS NOT NULL)"
 """SQL (BOOLEAN) over a decided response: afterwards the result has its left row with its right row."""
 
 
@@ -55,7 +55,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     news = _news(read)
     keys = read.cached(asked(decided.frame, news, spec), at_most)
     pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.alone_columns))
-    needed = [*pks, *fks, k.RIGHT_HASH]
+    needed = [*pks, *fks, s.RIGHT_HASH]
     there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones or fks, fks, strict=True)), needed=needed)
     open_keys = keys.but(MATCHED, True)
     right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
@@ -181,7 +181,7 @@ def matched_keys(result: DataFrame, spec: ForeignKeySpec, replaced: DataFrame | 
         spec: the pipeline.
         replaced: left keys whose rows do not count; None if all do.
     """
-    rows = result.where(f"{k.has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
+    rows = result.where(f"{k.has_left(spec)} AND {s.RIGHT_HASH} IS NOT NULL")
     if replaced is not None:
         rows = rows.join(replaced, replaced.columns, "left_anti")
     return rows.select(*map(quote, _fks(spec))).distinct()
@@ -216,19 +216,19 @@ def rows_alone(
     """
     fks = _fks(spec)
     living = rights.where(F.col(s.HASH).isNotNull()).select(
-        *as_fks(spec), F.col(s.HASH).alias(k.RIGHT_HASH), right_row(spec).alias("right")
+        *as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), right_row(spec).alias("right")
     )
     rows = asked.join(living, fks, "left").join(matched.withColumn(_OTHER, F.lit(True)), fks, "left")
     is_alone = f"right IS NOT NULL AND NOT {MATCHED} AND {_OTHER} IS NULL"
     if there is None:
         rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
     else:
-        stored = there.where(f"NOT {k.has_left(spec)}").select(*map(quote, fks), F.col(k.RIGHT_HASH).alias(_THERE))
+        stored = there.where(f"NOT {k.has_left(spec)}").select(*map(quote, fks), F.col(s.RIGHT_HASH).alias(_THERE))
         rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_alone})"))
-        same = f"{_THERE} <=> {k.RIGHT_HASH}"
+        same = f"{_THERE} <=> {s.RIGHT_HASH}"
         rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({same}))")
     kept = F.when(~F.col(s.DELETED), F.col("right")).alias("right")
-    rows = rows.select(*_keys(spec), s.BATCH, k.RIGHT_HASH, s.DELETED, no_left_row(spec).alias("left"), kept)
+    rows = rows.select(*_keys(spec), s.BATCH, s.RIGHT_HASH, s.DELETED, no_left_row(spec).alias("left"), kept)
     return selected_rows(rows, spec, evaluator, halves=False)
 
 
@@ -251,7 +251,7 @@ def _keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the key columns, foreign key and left hash of the row of a right row that stands alone."""
     fks = [F.col(quote(name)) for name, _ in k.fk_columns(spec)]
     alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
-    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (k.LEFT_HASH, "BINARY"))]
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (s.LEFT_HASH, "BINARY"))]
     return [*none, *fks, *alone]
 
 

@@ -158,7 +158,7 @@ class _Explained:
         """The responses, stored or resolved, with their verdicts."""
         before = decided_batches(self.ledger)
         asked, stored = (
-            {(row[s.BATCH], row[k.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
+            {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
         )
         self.ledger.refresh()
         decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
@@ -174,15 +174,15 @@ class _Explained:
                 resolved yet.
             decided: whether the batch is resolved: then a response without a stored verdict was written.
         """
-        left, right, refers_to = row[k.LEFT_HASH], row[k.RIGHT_HASH], reference(row, self.spec)
+        left, right, refers_to = row[s.LEFT_HASH], row[s.RIGHT_HASH], reference(row, self.spec)
         verdict = None
-        if stored is not None and (stored[k.LEFT_HASH], stored[k.RIGHT_HASH]) == (left, right):
+        if stored is not None and (stored[s.LEFT_HASH], stored[s.RIGHT_HASH]) == (left, right):
             verdict = stored[k.VERDICT]
         elif stored is None and decided:
             verdict = verdicts.HALF_JOINED if right is None else verdicts.JOINED
         return ResponseStory(
             batch=row[s.BATCH],
-            cause=row[k.CAUSE],
+            cause=row[s.CAUSE],
             instruction=row[k.INSTRUCTION],
             refers_to=refers_to,
             left_hash=left,
@@ -195,7 +195,7 @@ class _Explained:
 
     def _right_batch(self, response: JsonRow) -> int | None:
         """Returns the batch with the right row that a response is about; None as of `_bringing`."""
-        refers_to, right = reference(response, self.spec), response[k.RIGHT_HASH]
+        refers_to, right = reference(response, self.spec), response[s.RIGHT_HASH]
         if self.spec.as_of is not None and self.spec.selects_end:  # then the hash covers more than the version
             held = self._held(refers_to, response[k.AS_OF])
             return None if right is None or held is None else held.batch

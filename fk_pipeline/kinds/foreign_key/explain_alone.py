@@ -113,7 +113,7 @@ def _story(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping
     right_log = read.cached(with_content(right_log, spec, Side.RIGHT), None).frame
     referring = read.read(k.SUBSCRIPTION_STORE).where(in_state).where(f"{s.HASH} IS NOT NULL")
     rows = read.cached(read.read(k.RESOLVED_JOIN).where(in_state), None).frame
-    joined = rows.where(f"{k.has_left(spec)} AND {k.RIGHT_HASH} IS NOT NULL")
+    joined = rows.where(f"{k.has_left(spec)} AND {s.RIGHT_HASH} IS NOT NULL")
     lefts = referring.select(*map(quote, pks)).unionByName(joined.select(*map(quote, pks))).distinct()
     names = [output.name for output in spec.outputs]
     stored = next(iter(json_rows(rows.where(f"NOT {k.has_left(spec)}"))), None)

@@ -29,12 +29,12 @@ def lineage(spec: ForeignKeySpec, stage: str) -> dict[str, list[tuple[str, str]]
             found[k.AS_OF] = [(Stage.LEFT_CHANGELOG, name) for name in read or [s.BATCH]]
     elif stage == Stage.RESPONSES:
         found = {name: [(Stage.SUBSCRIPTION_STORE, name)] for name in (*dict(pks), *k.subscribed(spec))}
-        found |= {k.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], k.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
+        found |= {s.LEFT_HASH: [(Stage.SUBSCRIPTION_STORE, s.HASH)], s.RIGHT_HASH: [(Stage.RIGHT_TABLE, s.HASH)]}
     elif stage == Stage.RESOLVED_JOIN:
-        found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, k.LEFT_HASH, k.RIGHT_HASH)}
+        found = {name: [(Stage.RESPONSES, name)] for name in (*dict(pks), *fks, s.LEFT_HASH, s.RIGHT_HASH)}
         if spec.outer:  # the rows of right rows alone have their keys and hashes from the right table
             keys = {name: column.name for name, column in zip(fks, spec.right.key_columns, strict=True)}
-            found[k.RIGHT_HASH].append((Stage.RIGHT_TABLE, s.HASH))
+            found[s.RIGHT_HASH].append((Stage.RIGHT_TABLE, s.HASH))
             for name, column in keys.items():
                 found[name].append((Stage.RIGHT_TABLE, column))
             alones = zip(k.alone_columns(spec), keys.values(), strict=False)

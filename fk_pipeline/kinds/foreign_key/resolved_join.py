@@ -43,7 +43,7 @@ def writing(spec: ForeignKeySpec) -> tuple[str, ...]:
 IMPLIED = (JOINED, HALF_JOINED)
 """Verdicts that are not stored: a decided response without one was written, and its right hash implies which it has."""
 
-IMPLIED_SQL = f"IF({k.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
+IMPLIED_SQL = f"IF({s.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: its implied verdict."""
 
 FAILED, PAIR, _HALF_FAILED, _KEY_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed", "_fk_key_failed"
@@ -96,14 +96,14 @@ def decide(
     if subscriptions is not None:
         left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
         rows = rows.drop(s.OWNER).join(left, pks, "left")
-        fresh = F.col(k.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
-    right_fresh, closed = F.lit(True), F.expr(is_closed(k.RIGHT_HASH))
+        fresh = F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
+    right_fresh, closed = F.lit(True), F.expr(is_closed(s.RIGHT_HASH))
     if right_table is not None:
         right = [F.expr(right_hash(spec)).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])]
         rows = with_right(rows, right_table, spec, right)
         # A time may have been closed since the response was made: then the response is about a closed time.
         closed = F.expr(is_closed(_CURRENT_RIGHT))
-        right_fresh = closed | F.col(k.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
+        right_fresh = closed | F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
     if left_changelog is not None:
         stored = left_changelog.select(
             *_as_pks(spec),
@@ -112,23 +112,23 @@ def decide(
             *([_left_row(spec).alias("left")] if carry else []),
         )
         rows = rows.join(stored, [*pks, s.OWNER], "left")
-        stored_there = F.col("_fk_stored").eqNullSafe(F.col(k.LEFT_HASH))
+        stored_there = F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH))
     there = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),
-        F.col(k.LEFT_HASH).alias("_fk_there_left"),
-        F.col(k.RIGHT_HASH).alias("_fk_there_right"),
+        F.col(s.LEFT_HASH).alias("_fk_there_left"),
+        F.col(s.RIGHT_HASH).alias("_fk_there_right"),
         *[F.struct(*map(quote, fks)).alias(name) for name in stood],
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
-    gone = F.col(k.LEFT_HASH).isNull() | ((F.col(k.RIGHT_HASH).isNull() | closed) & F.lit(spec.inner))
-    same_left = is_there & F.col("_fk_there_left").eqNullSafe(F.col(k.LEFT_HASH))
+    gone = F.col(s.LEFT_HASH).isNull() | ((F.col(s.RIGHT_HASH).isNull() | closed) & F.lit(spec.inner))
+    same_left = is_there & F.col("_fk_there_left").eqNullSafe(F.col(s.LEFT_HASH))
     verdict = (
         F.when(~fresh, STALE_LEFT)
         .when(~right_fresh, STALE_RIGHT)
         .when(closed & same_left, UNCHANGED)  # the row stays as it was answered
         .when(gone, F.when(is_there, RETRACTED).when(closed, EXPIRED).otherwise(UNCHANGED))
-        .when(same_left & F.col("_fk_there_right").eqNullSafe(F.col(k.RIGHT_HASH)), UNCHANGED)
+        .when(same_left & F.col("_fk_there_right").eqNullSafe(F.col(s.RIGHT_HASH)), UNCHANGED)
         .when(~stored_there, REWRITTEN)
         .when(closed, EXPIRED)
         .otherwise(F.expr(IMPLIED_SQL))
@@ -158,7 +158,7 @@ def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: F
     Returns:
         The columns of `verdicts`; one row per batch, left key and cause.
     """
-    keys = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE]
+    keys = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE]
     others = responses.where(decided).join(stored, keys, "left_anti")
     return stored.unionByName(others.withColumn(k.VERDICT, F.expr(IMPLIED_SQL)))
 
@@ -185,11 +185,11 @@ def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: ForeignKeySpe
         *_as_pks(spec),
         *map(quote, k.subscribed(spec)),
         s.BATCH,
-        F.col(s.HASH).alias(k.LEFT_HASH),
+        F.col(s.HASH).alias(s.LEFT_HASH),
         _left_row(spec).alias("left"),
     )
     exists = rights.where(F.expr(right_hash(spec)).isNotNull())
-    right = [F.expr(right_hash(spec)).alias(k.RIGHT_HASH), right_row(spec).alias("right")]
+    right = [F.expr(right_hash(spec)).alias(s.RIGHT_HASH), right_row(spec).alias("right")]
     rows = with_right(left, exists, spec, right, "inner" if spec.inner else "left")
     return rows.withColumn(k.VERDICT, F.expr(IMPLIED_SQL))
 
@@ -229,12 +229,12 @@ def rows_changed(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = S
         decided again.
     """
     pks = [name for name, _ in k.pk_columns(spec)]
-    ours = [*pks, *[name for name, _ in k.fk_columns(spec)], k.LEFT_HASH, k.RIGHT_HASH, s.BATCH]
+    ours = [*pks, *[name for name, _ in k.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)]
-    answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {k.RIGHT_HASH})")
+    answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {s.RIGHT_HASH})")
     rows = (
         _with_removals(rows, spec)
-        .withColumn(k.RIGHT_HASH, answered)
+        .withColumn(s.RIGHT_HASH, answered)
         .select(*map(quote, ours), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right")
     )
     return selected_rows(rows, spec, evaluator, halves=not spec.inner)
@@ -394,7 +394,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
     frame = frame.withColumns(
         {
             "right": F.expr(f"IF({without}, NULL, right)"),
-            k.RIGHT_HASH: F.expr(f"IF({without}, NULL, {k.RIGHT_HASH})"),
+            s.RIGHT_HASH: F.expr(f"IF({without}, NULL, {s.RIGHT_HASH})"),
         }
     )
     frame = _with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(

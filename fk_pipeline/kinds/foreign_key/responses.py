@@ -66,7 +66,7 @@ def responses(
     """
     pks, asked_for = [quote(name) for name, _ in k.pk_columns(spec)], [*map(quote, k.subscribed(spec))]
     right = [
-        F.expr(right_hash(spec)).alias(k.RIGHT_HASH),
+        F.expr(right_hash(spec)).alias(s.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
         F.expr(PROPAGATED).alias(_PROPAGATED),
     ]
@@ -74,7 +74,7 @@ def responses(
     both = with_right(stored, answering(right_table, spec, ends), spec, right)
     asks = (
         f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {k.INSTRUCTION} IS NOT NULL "
-        f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL), FALSE)"
+        f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL), FALSE)"
     )
     news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_PROPAGATED}, FALSE)"
     hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
@@ -93,10 +93,10 @@ def responses(
         F.col("_fk_response.batch").alias(s.BATCH),
         *pks,
         *asked_for,
-        F.col("_fk_response.cause").alias(k.CAUSE),
+        F.col("_fk_response.cause").alias(s.CAUSE),
         F.col("_fk_response.instruction").alias(k.INSTRUCTION),
-        F.col(s.HASH).alias(k.LEFT_HASH),
-        k.RIGHT_HASH,
+        F.col(s.HASH).alias(s.LEFT_HASH),
+        s.RIGHT_HASH,
         s.OWNER,
     )
 

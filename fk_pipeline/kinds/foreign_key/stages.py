@@ -128,7 +128,7 @@ def responses(read: Reader) -> list[Effect]:
         return []
     subscriptions, right, at_most = _responding(read, ends)
     rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches, ends), at_most)
-    return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, k.CAUSE, "{}-driven".format))]
+    return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
 
 
 def _ends(read: Reader) -> Ends:
@@ -238,7 +238,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         store,
         right,
         left,
-        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[k.LEFT_HASH, k.RIGHT_HASH, *stood]),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[s.LEFT_HASH, s.RIGHT_HASH, *stood]),
         spec,
         carry=True,
     )

@@ -24,9 +24,6 @@ from fk_pipeline.store.schemas import (
 )
 
 AS_OF = "_fk_as_of"
-CAUSE = "_fk_cause"
-LEFT_HASH = "_fk_left_hash"
-RIGHT_HASH = "_fk_right_hash"
 VERDICT = "_fk_verdict"
 INSTRUCTION = "_fk_instruction"
 LEFT_CHANGELOG = "left_changelog"
@@ -83,9 +80,9 @@ _MEANING = {
     s.APPLIED_IN: "the batch whose processing last changed the content; the responses are due there",
     s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
     INSTRUCTION: "what the subscription asked for (KIP-213)",
-    CAUSE: "`left`: the subscription asked; `right`: the right row changed",
-    LEFT_HASH: "of the left row; null: deleted",
-    RIGHT_HASH: "of the right row; null: there is none",
+    s.CAUSE: "`left`: the subscription asked; `right`: the right row changed",
+    s.LEFT_HASH: "of the left row; null: deleted",
+    s.RIGHT_HASH: "of the right row; null: there is none",
     VERDICT: "what the resolver made of the response",
     s.CHANGED_AT: "when the row was last written",
     s.SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
@@ -103,12 +100,12 @@ _MEANING_IN = {
     (SUBSCRIPTION_STORE, INSTRUCTION): "of the last propagated change (KIP-213); null: no message",
     (RESPONSES, s.BATCH): "the batch that the response is due to",
     (RESPONSES, INSTRUCTION): "of the subscription (KIP-213); null for cause `right`",
-    (RESPONSES, LEFT_HASH): "of the left row that the response is about; null: deleted",
-    (RESPONSES, RIGHT_HASH): "of the right row that the response is about; null: there is none",
+    (RESPONSES, s.LEFT_HASH): "of the left row that the response is about; null: deleted",
+    (RESPONSES, s.RIGHT_HASH): "of the right row that the response is about; null: there is none",
     (RESPONSES, s.OWNER): "the batch that brought the left row, when the response was made",
     (RESOLVED_JOIN, s.BATCH): "the batch of the last change; after a range run, one of its batches",
-    (RESOLVED_JOIN, LEFT_HASH): "of the left row that it was made of; null without one",
-    (RESOLVED_JOIN, RIGHT_HASH): "of the right row that it was made of; null without a match",
+    (RESOLVED_JOIN, s.LEFT_HASH): "of the left row that it was made of; null without one",
+    (RESOLVED_JOIN, s.RIGHT_HASH): "of the right row that it was made of; null without a match",
     (QUARANTINE, s.FILE): "the file; null for a pair",
 }
 """Per table and column, a meaning more exact than that in `_MEANING`. A verdict has the columns of its response."""
@@ -314,10 +311,10 @@ def responses(spec: ForeignKeySpec, time: str = "") -> Table:
             (s.BATCH, "INT"),
             *pk_columns(spec),
             *subscribed_columns(spec, time),
-            (CAUSE, "STRING"),
+            (s.CAUSE, "STRING"),
             (INSTRUCTION, "STRING"),
-            (LEFT_HASH, "BINARY"),
-            (RIGHT_HASH, "BINARY"),
+            (s.LEFT_HASH, "BINARY"),
+            (s.RIGHT_HASH, "BINARY"),
             (s.OWNER, "INT"),
         ),
         skip_by=(s.BATCH,),
@@ -346,8 +343,8 @@ def resolved_join(
             *fk_columns(spec),
             *alone_columns(spec),
             *chosen_columns,
-            (LEFT_HASH, "BINARY"),
-            (RIGHT_HASH, "BINARY"),
+            (s.LEFT_HASH, "BINARY"),
+            (s.RIGHT_HASH, "BINARY"),
             (s.BATCH, "INT"),
             (s.CHANGED_AT, "TIMESTAMP"),
             *output_types,

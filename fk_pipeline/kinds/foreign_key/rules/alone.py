@@ -35,10 +35,10 @@ def alone_view(reader: CheckReader) -> View:
 
 def _rules() -> tuple[Rule, ...]:
     """Returns the rules for `_rows`. At most one of them applies to a row, besides that of two rows."""
-    found = f"CONCAT('right ', {hex_of(k.RIGHT_HASH)})"
+    found = f"CONCAT('right ', {hex_of(s.RIGHT_HASH)})"
     current = f"IF({_MATCHED}, 'no row: a left row has it', CONCAT('right ', {hex_of(_RIGHT)}))"
     is_alone = f"{_RIGHT} IS NOT NULL AND NOT {_MATCHED}"
-    stale = f"NOT ({is_alone}) OR NOT ({k.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
+    stale = f"NOT ({is_alone}) OR NOT ({s.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
     return (
         only_one("one_row_per_right_key_alone"),
         Rule("no_stale_row_alone", f"{ROW} IS NOT NULL AND ({stale})", found, current),
@@ -61,7 +61,7 @@ def _rows(reader: CheckReader) -> DataFrame:
     stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
     own = " AND ".join(f"{quote(fk)} <=> {quote(alone)}" for fk, alone in zip(fks, alones, strict=False)) or "TRUE"
     there = with_copies(stored, list(map(quote, alones or fks))).select(
-        *map(quote, fks), ROW, COPIES, k.RIGHT_HASH, s.BATCH, F.expr(own).alias(_OWN_KEY)
+        *map(quote, fks), ROW, COPIES, s.RIGHT_HASH, s.BATCH, F.expr(own).alias(_OWN_KEY)
     )
     rows = there.join(rights.select(*map(quote, fks), _RIGHT, _CHANGED_IN), fks, "full")
     rows = rows.join(matched.distinct().withColumn(_MATCHED, F.lit(True)), fks, "left")
@@ -107,7 +107,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
     current = _rights(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
     current = current.join(asked.frame, list(fks), "left_semi")
-    needed = [*pks_of(spec), *fks, k.RIGHT_HASH]
+    needed = [*pks_of(spec), *fks, s.RIGHT_HASH]
     referring = reader.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
     matched = matched_keys(referring, spec).unionByName(written)
     return stored.where(f"NOT {k.has_left(spec)}"), current, matched

@@ -66,8 +66,8 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         *map(quote, pks),
         ROW,
         COPIES,
-        k.LEFT_HASH,
-        k.RIGHT_HASH,
+        s.LEFT_HASH,
+        s.RIGHT_HASH,
         s.BATCH,
         F.struct(*map(quote, fks)).alias("_fk_fk"),
     )
@@ -79,13 +79,13 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     )
     current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
     # What the row of a left row had stays when its time is closed; another left row gets no right row then.
-    stands = f"IF({k.LEFT_HASH} <=> _fk_left, {k.RIGHT_HASH}, NULL)"
+    stands = f"IF({s.LEFT_HASH} <=> _fk_left, {s.RIGHT_HASH}, NULL)"
     current = current.withColumn("_fk_closed", F.expr(is_closed("_fk_right")))
     current = current.withColumn("_fk_right", F.expr(f"IF(_fk_closed, {stands}, _fk_right)"))
     current = current.drop("_fk_changed_in", "_fk_told")
     if not reader.may_refuse:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
-    pairs = F.struct(F.col(k.LEFT_HASH).alias("l"), F.col(k.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
+    pairs = F.struct(F.col(s.LEFT_HASH).alias("l"), F.col(s.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
     refused = reader.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
     refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
     its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND (_fk_closed OR one.r <=> _fk_right))"
@@ -118,7 +118,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
     looks = [
         lambda: of_keys(k.SUBSCRIPTION_STORE, *times, s.HASH, s.APPLIED_IN),
-        lambda: of_keys(k.RESOLVED_JOIN, k.LEFT_HASH, k.RIGHT_HASH, s.BATCH),
+        lambda: of_keys(k.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
     ]
     store, result, *rights = reader.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
     referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
@@ -129,10 +129,10 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
 def _result_rules(spec: ForeignKeySpec) -> tuple[Rule, ...]:
     """Returns the rules for `_result_rows`. At most one of stale, superfluous and missing applies to a row."""
-    found, current = pair_of(k.LEFT_HASH, k.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
+    found, current = pair_of(s.LEFT_HASH, s.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
     due = f"{alive} AND {matched}" if spec.inner else alive
-    same = f"{k.LEFT_HASH} <=> _fk_left AND {k.RIGHT_HASH} <=> _fk_right"
+    same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
     rules = (
         only_one("one_row_per_left_key"),
         Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
@@ -194,7 +194,7 @@ def _verdicts(reader: CheckReader) -> View:
     also determine how many verdicts are implied.
     """
     spec = reader.spec
-    about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE, k.INSTRUCTION, k.LEFT_HASH, k.RIGHT_HASH]
+    about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE, k.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(k.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in ALL_VERDICTS)
@@ -217,8 +217,8 @@ def _verdicts(reader: CheckReader) -> View:
         .withColumn(ROW, F.lit(True))
     )
     name = "every_response_has_its_verdict"
-    no_right = f"{k.RIGHT_HASH} IS NULL OR " if spec.inner else ""
-    unwritable = f"{k.LEFT_HASH} IS NULL OR {no_right}{is_closed(k.RIGHT_HASH)}"
+    no_right = f"{s.RIGHT_HASH} IS NULL OR " if spec.inner else ""
+    unwritable = f"{s.LEFT_HASH} IS NULL OR {no_right}{is_closed(s.RIGHT_HASH)}"
     rule = Rule(
         name,
         f"_fk_verdicts NOT IN (0, _fk_responses) OR _fk_unknown > 0 OR _fk_verdicts = 0 AND ({unwritable})",

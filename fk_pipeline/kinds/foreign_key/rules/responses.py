@@ -51,7 +51,7 @@ def pair_of(left: str, right: str) -> str:
 
 def response_key(spec: ForeignKeySpec) -> str:
     """SQL (STRUCT): the key of a response."""
-    return source_key(spec, f"{s.BATCH} AS batch", f"{k.CAUSE} AS cause")
+    return source_key(spec, f"{s.BATCH} AS batch", f"{s.CAUSE} AS cause")
 
 
 def excused_keys(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
@@ -106,7 +106,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 
 def _single(stored: DataFrame, spec: ForeignKeySpec, counted: Counted) -> View:
-    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], k.CAUSE])
+    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], s.CAUSE])
     return View(rows, response_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
@@ -115,16 +115,16 @@ def _pairs(reader: CheckReader) -> View:
     spec = reader.spec
     pks = [n for n, _ in k.pk_columns(spec)]
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
-        *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(k.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
+        *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(s.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
-    said = reader.whole(k.RESPONSES).select(*map(quote, pks), k.LEFT_HASH, k.RIGHT_HASH).distinct()
+    said = reader.whole(k.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
     store = marked(store, "_fk_reached", _reached_by_folded(store, reader), nullable=False)
     pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
-    pairs = pairs.withColumnRenamed("_fk_right", k.RIGHT_HASH)
+    pairs = pairs.withColumnRenamed("_fk_right", s.RIGHT_HASH)
     same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
-    same += [pairs[name].eqNullSafe(said[name]) for name in (k.LEFT_HASH, k.RIGHT_HASH)]
+    same += [pairs[name].eqNullSafe(said[name]) for name in (s.LEFT_HASH, s.RIGHT_HASH)]
     rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
-        *[pairs[quote(name)] for name in [*pks, k.LEFT_HASH, k.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
+        *[pairs[quote(name)] for name in [*pks, s.LEFT_HASH, s.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
         "_fk_changed_in",
         "_fk_reached",
@@ -135,13 +135,13 @@ def _pairs(reader: CheckReader) -> View:
     )
     asks = (
         f"{k.INSTRUCTION} IS NOT NULL AND "
-        f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {k.RIGHT_HASH} IS NOT NULL)"
+        f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached OR {is_closed(k.RIGHT_HASH)})",
+        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached OR {is_closed(s.RIGHT_HASH)})",
         "'no response'",
-        pair_of(k.LEFT_HASH, k.RIGHT_HASH),
+        pair_of(s.LEFT_HASH, s.RIGHT_HASH),
     )
     return View(rows, source_key(spec), s.APPLIED_IN, (rule,), excused_keys(reader))
 
@@ -185,8 +185,8 @@ def _snapshot(
     reader: CheckReader, stored: DataFrame, batches: list[int], counted: Counted, horizon: str | None
 ) -> View:
     spec = reader.spec
-    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], k.CAUSE)]
-    said = f"STRUCT({k.INSTRUCTION} AS asked, {k.LEFT_HASH} AS left, {k.RIGHT_HASH} AS right)"
+    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE)]
+    said = f"STRUCT({k.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
     there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
     wanted = _expected(reader, batches, horizon).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
     rows = (
@@ -249,10 +249,10 @@ def _expected(reader: CheckReader, batches: list[int], horizon: str | None) -> D
     return pairs.select(
         F.col("_fk_due.batch").alias(s.BATCH),
         *map(quote, pks),
-        F.col("_fk_due.cause").alias(k.CAUSE),
+        F.col("_fk_due.cause").alias(s.CAUSE),
         F.col("_fk_due.asked").alias(k.INSTRUCTION),
-        F.col(s.HASH).alias(k.LEFT_HASH),
-        F.col("_fk_right").alias(k.RIGHT_HASH),
+        F.col(s.HASH).alias(s.LEFT_HASH),
+        F.col("_fk_right").alias(s.RIGHT_HASH),
     )
 
 
