@@ -53,8 +53,12 @@ class Input:
         stage: the stage that reads its landing files.
         log: the table that keeps the rows of the landing files.
         derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
-            of the source: per name, the SQL over a row. If one of them is null, all are.
+            of the source: per name, the SQL over a row.
+        apart: whether one of them may be null and another not; otherwise all are null if one is.
+        needs: those of them without which a row cannot be used: it goes to the quarantine.
         derived_as: function from such a column to the key of the pipeline file under which it is declared.
+        shared: function of a pipeline that returns the input whose log also has the rows of this one, which then reads
+            no landing files; None if it has its own.
         versions_by: function of a pipeline that returns the columns of the log which, beside the key, identify a row of
             the state, whose deletions are rows too; none: the state has the last row of each key.
     """
@@ -63,7 +67,10 @@ class Input:
     stage: str
     log: str
     derives: Callable[[Any], dict[str, str]] = lambda _: {}
+    apart: bool = False
+    needs: tuple[str, ...] = ()
     derived_as: Callable[[str], str] = lambda _: ""
+    shared: Callable[[Any], Side | None] = lambda _: None
     versions_by: Callable[[Any], tuple[str, ...]] = lambda _: ()
 
 

@@ -196,6 +196,13 @@ class Reader(Protocol):
         """Returns the declaration of a table: its columns and keys (`fk_pipeline.store.schemas.Table`)."""
         ...
 
+    def metadata(self, name: str) -> Mapping[str, Any]:
+        """Returns what the commit that made the rows of a table carries (`Upsert.metadata`); empty if it is not known.
+
+        It is not known if the commit was made by a run that had read an older version than that before the commit.
+        """
+        ...
+
     def rows(self, *names: str) -> int:
         """Returns the total number of rows of some tables."""
         ...
@@ -306,6 +313,7 @@ class Upsert:
         counted: how they are counted; None: the stage has counted them.
         unless: column and value; rows with this value are counted but not written.
         index: the index of the state.
+        metadata: facts about the rows that the commit carries; `Reader.metadata` returns them.
     """
 
     table: str
@@ -317,6 +325,7 @@ class Upsert:
     counted: CountBy | None = None
     unless: tuple[str, Any] | None = None
     index: Index | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

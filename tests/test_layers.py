@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.effects": 1,
     "fk_pipeline.kinds": 2,
     "fk_pipeline.kinds.foreign_key.kind": 2,
+    "fk_pipeline.kinds.window.kind": 2,
     "fk_pipeline.spec": 3,
     "fk_pipeline.frames": 4,
     "fk_pipeline.cdc": 5,

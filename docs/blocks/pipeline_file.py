@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from fk_pipeline.contract import loaded
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.registry import KINDS, kind_named
+from fk_pipeline.kinds.window import spec as window
 from fk_pipeline.spec import inputs, model, settings
 from fk_pipeline.spec.model import registered
 
@@ -42,6 +43,7 @@ MORE = {
     "SideSpec.logical_types": "formats.md#values",
     "SideSpec.sensitive": "privacy.md",
     "LeftSpec.foreign_key": "#foreign-key",
+    "WindowSettings.optimize": "../how-to/windows.md#a-stream-joined-to-itself",
     "Settings.max_line_bytes": "landing.md#lines-that-are-too-long",
     "Settings.max_fan_out": "#fan-out",
     "Settings.max_quarantined_share": "expectations.md#the-suites",
@@ -73,7 +75,12 @@ def blocks() -> dict[str, str]:
     if unknown:
         raise LookupError(f"there is no key {', '.join(sorted(unknown))}")
     found = {name: _table(rows) for name, rows in said.items()}
-    found["side"] = _table(right | {f"{name} (left only)": row for name, row in foreign_key.items()})
+    more = {f"{name} (left only)": row for name, row in foreign_key.items()}
+    more |= {f"{name} (`kind: window`)": row for name, row in _keys(window.WindowSide).items() if name not in right}
+    found["side"] = _table(right | more)
+    optimize = {"optimize (`kind: window`)": _keys(window.WindowSettings)["optimize"]}
+    found["settings"] = _table(said["settings"] | optimize)
+    found["within"] = _table(_keys(window.WithinSpec))
     return {f"keys: {name}": text for name, text in found.items()}
 
 
@@ -82,10 +89,8 @@ def _own_keys(cls: type[BaseModel]) -> dict[str, list[str]]:
     return {name: row for name, row in _keys(cls).items() if name not in model.PipelineSpec.model_fields}
 
 
-_OWNERS = {
-    cls.__name__: cls
-    for cls in (model.PipelineSpec, ForeignKeySpec, inputs.SideSpec, inputs.LeftSpec, settings.Settings)
-}
+_PARTS = (model.PipelineSpec, ForeignKeySpec, window.WindowSpec, window.WindowSide, window.WindowSettings)
+_OWNERS = {cls.__name__: cls for cls in (*_PARTS, inputs.SideSpec, inputs.LeftSpec, settings.Settings)}
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:

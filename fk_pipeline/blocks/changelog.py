@@ -49,8 +49,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
-    declared_as = spec.definition.input(side).derived_as
-    derived = {name: sql for name, sql in _derived(spec, side).items() if not parse_expression(sql).plain}
+    kind_input = spec.definition.input(side)
+    declared_as, needs = kind_input.derived_as, kind_input.needs
+    derived = {n: sql for n, sql in _derived(spec, side).items() if n in needs or not parse_expression(sql).plain}
     expressions = [
         (f"_fk_derived_{i}", sql, has_row, declared_as(name).removeprefix(f"{side}."))
         for i, (name, sql) in enumerate(derived.items())
@@ -78,7 +79,11 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
         missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
         wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
-    if evaluator.isolating or side_spec.sequence_by is not None or since is not None:
+    for i, (name, sql) in enumerate(derived.items()):
+        if name in needs:
+            missing = text(f"{declared_as(name).removeprefix(f'{side}.')} {sql} is null")
+            wrong = f"COALESCE({wrong}, IF({has_row} AND _fk_derived_{i} IS NULL, {missing}, NULL))"
+    if evaluator.isolating or side_spec.sequence_by is not None or since is not None or needs:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
@@ -210,7 +215,7 @@ def with_content(
         anew: whether the hash is computed in any case.
 
     Returns:
-        The rows with the columns of `Input.derives`, all null if one is, and `_fk_hash`, null for a tombstone; with
+        The rows with the columns of `Input.derives`, and `_fk_hash`, null for a tombstone; with
         versions also `_fk_valid_from`.
     """
     versions = spec.definition.input(side).versions_by(spec)
@@ -220,7 +225,9 @@ def with_content(
     if derived:
         values = [evaluator.value(sql, f"NOT {s.DELETED}") for sql in derived.values()]
         evaluated = [f"{value} AS _fk_derived_{i}" for i, value in enumerate(values)]
-        log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in _whole(derived).items()})
+        parts = {name: f"_fk_derived_{i}" for i, name in enumerate(derived)}
+        columns = parts if spec.definition.input(side).apart else _whole(derived)
+        log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in columns.items()})
     content = content_columns(spec, side)
     if not anew and {*content} == {column.name for column in spec.side(side).columns}:
         return log

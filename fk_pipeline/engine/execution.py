@@ -129,6 +129,8 @@ class Execution:
     def _steps(self) -> Iterator[Step]:
         """Yields the steps of the stage, in order."""
         side = self.side
+        if side is not None and self.spec.definition.input(side).shared(self.spec) is not None:
+            return  # the stage of that input reads its rows
         if side is not None and self.source is Source.CHANGELOG:
             yield Step(lambda read: as_stored(read, side))
         elif side is not None:

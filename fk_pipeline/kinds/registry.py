@@ -7,7 +7,10 @@ from typing import Any
 
 from fk_pipeline.contract import Kind, loaded
 
-KINDS = {"foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY"}
+KINDS = {
+    "foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY",
+    "window": "fk_pipeline.kinds.window.kind:WINDOW",
+}
 """Per value of `kind` in the pipeline file, the reference to its `Kind`."""
 
 FIRST = "foreign_key"

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from fk_pipeline.spec.base import problem
 
-UNITS = ("seconds", "minutes", "hours", "days", "weeks")
+UNITS = ("milliseconds", "seconds", "minutes", "hours", "days", "weeks")
 """The units of a span; each also without its s."""
 
 _SPAN = re.compile(rf"\s*(\d+)\s*({'|'.join(unit[:-1] for unit in UNITS)})s?\s*", re.IGNORECASE)
@@ -49,3 +49,6 @@ def _checked(length: int | str) -> int | str:
 
 Length = Annotated[int | str, AfterValidator(_checked)]
 """A span of time as text, `90 days`, or a whole number in the unit of a BIGINT column."""
+
+Span = Annotated[str, AfterValidator(_checked)]
+"""A span of time as text, `30 minutes`."""

@@ -147,7 +147,7 @@ class PipelineSpec(Frozen):
             PipelineFileError: one of the settings is wrong.
         """
         try:
-            changed = Settings.model_validate(self.settings.model_dump() | settings)
+            changed = type(self.settings).model_validate(self.settings.model_dump() | settings)
         except ValidationError as error:
             first = error.errors()[0]
             raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,6 +14,7 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.schemas import Table
@@ -65,6 +67,12 @@ class TableReader:
     def table_of(self, name: str) -> Table:
         """Returns the declaration of a table: its columns and keys."""
         return self._tables[name]
+
+    def metadata(self, name: str) -> Mapping[str, Any]:
+        """Returns what the commit that made the rows of a table carries about them; empty if it is not known."""
+        self.pin(name)
+        version = self.versions.get(name, ABSENT)
+        return {} if version == ABSENT else row_metadata(self.warehouse.path(name), version)
 
     def rows(self, *names: str) -> int:
         """Returns the current number of rows of some tables together."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,12 +50,13 @@ class CommitInfo:
     run_id: str
     check: Callable[[], None] = lambda: None
     """Called before and after the commit; raises if it must not be made or was made too late: the stage stays due."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the rows of the table (`effects.Upsert.metadata`)."""
 
     def as_json(self) -> str:
         """Returns the user metadata of the commit."""
-        return json.dumps(
-            {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
-        )
+        told = {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
+        return json.dumps(told | ({"rows": dict(self.metadata)} if self.metadata else {}))
 
 
 class Warehouse(StoredTables):

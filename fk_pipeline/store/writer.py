@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,9 +17,10 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import lease
+from fk_pipeline.store.ledger.commits import READ
 from fk_pipeline.store.materialised import counted
 from fk_pipeline.store.planner import Planner, sendable
-from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import WHOLE, settings
 from fk_pipeline.store.sizes import UNKNOWN
@@ -185,20 +187,21 @@ class TableWriter:
     def _merge(self, effect: Upsert, rows: RowSet, number: int) -> None:
         """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
         table, once, delete_when = self.read.table_of(effect.table), effect.once, effect.delete_when
+        info = self._info(effect)
         limit = self.planner.lookup_limit(number, effect.table)
         full = self.planner.choice is not None and self.planner.choice.full
         creates = self.warehouse.version(table.name) is None
         if (creates or not full) and number <= self.read.few and self.warehouse.may_append_here(table, number):
             rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
             if rows.local is not None and self.warehouse.merge_here(
-                rows.local, table, self.info, delete_when=delete_when, once=once
+                rows.local, table, info, delete_when=delete_when, once=once
             ):
                 self._committed(table)
                 return
         if full:
             stays = self._rows_that_stay(table, rows, number, effect.keys)
             frame = rows.frame if once else rows.frame.dropDuplicates([*table.keys])
-            self.warehouse.rewrite(frame, stays, table, self.info, delete_when=delete_when)
+            self.warehouse.rewrite(frame, stays, table, info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
@@ -215,8 +218,15 @@ class TableWriter:
         many = keys is not None and len(keys) > self.sizes.listed_keys and rows.cached
         whole = {name: value for name, value in WHOLE.items() if many and name not in self.spark}
         with settings(self.warehouse.session, whole, optional=True):
-            self.warehouse.merge(rows.frame, table, self.info, where, keys=keys, delete_when=delete_when, once=once)
+            self.warehouse.merge(rows.frame, table, info, where, keys=keys, delete_when=delete_when, once=once)
         self._committed(table)
+
+    def _info(self, effect: Upsert) -> CommitInfo:
+        """Returns the purpose of the commit, with the facts about the rows and the version that they were made from."""
+        if not effect.metadata:
+            return self.info
+        read = self.read.versions.get(effect.table, ABSENT)
+        return replace(self.info, metadata={**effect.metadata, READ: read})
 
     def _key_filter(self, table: Table, keys: pa.Table) -> list[Condition]:
         """Returns conditions that all rows of a table with some keys meet."""

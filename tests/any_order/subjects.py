@@ -12,11 +12,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.contract import Kind
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.kinds.registry import KINDS
+from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from tests.any_order import dated
+from tests.any_order import dated, windowed
 from tests.any_order.dated import DatedHistories
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place
+from tests.any_order.windowed import WindowedHistories
 from tests.kinds.semi_join.kind import SEMI_JOIN
 
 WAYS = {
@@ -29,7 +31,10 @@ WAYS = {
 REFERENCES = {"semi_join": "tests.kinds.semi_join.kind:SEMI_JOIN"}
 """The kinds that are registered for the tests only."""
 
-Rows = dict[Key, tuple[str | None, ...]]
+REFERS = "    foreign_key: fk\n"
+"""What a left row refers to, in the pipeline file."""
+
+Rows = dict[Key, tuple[Any, ...]]
 """Rows of a result by their key: the selected values."""
 
 
@@ -65,6 +70,7 @@ class Subject:
         schemas: per side, the columns of its rows.
         options: more lines of the pipeline file: of its top (under ""), of a side (under its name).
         histories: draws the contents of the batches.
+        number: the number of rows of the result that such rows stand for.
         shown: the tables with rows about a key, shown when it is wrong: SQL (BOOLEAN) per table and kind of key.
     """
 
@@ -77,8 +83,9 @@ class Subject:
     stale: Callable[[Pipeline], list[Any]]
     shown: Callable[[Key], dict[str, str]]
     schemas: Mapping[str, str] = field(default_factory=lambda: SCHEMAS)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=lambda: {LEFT: REFERS})
     histories: Callable[..., Histories] = Histories
+    number: Callable[[Rows], int] = len
 
 
 def _columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -154,11 +161,13 @@ AS_OF = Subject(
     _stale_dated,
     _shown,
     dated.SCHEMAS,
-    {"": "as_of: at\n", RIGHT: "    valid_from: since\n"},
+    {"": "as_of: at\n", LEFT: REFERS, RIGHT: "    valid_from: since\n"},
     DatedHistories,
 )
 
-AS_OF_BATCH = replace(AS_OF, name="as_of_batch", expected=DatedHistories.as_of_batch, options={"": "as_of: batch\n"})
+AS_OF_BATCH = replace(
+    AS_OF, name="as_of_batch", expected=DatedHistories.as_of_batch, options={"": "as_of: batch\n", LEFT: REFERS}
+)
 
 
 def _left_columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -195,5 +204,67 @@ SEMI = Subject(
     lambda key: {"left_rows": f"id = {key}"},
 )
 
-SUBJECTS = {subject.name: subject for subject in (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI)}
+
+def _pair_columns(_join: str, declared: Iterable[str]) -> list[str]:
+    return ["v", "name", *sorted(declared)]
+
+
+def _pairs(pipeline: Pipeline, join: str, declared: Iterable[str]) -> Rows:
+    """Returns the pairs by left key, and the right rows alone."""
+    rows = pipeline.table("resolved_join").select("_fk_pk_id", "_fk_rk_k", *_pair_columns(join, declared)).collect()
+    found: dict[Key, list[Any]] = {}
+    alone: Rows = {}
+    for left, right, *values in rows:
+        if left is not None:
+            found.setdefault(left, []).append((right, *values))
+        else:
+            assert right not in alone
+            alone[right] = tuple(values)
+    return {key: tuple(sorted(pairs, key=str)) for key, pairs in found.items()} | alone
+
+
+def _stale_pairs(pipeline: Pipeline) -> list[Any]:
+    """Returns the keys of rows that do not have the hashes of the current rows."""
+    rows = pipeline.table("resolved_join")
+    left = pipeline.table("subscription_store").select(F.col("id").alias("_fk_pk_id"), F.col("_fk_hash").alias("l"))
+    right = pipeline.table("right_table").select(F.col("k").alias("_fk_rk_k"), F.col("_fk_hash").alias("r"))
+    rows = rows.join(left, "_fk_pk_id", "left").join(right, "_fk_rk_k", "left")
+    wrong = rows.where("NOT (_fk_left_hash <=> l AND _fk_right_hash <=> r)").select("_fk_pk_id", "_fk_rk_k").collect()
+    return [left if left is not None else right for left, right in wrong]
+
+
+WINDOW_JOIN = Subject(
+    "window",
+    WINDOW,
+    ("left", "inner", "outer"),
+    _pair_columns,
+    _pairs,
+    WindowedHistories.pairs,
+    _stale_pairs,
+    lambda key: {
+        "subscription_store": f"id = {key}" if isinstance(key, int) else "FALSE",
+        "right_table": f"k = '{key}'" if not isinstance(key, int) else f"k LIKE '{key // 2}_'",
+        "responses": f"_fk_pk_id = {key}" if isinstance(key, int) else f"_fk_rk_k = '{key}'",
+    },
+    dated.SCHEMAS,
+    {
+        "": windowed.FILE,
+        LEFT: f'    on: "{windowed.WORLD.format("fk")}"\n    time: at\n',
+        RIGHT: f'    on: "{windowed.WORLD.format("k")}"\n    time: since\n',
+    },
+    WindowedHistories,
+    lambda rows: sum(len(pairs) if isinstance(key, int) else 1 for key, pairs in rows.items()),
+)
+
+WINDOW_AT_ONCE = replace(
+    WINDOW_JOIN,
+    name="window_at_once",
+    joins=("left", "outer"),
+    expected=WindowedHistories.pairs_at_once,
+    options=WINDOW_JOIN.options | {"": f"{windowed.FILE}unmatched: at_once\n"},
+)
+
+_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE)
+
+SUBJECTS = {subject.name: subject for subject in _ALL}
 """The subjects by their names."""

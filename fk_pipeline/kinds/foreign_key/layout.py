@@ -9,11 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
+from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.resolved_join import select_outputs, with_result_key
+from fk_pipeline.kinds.foreign_key.resolved_join import with_result_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec import Output
 from fk_pipeline.spec.sql import parse_expression

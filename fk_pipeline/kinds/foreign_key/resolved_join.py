@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import is_closed
+from fk_pipeline.blocks.outputs import select_outputs, with_names
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
@@ -358,18 +359,6 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) 
     return verdicts.drop("_fk_refused")
 
 
-def select_outputs(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str] = ()) -> DataFrame:
-    """Returns the result columns of joined rows, after the columns `keep`.
-
-    Args:
-        joined: `left` and `right`, the rows of both sides as structs (`right` null without a match), and `keep`.
-        spec: the pipeline; its `select` may use `left.x`, `right.x` and names that only one side has.
-        keep: columns to keep in front.
-    """
-    frame = _with_names(joined, spec, keep)
-    return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
-
-
 def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str], *, halves: bool) -> DataFrame:
     """Returns the columns of `select_outputs`, `_fk_failed` and `_fk_pair`.
 
@@ -385,7 +374,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
         return ISOLATING.reason((where, sql, "select") for sql in expressions)
 
     pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
-    frame = _with_names(pair, spec, [*keep, PAIR, _KEY_FAILED]).selectExpr(
+    frame = with_names(pair, spec, [*keep, PAIR, _KEY_FAILED]).selectExpr(
         "*",
         f"COALESCE({_KEY_FAILED}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
         f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
@@ -397,7 +386,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
             s.RIGHT_HASH: F.expr(f"IF({without}, NULL, {s.RIGHT_HASH})"),
         }
     )
-    frame = _with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(
+    frame = with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(
         FAILED, F.expr(f"COALESCE({FAILED}, {why(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
     )
     failed = F.col(FAILED).isNotNull()
@@ -409,15 +398,3 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
         F.when(reason.isNotNull(), F.col(PAIR)).alias(PAIR),
         *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],
     )
-
-
-def _with_names(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[str]) -> DataFrame:
-    """Returns joined rows with the columns that only one side has, under their own names."""
-    names = [c.name.lower() for side in Side for c in spec.columns_of(side)]
-    flat = [
-        F.col(side.value)[c.name].alias(c.name)
-        for side in Side
-        for c in spec.columns_of(side)
-        if names.count(c.name.lower()) == 1
-    ]
-    return joined.select(*map(quote, keep), "left", "right", *flat)

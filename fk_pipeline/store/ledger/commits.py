@@ -14,6 +14,12 @@ from fk_pipeline.store import schemas as s
 WRITTEN_SUFFIX = " written"
 """The suffix of the name of a version that a run wrote; without it, the name is of the version that it read."""
 
+READ = "read"
+"""In the facts that a commit carries about its rows: the version that its run had read."""
+
+_SAME_ROWS = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "UPGRADE PROTOCOL")
+"""Beginnings of the names of operations after which a table has the same rows."""
+
 
 class CommitLog:
     """Knows the table versions and the run starts that the ledger has recorded."""
@@ -141,6 +147,32 @@ def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
             restored,
             info.get("operation") == "WRITE" and how.get("mode") == "Append",
         )
+
+
+def row_metadata(path: str, version: int) -> dict[str, Any]:
+    """Returns the facts that the commit which made the rows of a version carries (`effects.Upsert.metadata`).
+
+    Empty if it carries none, if the log has lost it, or if another commit came between it and the version that its run
+    had read: then the facts may be about other rows.
+    """
+    fs, root = storage.filesystem(path)
+    found: dict[str, Any] = {}
+    for number in range(version, -1, -1):
+        try:
+            text = fs.cat_file(f"{root}/_delta_log/{number:020d}.json").decode()
+        except FileNotFoundError:
+            return {}
+        info = next((i for line in text.splitlines() if (i := _info(line)) is not None), {})
+        if found and number == found[READ]:
+            return found
+        if str(info.get("operation", "")).startswith(_SAME_ROWS):
+            continue
+        if found:
+            return {}
+        found = dict(_told(info).get("rows") or {})
+        if READ not in found:
+            return {}
+    return found if found and found[READ] < 0 else {}
 
 
 def _info(line: str) -> dict[str, Any] | None:

@@ -1,0 +1,135 @@
+"""The tables of a windowed join, with the types that only Spark can determine: those of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
+from fk_pipeline.blocks.outputs import select_outputs
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec import Output
+from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.layout import Layout
+from fk_pipeline.store.schemas import Table, changelog_table
+
+UNITS_PER_SECOND = {"BIGINT": 1000, "TIMESTAMP": 1_000_000}
+"""Per possible type of a time, how many of its units are a second."""
+
+_UNKNOWN = "expression"
+
+
+def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
+    """Returns the tables; Spark analyses every expression of the pipeline file on empty rows.
+
+    Raises:
+        PipelineFileError: Spark refuses an expression, the types of `on` differ, or a time is none.
+    """
+    rows = {side: empty_rows(session, spec, spec.side(side)) for side in Side}
+    on_types = [_on_type(spec, rows, i) for i in range(len(spec.left.on))]
+    time = _time_type(spec, rows)
+    joined = rows[Side.LEFT].select(F.struct("*").alias("left")).join(
+        rows[Side.RIGHT].select(F.struct("*").alias("right")), F.lit(True)
+    )  # fmt: skip
+    try:
+        outputs = select_outputs(joined, spec).schema.fields
+    except PySparkException as error:
+        raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
+    for side in Side:
+        check_delete_when(session, spec, side)
+    orders = [sequence_type(session, spec, side) for side in Side]
+    return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs], on_types, time)
+
+
+def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:
+    """Returns the type of an expression of `on`, which must be the same on both sides."""
+    left, right = (type_of(spec, rows[side], spec.side(side).on[i], f"{side}.on") for side in Side)
+    if left != right:
+        raise PipelineFileError(
+            f"left.on {spec.left.on[i]!r} is {left.simpleString()}, right.on {spec.right.on[i]!r} is "
+            f"{right.simpleString()}",
+            where=str(spec.file),
+            fix=f"make the types equal, for example with CAST(({spec.left.on[i]}) AS {right.simpleString()})",
+        )
+    return left.simpleString()
+
+
+def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
+    """Returns the type of the times, which must be the same on both sides: TIMESTAMP or BIGINT."""
+    found = {
+        side: type_of(spec, rows[side], spec.side(side).time, f"{side}.time").simpleString().upper() for side in Side
+    }
+    for side, kind in found.items():
+        if kind not in UNITS_PER_SECOND:
+            raise PipelineFileError(
+                f"{side}.time is {kind}, which is no time",
+                where=str(spec.file),
+                fix="make both TIMESTAMP, or both BIGINT (milliseconds), for example with CAST",
+            )
+    if found[Side.LEFT] != found[Side.RIGHT]:
+        raise PipelineFileError(
+            f"left.time is {found[Side.LEFT]}, right.time is {found[Side.RIGHT]}",
+            where=str(spec.file),
+            fix="make the types equal, for example with CAST",
+        )
+    return found[Side.LEFT]
+
+
+def declared_layout(spec: WindowSpec) -> Layout:
+    """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
+    orders = [
+        "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
+        for side in Side
+    ]
+    types = [(output.name, _declared_type(spec, output)) for output in spec.outputs]
+    on_types = [_declared(spec, sql) for sql in spec.left.on]
+    return _layout(spec, orders, types, on_types, _declared(spec, spec.left.time))
+
+
+def _declared_type(spec: WindowSpec, output: Output) -> str:
+    expression = parse_expression(output.sql)
+    return spec.resolve(expression.reads[0])[1].type if expression.plain else _UNKNOWN
+
+
+def _declared(spec: WindowSpec, sql: str) -> str:
+    expression = parse_expression(sql)
+    column = spec.left.column(expression.reads[0][0]) if expression.plain else None
+    return _UNKNOWN if column is None else column.type
+
+
+def _layout(
+    spec: WindowSpec, orders: Sequence[str], outputs: list[tuple[str, str]], on_types: Sequence[str], time: str
+) -> Layout:
+    def marked(table: Table, *sides: Side) -> Table:
+        return replace(table, sensitive=k.sensitive_names(spec, *sides) & {*table.names})
+
+    logs, states, indexes = [], [], []
+    for side, order in zip(Side, orders, strict=True):
+        of_side = spec.side(side)
+        logs.append(marked(changelog_table(k.LOG_OF[side], of_side, order, format_of(of_side).has_holes), side))
+        states.append(marked(k.state(spec, side, order, on_types, time), side))
+        indexes.append(marked(k.times(spec, side, on_types), side))
+    result = k.resolved_join(spec, outputs)
+    secret = k.sensitive_names(spec) | spec.sensitive_outputs
+    return Layout(
+        (
+            logs[0],
+            logs[1],
+            states[1],
+            indexes[1],
+            states[0],
+            indexes[0],
+            marked(k.responses(spec)),
+            replace(result, sensitive=secret & {*result.names}),
+            s.quarantine_table(),
+        )
+    )

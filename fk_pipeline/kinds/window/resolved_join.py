@@ -1,0 +1,288 @@
+"""Stage `resolved_join`: which pairs and which rows alone the result gains and loses. DataFrames in, DataFrames out.
+
+A pair that a message is about, and a pair of the result with a row that changed, is looked up again in both states.
+Whether a row is alone the result itself tells, after the same commit (architecture, rule 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.outputs import with_names
+from fk_pipeline.frames import join_by_key
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.kind import LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, on_columns
+from fk_pipeline.kinds.window.responses import PAIR
+from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.failing import ISOLATING
+from fk_pipeline.store import schemas as s
+
+ACTION = "_fk_action"
+"""Column: what becomes of a row of the result: one of the counts of the stage, or `unchanged`."""
+
+REASON, PAIR_TEXT = "_fk_failed", "_fk_pair"
+"""Columns: why a row cannot be computed; the two rows as JSON."""
+
+_SAME = "unchanged"
+_THERE, _LIVES, _CHANGED = "_fk_there", "_fk_lives", "_fk_now"
+
+
+def keys_in(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns the keys of a side in rows of messages or of the result, with `_fk_batch`: a batch that asks."""
+    names = k.parts(spec, side)
+    present = rows.where(f"{quote(names[0])} IS NOT NULL")
+    return present.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH))
+
+
+def key_of(side: Side, spec: WindowSpec) -> list[Column]:
+    """Returns the key columns of a state under the names that messages and result have."""
+    return [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
+
+
+def living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns the living rows of a state: key as in the result, values of `on`, time, hash, and the row as a struct."""
+    own, keys = spec.side(side), {c.name for c in spec.side(side).key_columns}
+    kept = keys | {c.name for c in k.payload_columns(spec, side)}
+    fields = [F.col(quote(c.name)) if c.name in kept else F.lit(None).cast(c.type).alias(c.name) for c in own.columns]
+    return rows.where(f"{s.HASH} IS NOT NULL").select(
+        *key_of(side, spec),
+        *map(quote, on_columns(spec)),
+        TIME,
+        F.col(s.HASH).alias(k.HASH_OF[side]),
+        F.struct(*fields).alias(side.value),
+    )
+
+
+def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
+    """Returns the pairs of the result with a row that changed: both keys and the batch that asks."""
+    pairs = result.where(is_pair(spec)).select(*map(quote, k.parts(spec, *Side)))
+    found = [pairs.join(keys, k.parts(spec, side)) for side, keys in asked.items()]
+    return reduce(DataFrame.unionByName, found)
+
+
+def is_pair(spec: WindowSpec) -> str:
+    """SQL (BOOLEAN): a row of messages or of the result is about two rows."""
+    return " AND ".join(f"{quote(k.parts(spec, side)[0])} IS NOT NULL" for side in Side)
+
+
+def candidates(messages: DataFrame, standing: DataFrame | None, spec: WindowSpec) -> DataFrame:
+    """Returns the pairs to look up again, each once: those that messages are about, and those that stood."""
+    keys = [*k.parts(spec, *Side), s.BATCH]
+    told = messages.where(F.col(s.CAUSE) == PAIR).select(*map(quote, keys))
+    both = told if standing is None else told.unionByName(standing.select(*map(quote, keys)))
+    return both.groupBy(*map(quote, k.parts(spec, *Side))).agg(F.max(s.BATCH).alias(s.BATCH))
+
+
+def decide_pairs(
+    asked: DataFrame,
+    rows: Mapping[Side, DataFrame],
+    result: DataFrame | None,
+    spec: WindowSpec,
+    spans: Spans,
+) -> DataFrame:
+    """Decides what becomes of pairs.
+
+    Args:
+        asked: the pairs, as `candidates` returns them.
+        rows: per side, the living rows (`living`), or at least those of the pairs.
+        result: the result, or at least its rows of these pairs; None if it has none.
+        spec: the pipeline.
+        spans: the window.
+
+    Returns:
+        One row per pair: both keys and hashes (those of the rows as they are now), `_fk_batch` and `_fk_action`.
+    """
+    both = asked
+    for side in Side:
+        matched_by = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
+        narrow = rows[side].select(
+            *map(quote, k.parts(spec, side)),
+            *[F.col(quote(name)).alias(own) for name, own in matched_by.items()],
+            k.HASH_OF[side],
+        )
+        both = both.join(narrow, k.parts(spec, side), "left")
+    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
+    same = [f"{name}_left = {name}_right" for name in on_columns(spec)]
+    stands = " AND ".join([*same, spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT])])
+    both = both.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
+    return _acted(both, result, spec, is_pair(spec), PAIRED, PARTED)
+
+
+def decide_alone(
+    side: Side,
+    asked: DataFrame,
+    rows: DataFrame,
+    paired: DataFrame,
+    result: DataFrame | None,
+    spec: WindowSpec,
+    closed: str,
+) -> DataFrame:
+    """Decides what becomes of the row of the result in which a row stands alone.
+
+    Args:
+        side: the side of the rows.
+        asked: the keys in question, as `keys_in` returns them.
+        rows: the living rows of the side, or at least those with these keys.
+        paired: the keys of rows with a pair in the result as it will be, distinct.
+        result: the result, or at least its rows alone with these keys; None if it has none.
+        spec: the pipeline.
+        closed: SQL (BOOLEAN) over a living row: it does not wait for a match any more.
+
+    Returns:
+        The columns of `decide_pairs`: key and hash of the other side are null.
+    """
+    names, other = k.parts(spec, side), _other(side)
+    living_rows = rows.select(*map(quote, names), k.HASH_OF[side], F.expr(closed).alias("_fk_closed"))
+    found = asked.join(living_rows, names, "left").join(paired.withColumn("_fk_paired", F.lit(True)), names, "left")
+    stands = f"{k.HASH_OF[side]} IS NOT NULL AND _fk_closed AND _fk_paired IS NULL"
+    found = found.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.part_columns(spec, other), _hash(other))]
+    found = found.select("*", *none)
+    return _acted(found, result, spec, f"NOT ({is_pair(spec)})", LEFT_ALONE, MATCHED, by=side)
+
+
+def _acted(
+    found: DataFrame,
+    result: DataFrame | None,
+    spec: WindowSpec,
+    among: str,
+    written: str,
+    removed: str,
+    by: Side | None = None,
+) -> DataFrame:
+    """Adds `_fk_action` to rows with `_fk_lives`: the difference to the row that the result has."""
+    keys = k.parts(spec, *Side) if by is None else k.parts(spec, by)
+    hashes = [s.LEFT_HASH, s.RIGHT_HASH]
+    if result is None:
+        found = found.withColumns({_THERE: F.lit(False), _CHANGED: F.lit(True)})
+    else:
+        kept = [F.col(name).alias(f"{name}_there") for name in hashes]
+        there = result.where(among).select(*map(quote, keys), *kept, F.lit(True).alias(_THERE))
+        there = there.where(f"{quote(keys[0])} IS NOT NULL")
+        found = found.join(there, keys, "left").withColumn(_THERE, F.coalesce(_THERE, F.lit(False)))
+        differ = " OR ".join(f"NOT ({name} <=> {name}_there)" for name in hashes)
+        found = found.withColumn(_CHANGED, F.expr(f"NOT {_THERE} OR {differ}"))
+    action = (
+        F.when(F.col(_LIVES) & F.col(_CHANGED), written).when(~F.col(_LIVES) & F.col(_THERE), removed).otherwise(_SAME)
+    )
+    return found.select(*map(quote, k.parts(spec, *Side)), *hashes, s.BATCH, _LIVES, _THERE, action.alias(ACTION))
+
+
+def paired_keys(side: Side, decided: DataFrame, result: DataFrame | None, spec: WindowSpec) -> DataFrame:
+    """Returns the keys of a side that have a pair in the result as it will be, distinct.
+
+    Args:
+        side: the side.
+        decided: what `decide_pairs` returns.
+        result: the result, or at least its rows with keys in question; None if it has none.
+        spec: the pipeline.
+    """
+    names = [*map(quote, k.parts(spec, side))]
+    found = decided.where(_LIVES).select(*names)
+    if result is not None:
+        both = k.parts(spec, *Side)
+        others = (
+            result.where(is_pair(spec))
+            .select(*map(quote, both))
+            .join(decided.select(*map(quote, both)), both, "left_anti")
+        )
+        found = found.unionByName(others.select(*names))
+    return found.distinct()
+
+
+def rows_changed(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
+    """Returns the rows to write: those whose action changes the result, with `_fk_deleted` and the selected columns.
+
+    Args:
+        decided: what `decide_pairs` and `decide_alone` return.
+        rows: per side the living rows, or at least those of the decisions.
+        spec: the pipeline.
+    """
+    joined, keep = _with_rows(decided, rows, spec)
+    gone = F.col(s.DELETED)
+    outputs = with_names(joined, spec, keep)
+    return outputs.select(*map(quote, keep), *[F.when(~gone, F.expr(o.sql)).alias(o.name) for o in spec.outputs])
+
+
+def _with_rows(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> tuple[DataFrame, list[str]]:
+    """Returns the decisions that change the result with both rows, and the names of the columns besides these."""
+    changing = decided.where(F.col(ACTION) != _SAME).withColumns(
+        {s.DELETED: F.col(ACTION).isin(PARTED, MATCHED), s.CHANGED_AT: F.current_timestamp()}
+    )
+    for side in Side:
+        row = rows[side].select(*map(quote, k.parts(spec, side)), side.value)
+        changing = changing.join(row, k.parts(spec, side), "left")
+    keep = [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED]
+    return changing, keep
+
+
+def failing(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
+    """Returns the living rows of decisions on which a selected expression fails: both keys, reason and rows as JSON."""
+    joined, _ = _with_rows(decided.where(_LIVES).withColumn(ACTION, F.lit(PAIRED)), rows, spec)
+    keys = [*k.parts(spec, *Side), s.BATCH]
+    named = with_names(joined.withColumn(PAIR_TEXT, F.to_json(F.struct("left", "right"))), spec, [*keys, PAIR_TEXT])
+    reason = ISOLATING.reason(("TRUE", o.sql, "select") for o in spec.outputs if not o.plain)
+    return named.select(*map(quote, keys), PAIR_TEXT, F.expr(reason).alias(REASON)).where(f"{REASON} IS NOT NULL")
+
+
+def refused(decided: DataFrame, failed: DataFrame, removed: str, spec: WindowSpec) -> DataFrame:
+    """Changes the decisions about rows on which an expression fails: such a row is not in the result.
+
+    Args:
+        decided: what `decide_pairs` or `decide_alone` returns.
+        failed: the rows of it that fail, as `failing` returns them.
+        removed: the action by which the result loses a row of these decisions.
+        spec: the pipeline.
+    """
+    both = k.parts(spec, *Side)
+    marks = failed.select(*map(quote, both), F.lit(True).alias("_fk_fails"))
+    found = join_by_key(decided, marks, both, "left", nullable=True)
+    fails = F.coalesce("_fk_fails", F.lit(False))
+    action = F.when(fails, F.when(F.col(_THERE), removed).otherwise(_SAME)).otherwise(F.col(ACTION))
+    return found.withColumns({_LIVES: F.col(_LIVES) & ~fails, ACTION: action}).drop("_fk_fails")
+
+
+def quarantined(failed: DataFrame) -> DataFrame:
+    """Returns rows on which an expression fails, as the quarantine has them."""
+    return failed.select(
+        s.BATCH,
+        F.lit(None).cast("string").alias(s.FILE),
+        F.lit(None).cast("bigint").alias(s.LINE),
+        F.col(REASON).alias(s.REASON),
+        F.col(PAIR_TEXT).alias(s.RAW),
+    )
+
+
+def quarantined_keys(records: DataFrame, spec: WindowSpec) -> DataFrame:
+    """Returns the keys of the pairs of rows that records of the quarantine are about, with `_fk_batch`."""
+    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
+    pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
+    columns = [
+        pair[side.value][c.name].alias(k.part(side, c.name)) for side in Side for c in spec.side(side).key_columns
+    ]
+    return records.select(*columns, s.BATCH)
+
+
+def union(parts: Iterable[DataFrame]) -> DataFrame:
+    """Returns the rows of some frames with the same columns."""
+    return reduce(DataFrame.unionByName, parts)
+
+
+def result_columns(spec: WindowSpec) -> list[str]:
+    """Returns the columns of the result that decisions need."""
+    return [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH]
+
+
+def _other(side: Side) -> Side:
+    return Side.RIGHT if side is Side.LEFT else Side.LEFT
+
+
+def _hash(side: Side) -> tuple[str, str]:
+    return k.HASH_OF[side], "BINARY"

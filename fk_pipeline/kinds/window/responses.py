@@ -1,0 +1,100 @@
+"""Stage `responses`: the rows that a batch changed, and the pairs of these rows, without payload.
+
+KIP-213's subscription send and foreign-table join, where a row subscribes to a span of time and any number of rows may
+respond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
+from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+
+PAIR = "pair"
+"""The cause of a message about two rows that match."""
+
+_CHANGED = {Side.LEFT: "_fk_left_changed_in", Side.RIGHT: "_fk_right_changed_in"}
+_TIME = {Side.LEFT: "_fk_left_time", Side.RIGHT: "_fk_right_time"}
+
+
+def needed(spec: WindowSpec) -> list[str]:
+    """Returns the columns of a state, besides its key, that messages are made of."""
+    return [*on_columns(spec), TIME, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+
+
+def responses(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchRange, spans: Spans) -> DataFrame:
+    """Returns the messages due to the batches: see `tables.responses`.
+
+    Args:
+        lefts: the left state, or at least its rows that the batches changed, and those that match changed right rows.
+        rights: the same of the right state.
+        spec: the pipeline.
+        batches: the batches whose messages are due.
+        spans: the window.
+    """
+    rows = {Side.LEFT: lefts, Side.RIGHT: rights}
+    found = pairs(lefts, rights, spec, batches, spans)
+    for side in Side:
+        found = found.unionByName(_changed(rows[side], side, spec, batches))
+    return found
+
+
+def _changed(rows: DataFrame, side: Side, spec: WindowSpec, batches: BatchRange) -> DataFrame:
+    """Returns one message per row of a side that the batches changed."""
+    own = [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
+    other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.part_columns(spec, other), _hash(other))]
+    return rows.where(batches.predicate(s.APPLIED_IN)).select(
+        F.col(s.APPLIED_IN).alias(s.BATCH),
+        *own,
+        *none,
+        F.lit(side.value).alias(s.CAUSE),
+        F.col(s.HASH).alias(k.HASH_OF[side]),
+        s.SEEN_BEFORE,
+    )
+
+
+def pairs(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchRange, spans: Spans) -> DataFrame:
+    """Returns one message per pair of rows of which the batches changed one or both."""
+    left = spans.spread(lefts, Side.LEFT, spec).select(*_sided(Side.LEFT, spec))
+    right = spans.placed(rights, spec).select(*_sided(Side.RIGHT, spec))
+    ticks = {side: spans.ticks(name) for side, name in _TIME.items()}
+    changed = {side: f"IF({batches.predicate(name)}, {name}, NULL)" for side, name in _CHANGED.items()}
+    together = left.join(right, [*on_columns(spec), BUCKET]).where(spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT]))
+    batch = f"GREATEST({changed[Side.LEFT]}, {changed[Side.RIGHT]})"  # it skips nulls
+    return (
+        together.withColumn(s.BATCH, F.expr(batch))
+        .where(f"{s.BATCH} IS NOT NULL")
+        .select(
+            s.BATCH,
+            *map(quote, k.parts(spec, *Side)),
+            F.lit(PAIR).alias(s.CAUSE),
+            s.LEFT_HASH,
+            s.RIGHT_HASH,
+            F.lit(None).cast("boolean").alias(s.SEEN_BEFORE),
+        )
+    )
+
+
+def _sided(side: Side, spec: WindowSpec) -> Sequence[str | Column]:
+    return [
+        *map(quote, on_columns(spec)),
+        BUCKET,
+        *[F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns],
+        F.col(TIME).alias(_TIME[side]),
+        F.col(s.HASH).alias(k.HASH_OF[side]),
+        F.col(s.APPLIED_IN).alias(_CHANGED[side]),
+    ]
+
+
+def _hash(side: Side) -> tuple[str, str]:
+    return k.HASH_OF[side], "BINARY"

@@ -1,0 +1,269 @@
+"""The rules of a windowed join: views of states, messages and result that find broken rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.frames import marked
+from fk_pipeline.identity import Side, ranges_sql
+from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.kind import BUCKET, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.proof import pending
+from fk_pipeline.kinds.window.resolved_join import is_pair, living
+from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.scan import (
+    COPIES,
+    PENDING,
+    ROW,
+    Rule,
+    View,
+    hex_of,
+    json_of,
+    only_one,
+    with_copies,
+)
+from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.store import schemas as s
+
+_NOW, _PAIRED, _ALONE = "_fk_clock", "_fk_paired", "_fk_alone"
+
+
+def left_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
+    """Returns the views of the subscription store."""
+    return _state(reader, evaluator, Side.LEFT)
+
+
+def right_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
+    """Returns the views of the right table."""
+    return _state(reader, evaluator, Side.RIGHT)
+
+
+def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
+    spec, name, log_name = reader.spec, k.STATE_OF[side], k.LOG_OF[side]
+    stage = spec.definition.input(side).stage
+    keys = {c.name: c.name for c in spec.side(side).key_columns}
+    matched_by = [*on_columns(spec), TIME]
+    log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
+    facts = {"_fk_log_hash": s.HASH, **{f"{column}_log": column for column in matched_by}}
+    rows = beside_changelog(reader, name, stage, log, keys, facts, matched_by)
+    same = " AND ".join(f"{column} <=> {column}_log" for column in matched_by)
+    rules = (
+        *version_rules(f"one_row_per_{side.value}_key", reader.batches, reader.ledger.folds.of(stage)),
+        Rule(
+            "hash_is_that_of_the_changelog_row",
+            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash)",
+            hex_of(s.HASH),
+            hex_of("_fk_log_hash"),
+        ),
+        Rule(
+            "time_is_that_of_the_changelog_row",
+            f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
+            json_of(*matched_by),
+            json_of(*[f"{column}_log AS {column}" for column in matched_by]),
+        ),
+    )
+    shown = f"STRUCT({', '.join(map(quote, keys))})"
+    due = sorted({*reader.due.get(stage, ()), *reader.due[reader.stage]})
+    view = state_view(rows, shown, rules, excused_by(reader, log_name, name, keys, due))
+    is_indexed = reader.batches is None and reader.index_fits and reader.rows(k.TIMES_OF[side])
+    return [view, _index(reader, side)] if is_indexed else [view]
+
+
+def _index(reader: CheckReader, side: Side) -> View:
+    """View with one row per living row of a large state: whether its index has it."""
+    spec, state = reader.spec, reader.whole(k.STATE_OF[side])
+    names = [*on_columns(spec), BUCKET, *(c.name for c in spec.side(side).key_columns)]
+    index = reader.whole(k.TIMES_OF[side]).select(*map(quote, names)).distinct().withColumn("_fk_indexed", F.lit(True))
+    spans = Spans.of(spec, state.schema[TIME].dataType.simpleString())
+    rows = spans.placed(state, spec).select(*map(quote, names), s.OWNER).withColumn(ROW, F.lit(True))
+    rows = rows.join(index, names, "left")
+    rule = Rule("times_are_indexed", "_fk_indexed IS NULL", "'not in the index'", json_of(*map(quote, names[:-1])))
+    shown = ", ".join(quote(c.name) for c in spec.side(side).key_columns)
+    return View(rows, f"STRUCT({shown})", s.OWNER, (rule,))
+
+
+def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
+    """Returns the views: messages of one key, and rows that a batch changed beside their messages."""
+    spec = reader.spec
+    parts = k.parts(spec, *Side)
+    kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
+    messages = reader.of_batches(WindowStage.RESPONSES, s.BATCH).where(kept)
+    rows = with_copies(messages, [s.BATCH, *map(quote, parts), s.CAUSE])
+    key = _shown(spec)
+    due = ranges_sql(s.BATCH, reader.due[WindowStage.RESPONSES])
+    views = [
+        View(
+            rows,
+            key,
+            s.BATCH,
+            (only_one("one_message_per_row_and_pair"),),
+            lambda rows: rows.withColumn(PENDING, F.expr(due)),
+        )
+    ]
+    for side in Side:
+        if spec.single_store and side is Side.RIGHT:
+            continue
+        names = k.parts(spec, side)
+        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+        none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, other)]
+        own = [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
+        changed = reader.of_batches(k.STATE_OF[side], s.APPLIED_IN)
+        changed = changed.select(*own, *none, F.col(s.APPLIED_IN).alias(s.BATCH)).where(kept)
+        asked = messages.where(F.col(s.CAUSE) == side.value).select(*map(quote, names), s.BATCH)
+        asked = asked.distinct().withColumn("_fk_asked", F.lit(True))
+        both = changed.withColumn(ROW, F.lit(True)).join(asked, [*names, s.BATCH], "left")
+        rule = Rule("every_changed_row_is_asked", "_fk_asked IS NULL", "'no message'", "'one message'")
+        excused = ranges_sql(s.BATCH, sorted({int(batch) for found in reader.due.values() for batch in found}))
+        views.append(
+            View(both, key, s.BATCH, (rule,), lambda rows, excused=excused: rows.withColumn(PENDING, F.expr(excused)))  # type: ignore[misc]
+        )
+    return views
+
+
+def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
+    """Returns the views: the rows of the result with the current rows of both sides, and rows that may be alone."""
+    result, rows = _touched(reader)
+    views = [_pairs(reader, result, rows)]
+    return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
+
+
+def _source(spec: WindowSpec, side: Side) -> str:
+    return k.STATE_OF[Side.LEFT if spec.single_store else side]
+
+
+def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
+    """Returns the result and the living rows of both sides.
+
+    In a check of some batches of large tables these are the rows with keys that the batches concern.
+    """
+    spec, names = reader.spec, [*k.parts(reader.spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    if reader.batches is None or reader.small:
+        rows = {side: living(reader.whole(_source(spec, side)), side, spec) for side in Side}
+        return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), rows
+    keys = {}
+    for side in Side:
+        columns = [*map(quote, k.parts(spec, side))]
+        told = [
+            reader.of_batches(name, s.BATCH).select(*columns).where(f"{columns[0]} IS NOT NULL")
+            for name in (WindowStage.RESPONSES, WindowStage.RESOLVED_JOIN)
+        ]
+        keys[side] = reader.at_hand(told[0].unionByName(told[1]).distinct(), None)
+    found = []
+    for side in Side:
+        own = {name: name for name in k.parts(spec, side)}
+        of_side = reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own, needed=names)
+        of_side = of_side.select(*map(quote, names)).join(keys[side].frame, list(own), "left_semi")
+        if side is Side.RIGHT:
+            left = keys[Side.LEFT].frame
+            of_side = of_side.join(left, list(left.columns), "left_anti")
+        found.append(of_side)
+    result = reader.at_hand(found[0].unionByName(found[1]), None).frame
+    rows = {}
+    for side in Side:
+        columns = k.parts(spec, side)
+        wanted = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
+        every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
+        own = dict(zip([c.name for c in spec.side(side).key_columns], columns, strict=True))
+        state = reader.with_keys(_source(spec, side), every, own)
+        rows[side] = living(state, side, spec).join(every.frame, columns, "left_semi")
+    return result, rows
+
+
+def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
+    """Returns one row with the clock: the greatest time of all living rows of both sides, in units of the times."""
+    states = dict.fromkeys(_source(reader.spec, side) for side in Side)
+    times = [reader.whole(name).select(F.expr(spans.ticks(TIME)).alias("at")) for name in states]
+    return reduce(DataFrame.unionByName, times).agg(F.max("at").alias(_NOW))
+
+
+def _spans_of(reader: CheckReader) -> Spans:
+    return Spans.of(reader.spec, dict(reader.table_of(WindowStage.SUBSCRIPTION_STORE).columns)[TIME])
+
+
+def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame]) -> View:
+    """View of the rows of the result, each with the current rows of both sides."""
+    spec, spans = reader.spec, _spans_of(reader)
+    there = with_copies(result, [quote(name) for name in k.parts(spec, *Side)])
+    for side in Side:
+        own = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
+        now = rows[side].select(
+            *map(quote, k.parts(spec, side)),
+            *[F.col(quote(name)).alias(new) for name, new in own.items()],
+            F.col(k.HASH_OF[side]).alias(f"_fk_now_{side.value}"),
+        )
+        there = there.join(now, k.parts(spec, side), "left")
+    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
+    near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
+    found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
+    current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
+    hashes = f"{s.LEFT_HASH} <=> _fk_now_left AND {s.RIGHT_HASH} <=> _fk_now_right"
+    both = f"{is_pair(spec)} AND _fk_now_left IS NOT NULL AND _fk_now_right IS NOT NULL"
+    times = json_of(f"{TIME}_left AS left", f"{TIME}_right AS right")
+    rules = [
+        only_one("one_row_per_pair"),
+        Rule("pairs_are_within_the_window", f"{both} AND NOT COALESCE({near}, FALSE)", times, "'times of a pair'"),
+        Rule("hashes_are_current", f"NOT ({hashes})", found, current),
+    ]
+    return View(there, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
+
+
+def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) -> View:
+    """View of the living rows of a side: whether the result has a pair of each, and whether it has it alone."""
+    spec, spans, names = reader.spec, _spans_of(reader), k.parts(reader.spec, side)
+    other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, other)]
+    pairs = result.where(is_pair(spec)).select(*map(quote, names)).distinct().withColumn(_PAIRED, F.lit(True))
+    alone = result.where(f"NOT ({is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
+    alone = alone.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH)).withColumn(_ALONE, F.lit(True))
+    found = rows.select(*map(quote, names), *none, TIME).join(pairs, names, "left").join(alone, names, "left")
+    closed = "TRUE"
+    if spec.waits:
+        found = found.crossJoin(F.broadcast(_clock(reader, spans)))
+        closed = f"{spans.ticks(TIME)} < {_NOW} - {spans.wait(side)}"
+    refused = "FALSE" if not reader.may_refuse else "TRUE"
+    found = found.withColumns({ROW: F.expr(f"IF({_ALONE}, TRUE, NULL)"), COPIES: F.lit(1)})
+    state = f"CONCAT(IF({_ALONE} IS NULL, 'not ', ''), 'alone')"
+    rules = [
+        Rule("no_row_is_paired_and_alone", f"{_ALONE} AND {_PAIRED}", "'alone and in a pair'", "'in a pair'"),
+        Rule(
+            "no_missing_row_alone",
+            f"{closed} AND {_ALONE} IS NULL AND {_PAIRED} IS NULL AND NOT {refused}",
+            state,
+            "'alone'",
+        ),
+    ]
+    if spec.waits:
+        early = f"{_ALONE} AND NOT ({closed})"
+        rules.append(Rule("nothing_is_alone_before_its_close", early, json_of(TIME, _NOW), "'not closed yet'"))
+    return View(found, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
+
+
+def _excused(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
+    """Returns a function that marks rows of the result which due work may still change; None if nothing is due."""
+    if not any(reader.due.values()):
+        return None
+
+    def mark(rows: DataFrame) -> DataFrame:
+        tables = {name: reader.whole(name) for name in reader.spec.definition.proved}
+        return marked(rows, PENDING, pending(tables, reader.due, reader.spec), nullable=not reader.spec.inner)
+
+    return mark
+
+
+def _shown(spec: WindowSpec) -> str:
+    """SQL (STRUCT): the key of a row of messages or result, for people."""
+    shown = []
+    for side in Side:
+        shown += [
+            f"{quote(k.part(side, c.name))} AS {quote(f'{side.value}_{c.name}')}" for c in spec.side(side).key_columns
+        ]
+    return f"STRUCT({', '.join(shown)})"

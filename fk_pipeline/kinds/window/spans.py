@@ -1,0 +1,107 @@
+"""The window of a join in the units of its times: which times match, and when a row without a match is closed.
+
+A BIGINT is a time in milliseconds, a TIMESTAMP one in microseconds. Sums saturate: a time at the end of the range of a
+BIGINT is no error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
+from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.durations import span
+from fk_pipeline.store import schemas as s
+
+LEAST, GREATEST = -(2**63 - 1), 2**63 - 1
+"""The bounds of a clock: no row lives; every row is closed."""
+
+_LONGEST = 2**62
+
+_BUCKETS = "_fk_buckets"
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The window of a join.
+
+    Attributes:
+        kind: the type of the times, BIGINT or TIMESTAMP.
+        before: how much earlier than the left row the right row of a pair may have happened, in units of the type.
+        after: how much later.
+        grace: how much longer than its window a row waits.
+    """
+
+    kind: str
+    before: int
+    after: int
+    grace: int
+
+    @classmethod
+    def of(cls, spec: WindowSpec, kind: str) -> Spans:
+        """Returns the window of a pipeline whose times have a type."""
+        unit = UNITS_PER_SECOND[kind.upper()]
+        lengths = (spec.before, spec.after, span(spec.grace))
+        before, after, grace = (min(_LONGEST, one * unit // timedelta(seconds=1)) for one in lengths)
+        return cls(kind.upper(), before, after, grace)
+
+    @property
+    def width(self) -> int:
+        """The length of the window, both ends included: the rows of a pair are in the same bucket or in the next."""
+        return self.before + self.after + 1
+
+    def ticks(self, time: str) -> str:
+        """SQL (BIGINT): a time in units."""
+        return time if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+
+    def wait(self, side: Side) -> int:
+        """Returns how long after its time a row of a side without a match is closed."""
+        return (self.after if side is Side.LEFT else self.before) + self.grace
+
+    def matches(self, left: str, right: str) -> str:
+        """SQL (BOOLEAN): the times of a left and a right row, in units, are near enough for a pair."""
+        return f"({right} BETWEEN {_plus(left, -self.before)} AND {_plus(left, self.after)})"
+
+    def closed_at(self, side: Side, clock: int) -> int:
+        """Returns the time, in units, before which rows of a side are closed at a clock."""
+        return max(LEAST, clock - self.wait(side))
+
+    def literal(self, ticks: int) -> str:
+        """SQL of a time in units, as a value of the type."""
+        return str(ticks) if self.kind == "BIGINT" else f"TIMESTAMP_MICROS({ticks})"
+
+    def bucket(self, ticks: str) -> str:
+        """SQL (BIGINT): the number of the bucket of a time."""
+        return f"({ticks} DIV {self.width} - IF({ticks} % {self.width} < 0, 1, 0))"
+
+    def buckets(self, side: Side, ticks: str) -> str:
+        """SQL (ARRAY<BIGINT>): the buckets in which the other rows of pairs with a row of a side are."""
+        earlier, later = (self.before, self.after) if side is Side.LEFT else (self.after, self.before)
+        first, last = self.bucket(_plus(ticks, -earlier)), self.bucket(_plus(ticks, later))
+        return f"SEQUENCE({first}, {last})"
+
+    def spread(self, rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+        """Returns living rows of a state once per bucket in which the other row of a pair may be, as `_fk_bucket`."""
+        meeting = rows.where(meets(spec)).withColumn(_BUCKETS, F.expr(self.buckets(side, self.ticks(TIME))))
+        return meeting.withColumn(BUCKET, F.explode(_BUCKETS)).drop(_BUCKETS)
+
+    def placed(self, rows: DataFrame, spec: WindowSpec) -> DataFrame:
+        """Returns living rows of a state that may be part of a pair, with `_fk_bucket`."""
+        return rows.where(meets(spec)).withColumn(BUCKET, F.expr(self.bucket(self.ticks(TIME))))
+
+
+def meets(spec: WindowSpec) -> str:
+    """SQL (BOOLEAN): a row of a state lives and may be part of a pair."""
+    return " AND ".join(f"{quote(name)} IS NOT NULL" for name in (s.HASH, TIME, *on_columns(spec)))
+
+
+def _plus(ticks: str, more: int) -> str:
+    """SQL (BIGINT): a time and a number of units, at most the bounds of a clock."""
+    return f"COALESCE(TRY_ADD({ticks}, {more}), {LEAST if more < 0 else GREATEST})" if more else ticks

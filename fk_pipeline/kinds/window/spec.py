@@ -1,0 +1,142 @@
+"""The parts of a pipeline file that only `kind: window` has: what makes a pair, and since when a row is alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fk_pipeline.identity import Side
+from fk_pipeline.spec.base import Frozen, StringList, problem
+from fk_pipeline.spec.durations import Span, span
+from fk_pipeline.spec.inputs import SideSpec, check_row_expression
+from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.settings import Settings
+from fk_pipeline.spec.sql import parse_expression
+
+SINGLE_STORE = "single.store.self.join"
+REUSED_SOURCE = "reuse.ktable.source.topics"
+MERGED_REPARTITION = "merge.repartition.topics"
+
+OPTIMIZATIONS = (SINGLE_STORE, REUSED_SOURCE, MERGED_REPARTITION)
+"""The rules of KIP-862 and of Kafka's optimiser before it, as Kafka spells them."""
+
+
+class WindowSide(SideSpec):
+    """One input of a windowed join: also the values that a pair shares, and the time of a row."""
+
+    on: StringList
+    """What the rows of a pair have in common: a SQL expression over the columns of the side, or a list; one whose value
+    is null matches nothing."""
+    time: str = Field(min_length=1)
+    """When a row happened: a SQL expression over the columns of the side (TIMESTAMP, or BIGINT in milliseconds). A row
+    without a time goes to the quarantine."""
+
+    @model_validator(mode="after")
+    def _expressions_are_sql(self) -> WindowSide:
+        for i, text in enumerate(self.on):
+            check_row_expression(self, text, "on", i)
+        check_row_expression(self, self.time, "time")
+        return self
+
+
+class WithinSpec(Frozen):
+    """How far the times of a pair may lie apart; both ends belong to it."""
+
+    before: Span = "0 seconds"
+    """How much earlier than the left row the right row may have happened."""
+    after: Span = "0 seconds"
+    """How much later than the left row the right row may have happened."""
+
+
+class WindowSettings(Settings):
+    """Tuning. Every default is meant to be left alone."""
+
+    optimize: StringList = ("all",)
+    """Which of Kafka's rules apply: `all`, `none`, or a list of `single.store.self.join` (a stream that is joined to
+    itself has one changelog and one store), `reuse.ktable.source.topics` and `merge.repartition.topics`. The result is
+    the same with and without."""
+
+    @model_validator(mode="after")
+    def _rules_are_known(self) -> WindowSettings:
+        for name in self.optimize:
+            if name not in ("all", "none", *OPTIMIZATIONS):
+                known = ", ".join(("all", "none", *OPTIMIZATIONS))
+                raise problem(f"{name!r} is no rule; there are {known}", "optimize")
+            if name in ("all", "none") and len(self.optimize) > 1:
+                raise problem(f"{name!r} combines with nothing", "optimize")
+        return self
+
+    def optimizes(self, rule: str) -> bool:
+        """Returns whether a rule may apply."""
+        return self.optimize == ("all",) or rule in self.optimize
+
+
+class WindowSpec(PipelineSpec):
+    """One windowed join, as its pipeline file describes it."""
+
+    left: WindowSide
+    """The left input."""
+    right: WindowSide
+    """The right input."""
+    within: WithinSpec
+    """Which rows with equal values of `on` are a pair: `left.time - before <= right.time <= left.time + after`."""
+    grace: Span = "0 seconds"
+    """How much longer than its window a row waits for a match before it stands alone."""
+    unmatched: Literal["when_closed", "at_once"] = "when_closed"
+    """When a row without a match stands alone in a left or outer join: when the clock, the greatest time of all rows,
+    has passed the end of its window and `grace`; or at once. A match that comes later takes it back."""
+    settings: WindowSettings = Field(default_factory=WindowSettings)
+    """Tuning."""
+
+    def side(self, side: Side) -> WindowSide:
+        """Returns the input of a side."""
+        return self.left if side is Side.LEFT else self.right
+
+    @property
+    def before(self) -> timedelta:
+        """How much earlier than the left row the right row of a pair may have happened."""
+        return span(self.within.before)
+
+    @property
+    def after(self) -> timedelta:
+        """How much later than the left row the right row of a pair may have happened."""
+        return span(self.within.after)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows without a match stand alone, and only when the clock has passed their close."""
+        return not self.inner and self.unmatched == "when_closed"
+
+    @cached_property
+    def to_itself(self) -> bool:
+        """Whether both inputs are the same stream, with the same expressions."""
+        return self.left.model_dump() == self.right.model_dump()
+
+    @property
+    def single_store(self) -> bool:
+        """Whether one changelog and one store serve both sides (KIP-862)."""
+        return self.to_itself and self.settings.optimizes(SINGLE_STORE)
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> WindowSpec:
+        left, right = len(self.left.on), len(self.right.on)
+        if left != right:
+            raise problem(f"on has {left} expression(s) on the left, {right} on the right", "right", "on")
+        for side, name in ((self.left, "left"), (self.right, "right")):
+            if side.valid_from is not None:
+                raise problem("valid_from goes with as_of, which kind: window does not have", name, "valid_from")
+        return self
+
+    @model_validator(mode="after")
+    def _equal_values_are_alike_sensitive(self) -> WindowSpec:
+        """Makes the columns of `on` sensitive together: the rows of a pair have the same values there."""
+        self.make_alike_sensitive(zip(self.left.on, self.right.on, strict=True))
+        return self
+
+    def is_secret_time(self) -> bool:
+        """Returns whether the time of a row is made of a sensitive column."""
+        sides = (self.left, self.right)
+        return any(side.is_sensitive(path[0]) for side in sides for path in parse_expression(side.time).reads)

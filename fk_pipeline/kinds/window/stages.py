@@ -1,0 +1,371 @@
+"""The stages of a windowed join: functions from a reader to effects, which describe what the tables must hold.
+
+This module decides which rows a stage needs; `responses` and `resolved_join` compute with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.state import state_effects
+from fk_pipeline.blocks.versions import OUTCOME, apply_versions
+from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
+from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
+from fk_pipeline.kinds.window import resolved_join as resolver
+from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.responses import PAIR, needed
+from fk_pipeline.kinds.window.responses import responses as due_responses
+from fk_pipeline.kinds.window.spans import GREATEST, LEAST, Spans
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.sizes import UNKNOWN
+
+CLOCK = "clock"
+"""In the metadata of a commit to the result: the clock that its rows stand for, in units of the times."""
+
+_UPSTREAM = (WindowStage.SUBSCRIPTION_STORE, WindowStage.RIGHT_TABLE)
+
+
+def right_table(read: Reader) -> list[Effect]:
+    """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
+    return [] if read.spec.single_store else _state(read, Side.RIGHT)
+
+
+def subscription_store(read: Reader) -> list[Effect]:
+    """Returns the effects that apply the batches to the subscription store."""
+    return _state(read, Side.LEFT)
+
+
+def _state(read: Reader, side: Side) -> list[Effect]:
+    spec, keys = read.spec, [c.name for c in read.spec.side(side).key_columns]
+    payload = [*on_columns(spec), TIME, *(c.name for c in k.payload_columns(spec, side))]
+
+    def make(
+        log: DataFrame,
+        state: DataFrame,
+        _: Any,
+        batches: BatchRange,
+        generations: Mapping[int, int],
+        truncated: bool = False,
+    ) -> DataFrame:
+        return apply_versions(log, state, keys, payload, batches, generations, truncated)
+
+    index = left_times(spec) if side is Side.LEFT else right_times(spec)
+    own = {key: key for key in keys}
+    return state_effects(
+        read, spec.definition.input(side).stage, k.LOG_OF[side], k.STATE_OF[side], own, make, index=index
+    )
+
+
+def left_times(spec: WindowSpec) -> Index:
+    """Returns the index of a large subscription store: it is sorted by the values of `on`, then by time."""
+    return _times(spec, Side.LEFT)
+
+
+def right_times(spec: WindowSpec) -> Index:
+    """Returns the index of a large right table: it is sorted by the values of `on`, then by time."""
+    return _times(spec, Side.RIGHT)
+
+
+def _times(spec: WindowSpec, side: Side) -> Index:
+    keys = [c.name for c in spec.side(side).key_columns]
+
+    def entries(rows: DataFrame) -> DataFrame:
+        if OUTCOME in rows.columns:
+            rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
+        spans = Spans.of(spec, rows.schema[TIME].dataType.simpleString())
+        return spans.placed(rows, spec).select(*map(quote, (*on_columns(spec), BUCKET, *keys)))
+
+    return Index(k.TIMES_OF[side], [*on_columns(spec), BUCKET], entries)
+
+
+def _source(spec: WindowSpec, side: Side) -> Side:
+    """Returns the side whose state has the rows of a side."""
+    return Side.LEFT if spec.single_store else side
+
+
+def _spans(read: Reader) -> Spans:
+    return Spans.of(read.spec, dict(read.table_of(k.STATE_OF[Side.LEFT]).columns)[TIME])
+
+
+def responses(read: Reader) -> list[Effect]:
+    """Returns the effects that write the messages due to the batches."""
+    spec = read.spec
+    nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM)
+    if read.history.first_time and nothing_changed:
+        return []
+    lefts, rights, at_most = _responding(read)
+    rows = read.planned(due_responses(lefts, rights, spec, read.batches, _spans(read)), at_most)
+    return [ReplaceBatches(WindowStage.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE))]
+
+
+def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
+    """Returns the rows of both states that messages are made of, and a bound of the messages if there is one.
+
+    A batch with few changes finds the other rows of pairs in large states by key and span of time; otherwise whole
+    states are returned.
+    """
+    spec = read.spec
+    # A state is opened before its index, which then has all rows of this version of the state.
+    whole = {side: read.read(k.STATE_OF[_source(spec, side)]) for side in Side}
+    changes = min(sum(map(read.history.propagated, _UPSTREAM)), UNKNOWN)
+    if changes > read.lookup_limit(changes, k.STATE_OF[Side.LEFT]):
+        return whole[Side.LEFT], whole[Side.RIGHT], UNKNOWN
+    news = {}
+    for side in Side:
+        names = [c.name for c in spec.side(side).key_columns]
+        own = read.of_batches(k.STATE_OF[_source(spec, side)], s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
+        news[side] = read.cached(own.select(*map(quote, (*names, *needed(spec)))), changes)
+    rows = {}
+    for side, other in ((Side.LEFT, Side.RIGHT), (Side.RIGHT, Side.LEFT)):
+        found = _meeting(read, side, news[other], other)
+        keys = [c.name for c in spec.side(side).key_columns]
+        columns = [*keys, *needed(spec)]
+        both = news[side].frame.unionByName(found.select(*map(quote, columns)))
+        rows[side] = both.dropDuplicates(keys)
+    return rows[Side.LEFT], rows[Side.RIGHT], UNKNOWN
+
+
+def _meeting(read: Reader, side: Side, news: RowSet, of: Side) -> DataFrame:
+    """Returns at least the rows of a side that match changed rows of the other one.
+
+    Args:
+        read: reads the states and their indexes.
+        side: the side whose rows are returned.
+        news: the changed rows.
+        of: their side.
+    """
+    spec, state = read.spec, k.STATE_OF[_source(read.spec, side)]
+    index = k.TIMES_OF[_source(spec, side)]
+    columns = [*on_columns(spec), BUCKET]
+    probes = _spans(read).spread(news.frame, of, spec).select(*map(quote, columns)).distinct()
+    if not read.rows(index):
+        return read.read(state)
+    found, _ = read.through_index(
+        index, state, read.cached(probes, None), {name: name for name in columns}, needed(spec)
+    )
+    return found
+
+
+def resolved_join(read: Reader) -> list[Effect]:
+    """Returns the effects that write the pairs and the rows alone that the batches concern."""
+    history = read.history
+    if history.first_time and history.never_did(WindowStage.RESPONSES, "left", "right", PAIR):
+        return []
+    messages = history.messages(WindowStage.RESPONSES)
+    return _Resolving(read, messages.at_most).effects()
+
+
+class _Resolving:
+    """One run of the stage: reads what the messages of the batches are about, and decides."""
+
+    def __init__(self, read: Reader, at_most: int) -> None:
+        self.read, self.spec, self.spans = read, read.spec, _spans(read)
+        self.clock = _Clock.of(read, self.spans) if self.spec.waits else None
+        due = read.of_batches(WindowStage.RESPONSES, s.BATCH).where(read.batches.predicate(s.BATCH))
+        limit = read.lookup_limit(at_most, WindowStage.RESOLVED_JOIN)
+        everything = self.clock is not None and self.clock.was is None and bool(read.rows(WindowStage.RESOLVED_JOIN))
+        self.by_keys = at_most <= limit and not everything
+        self.messages = read.cached(due, at_most)
+        self.alone_on = k.alone_on(self.spec)
+        self.is_empty = not read.rows(WindowStage.RESOLVED_JOIN)
+
+    def effects(self) -> list[Effect]:
+        """Returns the effects."""
+        read, spec = self.read, self.spec
+        closing = {side: self._closing(side) for side in self.alone_on}
+        asked = self._asked()
+        result = None if self.is_empty else self._result(asked, closing)
+        standing = None if result is None else resolver.stood(result, asked, spec)
+        pairs = read.cached(resolver.candidates(self.messages.frame, standing, spec), None)
+        if result is not None and self.by_keys and self.alone_on:
+            result = self._with_partners(result, pairs)
+        rows = self._rows(asked, pairs, closing)
+        decided = resolver.decide_pairs(pairs.frame, rows, result, spec, self.spans)
+        failed: list[DataFrame] = []
+        if read.evaluator.isolating:
+            failed.append(read.cached(resolver.failing(decided, rows, spec), None).frame)
+            decided = resolver.refused(decided, failed[-1], PARTED, spec)
+        kept = read.cached(decided, None)
+        parts = [kept.frame]
+        for side in self.alone_on:
+            alone = self._alone(side, asked, pairs.frame, closing, rows, kept.frame, result)
+            if read.evaluator.isolating:
+                failed.append(read.cached(resolver.failing(alone, rows, spec), None).frame)
+                alone = resolver.refused(alone, failed[-1], MATCHED, spec)
+            parts.append(alone)
+        whole = kept if len(parts) == 1 else read.cached(resolver.union(parts), None)
+        counts = _counted(whole)
+        number = sum(sum(found.values()) for found in counts.values())
+        effects: list[Effect] = []
+        changed = read.cached(resolver.rows_changed(whole.frame, rows, spec), number)
+        if spec.computes:
+            changed.compute()  # an expression that fails must fail before anything is committed
+            rejected = read.cached(resolver.quarantined(resolver.union(failed)), None) if failed else None
+            lost: Counts = {} if rejected is None else rejected.counts(s.BATCH)  # type: ignore[assignment]
+            for batch, found in lost.items():
+                counts.setdefault(batch, {})[QUARANTINED] = sum(found.values())
+            refused = sum(sum(found.values()) for found in lost.values())
+            effects.append(Reject(None if rejected is None else rejected.frame, refused, Origin.JOIN.value))
+        effects.append(Report(counts))
+        if number:
+            told = {} if self.clock is None else {CLOCK: self.clock.now}
+            effects.append(Upsert(WindowStage.RESOLVED_JOIN, changed, number, delete_when=s.DELETED, metadata=told))
+        return effects
+
+    def _asked(self) -> dict[Side, DataFrame]:
+        """Returns, per side, the keys of the rows that changed, and of rows that these batches refused before."""
+        read, spec = self.read, self.spec
+        asked = {}
+        before = None
+        if spec.computes and not read.history.first_time:
+            records = read.of_batches(s.QUARANTINE, s.BATCH).where(read.batches.predicate(s.BATCH))
+            before = resolver.quarantined_keys(records.where(F.col(s.SIDE) == Origin.JOIN.value), spec)
+        for side in Side:
+            changed = self.messages.frame.where(F.col(s.CAUSE) == side.value)
+            keys = [*k.parts(spec, side), s.BATCH]
+            rows = changed.select(*map(quote, keys))
+            if before is not None:
+                rows = rows.unionByName(before.select(*map(quote, keys)))
+            asked[side] = resolver.keys_in(rows, side, spec)
+        return asked
+
+    def _closing(self, side: Side) -> DataFrame:
+        """Returns the living rows of a side whose close lies between the clock of the result and the new one."""
+        read, spec = self.read, self.spec
+        state = read.read(k.STATE_OF[_source(spec, side)])
+        rows = resolver.living(state, side, spec)
+        rows = rows.where("FALSE" if self.clock is None else self.clock.between(side))
+        return read.cached(rows, None).frame if self.clock is not None and self.clock.was is not None else rows
+
+    def _result(self, asked: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> DataFrame:
+        """Returns the rows of the result with keys of messages and closing rows, or the whole result."""
+        names = resolver.result_columns(self.spec)
+        if not self.by_keys:
+            return self.read.read(WindowStage.RESOLVED_JOIN).select(*map(quote, names))
+        keys = {side: self._keys_of(side, asked, closing) for side in Side}
+        return self._with_keys(keys)
+
+    def _keys_of(self, side: Side, asked: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> DataFrame:
+        """Returns the keys of a side whose rows of the result are looked up first."""
+        names = [*map(quote, k.parts(self.spec, side))]
+        found = [asked[side].select(*names)]
+        if side in closing:
+            found.append(closing[side].select(*names))
+        if side is Side.LEFT or side in self.alone_on:
+            told = self.messages.frame.where(F.col(s.CAUSE) == PAIR)
+            found.append(told.select(*names))
+        return resolver.union(found).distinct()
+
+    def _with_keys(self, keys: Mapping[Side, DataFrame]) -> DataFrame:
+        read, names = self.read, resolver.result_columns(self.spec)
+        found = []
+        for side, of_side in keys.items():
+            columns = {name: name for name in k.parts(self.spec, side)}
+            looked = read.cached(of_side, None)
+            if looked.local is not None and not len(looked.local):
+                continue
+            found.append(
+                read.with_keys(WindowStage.RESOLVED_JOIN, looked, columns, needed=names).select(*map(quote, names))
+            )
+        if not found:
+            return read.read(WindowStage.RESOLVED_JOIN).select(*map(quote, names)).limit(0)
+        return resolver.union(found).dropDuplicates(k.parts(self.spec, *Side))
+
+    def _with_partners(self, result: DataFrame, pairs: RowSet) -> DataFrame:
+        """Returns rows of the result, and those with keys of pairs that stood."""
+        more = {side: pairs.frame.select(*map(quote, k.parts(self.spec, side))).distinct() for side in self.alone_on}
+        found = self._with_keys(more)
+        return result.unionByName(found).dropDuplicates(k.parts(self.spec, *Side))
+
+    def _rows(
+        self, asked: Mapping[Side, DataFrame], pairs: RowSet, closing: Mapping[Side, DataFrame]
+    ) -> dict[Side, DataFrame]:
+        """Returns, per side, the living rows that decisions are about, or all."""
+        read, spec, rows = self.read, self.spec, {}
+        for side in Side:
+            state, names = k.STATE_OF[_source(spec, side)], k.parts(spec, side)
+            if not self.by_keys:
+                rows[side] = resolver.living(read.read(state), side, spec)
+                continue
+            keys = [pairs.frame.select(*map(quote, names))]
+            if side in self.alone_on:
+                keys.append(asked[side].select(*map(quote, names)))
+            wanted = read.cached(resolver.union(keys).distinct(), None)
+            own = dict(zip([c.name for c in spec.side(side).key_columns], names, strict=True))
+            found = resolver.living(read.with_keys(state, wanted, own), side, spec)
+            if side in closing:
+                found = found.unionByName(closing[side]).dropDuplicates(names)
+            rows[side] = found
+        return rows
+
+    def _alone(
+        self,
+        side: Side,
+        asked: Mapping[Side, DataFrame],
+        pairs: DataFrame,
+        closing: Mapping[Side, DataFrame],
+        rows: Mapping[Side, DataFrame],
+        decided: DataFrame,
+        result: DataFrame | None,
+    ) -> DataFrame:
+        """Decides which rows of a side stand alone, of those that changed, their partners and those that close."""
+        spec, names = self.spec, [*map(quote, k.parts(self.spec, side)), s.BATCH]
+        last = F.lit(max(map(int, self.read.known))).alias(s.BATCH)
+        keys = [asked[side].select(*names), pairs.select(*names), closing[side].select(*names[:-1], last)]
+        if result is not None and self.clock is not None and self.clock.was is None:
+            keys.append(result.where(f"NOT ({resolver.is_pair(spec)})").select(*names[:-1], last))
+        wanted = resolver.keys_in(resolver.union(keys), side, spec)
+        paired = resolver.paired_keys(side, decided, result, spec)
+        closed = "TRUE" if self.clock is None else self.clock.closed(side)
+        return resolver.decide_alone(side, wanted, rows[side], paired, result, spec, closed)
+
+
+class _Clock:
+    """The clock that the result stands for, and the new one; None if it is not known.
+
+    Attributes:
+        was: the clock of the result, in units of the times.
+        now: the greatest time of all living rows.
+    """
+
+    def __init__(self, was: int | None, now: int, spans: Spans) -> None:
+        self.was, self.now, self._spans = was, now, spans
+
+    @classmethod
+    def of(cls, read: Reader, spans: Spans) -> _Clock:
+        """Returns the clock of the result and the one that both states, as they are read, stand for."""
+        spec = read.spec
+        states = dict.fromkeys(k.STATE_OF[_source(spec, side)] for side in Side)
+        times = [read.read(name).select(F.expr(spans.ticks(TIME)).alias("at")) for name in states]
+        now = resolver.union(times).agg(F.max("at")).first()
+        was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
+        return cls(was, LEAST if now is None or now[0] is None else int(now[0]), spans)
+
+    def between(self, side: Side) -> str:
+        """SQL (BOOLEAN) over a living row: its close lies between the clocks, in either direction."""
+        low, high = (LEAST, GREATEST) if self.was is None else (min(self.was, self.now), max(self.was, self.now))
+        first, last = (self._spans.closed_at(side, clock) for clock in (low, high))
+        if self.was is None:
+            return "TRUE"
+        return f"({TIME} >= {self._spans.literal(first)} AND {TIME} < {self._spans.literal(last)})"
+
+    def closed(self, side: Side) -> str:
+        """SQL (BOOLEAN) over a living row: the clock has passed its close."""
+        return f"({TIME} < {self._spans.literal(self._spans.closed_at(side, self.now))})"
+
+
+def _counted(decided: RowSet) -> Counts:
+    """Returns per batch how many rows the result gains and loses."""
+    wanted = (PAIRED, PARTED, LEFT_ALONE, MATCHED)
+    found = decided.counts(s.BATCH, resolver.ACTION)
+    return {
+        batch: {action: number for (action,), number in groups.items() if action in wanted}
+        for batch, groups in found.items()
+    }
