@@ -22,15 +22,25 @@ from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark
 
-SLOW = ("foreign_key", "as_of", "as_of_batch")
+SLOW = ("foreign_key", "as_of", "as_of_batch", "window")
 
 FILE = """
 name: any_kind
 kind: {kind}
 join: {join}
-{options}left: {{path: left, format: rows, schema: "{left}", key: id, op_column: op, foreign_key: fk}}
-right: {{path: right, format: rows, schema: "{right}", key: k, op_column: op{of_right}}}
-select: [{select}]
+{options}left:
+    path: left
+    format: rows
+    schema: "{left}"
+    key: id
+    op_column: op
+{of_left}right:
+    path: right
+    format: rows
+    schema: "{right}"
+    key: k
+    op_column: op
+{of_right}select: [{select}]
 """
 
 
@@ -47,8 +57,8 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
     histories = subject.histories(Random(7), 20, sequenced=False)
     file = folder / "pipeline.yaml"
     select = ", ".join(subject.columns(join, ()))
-    of_right = ", " + subject.options[RIGHT].strip() if RIGHT in subject.options else ""
-    named = {"kind": subject.kind.name, "join": join, "options": subject.options.get("", ""), "of_right": of_right}
+    options = {"options": "", "of_left": LEFT, "of_right": RIGHT}
+    named = {"kind": subject.kind.name, "join": join} | {k: subject.options.get(v, "") for k, v in options.items()}
     file.write_text(FILE.format(**named, left=subject.schemas[LEFT], right=subject.schemas[RIGHT], select=select))
     landed = {}
 

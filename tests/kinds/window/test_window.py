@@ -1,0 +1,289 @@
+"""Joins within a span of time: pairs that follow late, corrected and withdrawn batches, and rows that stand alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from expectations.violations import violations
+from fk_pipeline.errors import PipelineFileError, UsageError
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.store import faults
+from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.any_order.subjects import WAYS
+from tests.deaths import Killed, dies_at
+
+FILE = """
+name: near
+kind: window
+join: {join}
+within: {{before: 2 milliseconds, after: 3 milliseconds}}
+grace: 1 milliseconds
+{options}
+left: {{path: left, format: rows, schema: "user STRING, at {time}, v INT", contents: events, on: user, time: at}}
+right: {{path: {right}, format: rows, schema: "user STRING, at {time}, v INT", contents: events, on: user, time: at}}
+select: {select}
+settings: {settings}
+"""
+SELECT = "[left.user AS user, left.at AS l, right.at AS r, right.user AS right_user]"
+PLACE = "on: user, time: at}\nright"
+SLOW = ("by keys on Spark", "whole tables")
+
+
+class Near:
+    """A pipeline of two streams of events (user, at)."""
+
+    def __init__(self, folder: Path, session: SparkSession, sizes: Sizes = MEASURED, **parts: str) -> None:
+        known = {"join": "outer", "options": "", "time": "BIGINT", "right": "right", "select": SELECT, "settings": "{}"}
+        self.folder, self.file = folder, folder / "pipeline.yaml"
+        self.file.write_text(FILE.format(**known | parts))
+        self.pipeline = Pipeline(load_spec(self.file), session, sizes=sizes)
+
+    def land(self, batch: int, left: Sequence[Any] = (), right: Sequence[Any] = ()) -> None:
+        for side, rows in (("left", left), ("right", right)):
+            path = self.folder / side / f"{batch}.jsonl"
+            path.parent.mkdir(exist_ok=True)
+            lines = [json.dumps({"user": user, "at": at, "v": 1}) + "\n" for user, at in rows]
+            path.write_text("".join(lines))
+
+    def result(self) -> list[tuple[Any, Any, Any]]:
+        """The rows of the result: user, time of the left row, time of the right row."""
+        rows = self.pipeline.table("resolved_join").collect()
+        return sorted(((row.user or row.right_user, row.l, row.r) for row in rows), key=str)
+
+    def red(self) -> set[str]:
+        """The failing checks of whole tables and of the last batch."""
+        last = BatchRange.of(int(self.pipeline.ledger().batches[-1]))
+        stages = self.pipeline.spec.definition.stage_names
+        return {
+            f"{stage}: {name}"
+            for stage in stages
+            for batches in (None, last)
+            for name, finding in violations(self.pipeline, stage, batches).findings.items()
+            if finding.value and not name.endswith("share_is_low")
+        }
+
+
+@pytest.fixture
+def near(tmp_path: Path, spark: SparkSession) -> Callable[..., Near]:
+    return lambda sizes=MEASURED, **parts: Near(tmp_path, spark, sizes, **parts)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w in SLOW else ()) for w in WAYS])
+def test_a_late_match_takes_the_unmatched_row_back_and_a_withdrawn_batch_lets_it_stand_alone_again(
+    near: Callable[..., Near], way: str
+) -> None:
+    made = near(WAYS[way], settings="{strategy: full}" if way == "whole tables" else "{}")
+    pipeline = made.pipeline
+    made.land(0, [("a", 10), ("b", 10), (None, 10), ("c", 12)], [("a", 8), ("a", 13), ("a", 14), ("b", 20)])
+    pipeline.run()
+    assert made.result() == [
+        ("a", 10, 13),
+        ("a", 10, 8),
+        ("a", None, 14),
+        ("b", 10, None),
+        ("c", 12, None),
+        (None, 10, None),
+    ]
+
+    made.land(1, [("d", 30)], [("b", 12)])  # b has its match, the clock closes what waited
+    pipeline.run()
+    first = [
+        ("a", 10, 13),
+        ("a", 10, 8),
+        ("a", None, 14),
+        ("b", 10, 12),
+        ("b", None, 20),
+        ("c", 12, None),
+        (None, 10, None),
+    ]
+    assert made.result() == first
+    changes = pipeline.changes(1).select("user", "l", "r", "_change_type").collect()
+    assert sorted(map(tuple, changes), key=str) == [
+        ("b", 10, 12, "insert"), ("b", 10, None, "delete"), (None, None, 20, "insert"),
+    ]  # fmt: skip
+
+    made.land(2, [("b", 19), ("b", 50)], [("a", 31)])  # a right row that stood alone is matched
+    pipeline.run()
+    second = sorted(
+        [row for row in first if row != ("b", None, 20)] + [("b", 19, 20), ("d", 30, None), ("a", None, 31)], key=str
+    )
+    assert made.result() == second
+    assert made.red() == set()
+
+    made.land(2)  # it is taken back, and the clock with it
+    made.land(1, [("d", 30)])
+    pipeline.run()
+    third = [row for row in first if row[:2] != ("b", 10)] + [("b", 10, None)]
+    assert made.result() == sorted(third, key=str)
+    assert pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("join", ["inner", pytest.param("left", marks=pytest.mark.slow)])
+def test_an_inner_join_has_pairs_only_and_a_left_join_no_right_row_alone(near: Callable[..., Near], join: str) -> None:
+    made = near(join=join)
+    made.land(0, [("a", 10), ("b", 10)], [("a", 8), ("c", 11), ("z", 99)])
+    made.pipeline.run()
+    alone = [("b", 10, None)] if join == "left" else []
+    assert made.result() == [("a", 10, 8), *alone]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_rows_stand_alone_at_once_if_the_file_says_so(near: Callable[..., Near]) -> None:
+    made = near(options="unmatched: at_once")
+    made.land(0, [("a", 10)], [("b", 10)])
+    made.pipeline.run()
+    assert made.result() == [("a", 10, None), ("b", None, 10)]
+    made.land(1, [("b", 9)], [("a", 11)])
+    made.pipeline.run()
+    assert made.result() == [("a", 10, 11), ("b", 9, 10)]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("optimize", ["all", pytest.param("none", marks=pytest.mark.slow)])
+def test_a_stream_joined_to_itself_has_one_store(near: Callable[..., Near], optimize: str) -> None:
+    made = near(right="left", settings=f"{{optimize: {optimize}}}")
+    made.land(0, [("a", 1), ("a", 3), ("a", 9), ("b", 20)])
+    made.pipeline.run()
+    pairs = [("a", 1, 1), ("a", 1, 3), ("a", 3, 1), ("a", 3, 3), ("a", 9, 9), ("b", 20, 20)]
+    assert made.result() == sorted(pairs, key=str)
+    rights = made.pipeline.table("right_table").count() if optimize == "none" else 0
+    assert made.pipeline.table("subscription_store").count() == 4
+    assert rights == (4 if optimize == "none" else 0)
+    made.land(0, [("a", 1), ("b", 20)])
+    made.pipeline.run()
+    assert made.result() == [("a", 1, 1), ("b", 20, 20)]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_a_run_that_dies_before_and_after_its_commit_leaves_nothing_wrong(near: Callable[..., Near]) -> None:
+    made = near()
+    made.land(0, [("a", 10)], [("b", 10)])
+    made.land(1, [("z", 30)])
+    for point in ("before commit of resolved_join", "after commit of resolved_join"):
+        with faults.listening(dies_at(point)), pytest.raises(Killed):
+            made.pipeline.run()
+    made.land(1, [("z", 12)])  # the clock goes back before the run that died is repeated
+    made.pipeline.run()
+    assert made.result() == []
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_pair_on_which_an_expression_fails_is_no_pair(near: Callable[..., Near]) -> None:
+    made = near(
+        select="[left.user AS user, left.at AS l, right.at AS r, right.user AS right_user, 1 / (right.at - 12) AS x]"
+    )
+    made.land(0, [("a", 10), ("b", 10)], [("a", 12), ("b", 11), ("c", 50)])
+    made.pipeline.run()
+    assert made.result() == [("a", 10, None), ("b", 10, 11)]
+    counts = made.pipeline.ledger().state("resolved_join", 0).counts
+    assert counts["quarantined"] == 2  # the pair, and the right row that would stand alone
+    assert made.pipeline.verify().ok
+    made.land(1, [], [("c", 90)])
+    made.pipeline.run()
+    made.pipeline.run("0", stages=["resolved_join"])  # its records stay
+    assert made.pipeline.table("quarantine").count() == 2
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_times_may_be_timestamps_and_a_row_without_one_is_quarantined(near: Callable[..., Near]) -> None:
+    made = near(time="TIMESTAMP")
+    times = [f"2026-05-01T10:00:00.00{i}Z" for i in range(10)]
+    made.land(0, [("a", times[1]), ("a", None), ("b", times[1])], [("a", times[4]), ("c", times[9])])
+    made.pipeline.run()
+    found = [(user, left is not None, right is not None) for user, left, right in made.result()]
+    assert found == [("a", True, True), ("b", True, False)]
+    bad = made.pipeline.table("quarantine").collect()
+    assert [(row["_fk_side"], row["_fk_line"], row["_fk_reason"]) for row in bad] == [("left", 2, "time at is null")]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_explain_tells_of_matches_that_came_late(near: Callable[..., Near]) -> None:
+    made = near()
+    made.land(0, [("a", 10)])
+    made.land(1, [("z", 30)])
+    made.land(2, [], [("a", 12)])
+    made.pipeline.run()
+    [place] = [row["event"] for row in made.pipeline.table("subscription_store").where("user = 'a'").collect()]
+    story = made.pipeline.explain(place)
+    assert story.as_expected
+    [partner] = story.as_json()["partners"]
+    assert (partner["batch"], partner["written_in"], partner["late_by"]) == (2, 2, "0:00:00.016000")
+    assert any("it stood alone until then" in event[2] for event in story.events())
+    [right] = [row["event"] for row in made.pipeline.table("right_table").collect()]
+    assert made.pipeline.explain(f"right.{right}").as_expected
+    assert made.pipeline.impact(right_key=right).as_json() == {"pairs": 1, "matching": 1}
+    with pytest.raises(UsageError, match="that of one right row"):
+        made.pipeline.impact()
+    assert "No batch has brought this key" in made.pipeline.explain("nothing").sentences()[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "on: user, time: at}\nright",
+            "on: [user, v], time: at}\nright",
+            "on has 2 expression(s) on the left, 1 on the right",
+        ),
+        ("settings: {}", "settings: {optimize: [all, single.store.self.join]}", "'all' combines with nothing"),
+        (
+            "settings: {}",
+            "settings: {optimize: store}",
+            "'store' is no rule; there are all, none, single.store",
+        ),
+        ("grace: 1 milliseconds", "grace: soon", "'soon' is no span of time"),
+        ("grace: 1 milliseconds", "as_of: at", "unknown key 'as_of'"),
+        (
+            "on: user, time: at}\nright",
+            "on: user, time: when}\nright",
+            "reads column 'when', which is not in the schema",
+        ),
+        ("within: {before", "within: {befor", "unknown key 'within.befor'; did you mean 'before'?"),
+        ("unmatched", "unmatched", "'within' is missing"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = FILE.format(join="left", options="", time="BIGINT", right="right", select=SELECT, settings="{}")
+    if "missing" in message:
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("within"))
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(PipelineFileError, match=message.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")):
+        load_spec(file)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [("user INT, at BIGINT, v INT", "left.on 'user' is int"), ("user STRING, at DATE, v INT", "left.time is DATE")],
+)
+def test_types_that_do_not_fit_are_refused(near: Callable[..., Near], schema: str, message: str) -> None:
+    made = near()
+    made.land(0, [("a", 1)], [("a", 1)])
+    made.file.write_text(made.file.read_text().replace("user STRING, at BIGINT, v INT", schema, 1))
+    with pytest.raises(PipelineFileError, match=message):
+        Pipeline(load_spec(made.file), made.pipeline.session).run()
