@@ -17,6 +17,7 @@ from dated import Dated
 from engines import KafkaStreams, Ours, Recompute, digest
 from progress import say
 from pyspark.sql import SparkSession
+from windowed import Windowed
 from workload import Change, Workload
 
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -24,7 +25,7 @@ from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
-AS_OF, LATE = "as-of", "late"
+AS_OF, LATE, WINDOW = "as-of", "late", "window"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
 """Left and right rows."""
@@ -61,13 +62,13 @@ def rounded(taken: dict[Stage, float]) -> dict[str, float]:
 def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:
     """The cases by name: `recent`, `right` and `<percent>%` of all left rows, with right rows in proportion.
 
-    `as-of` is `recent` over other tables, and `late` only its right rows.
+    `as-of` is `recent` over other tables, and `late` only its right rows. `window` is so many new events on each side.
     """
     found = {}
     for name in wanted:
         if name == LATE:
             found[name] = Change(0, 10)
-        elif name in ("recent", AS_OF):
+        elif name in ("recent", AS_OF, WINDOW):
             found[name] = Change(1000, 10, recent=True)
         elif name == "right":
             found[name] = Change(0, right)
@@ -84,7 +85,8 @@ class Bench:
         self.options, self.session = options, session
         self.kafka = KafkaStreams(folder) if options.kafka_limit else None
         self.fed: dict[str, dict[str, float]] = {}
-        made = Dated if {AS_OF, LATE} & {*options.cases} else Workload
+        wanted = {*options.cases}
+        made = Dated if {AS_OF, LATE} & wanted else Windowed if WINDOW in wanted else Workload
         self.workload = made(folder, options.left, options.right, options.skewed)
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
@@ -111,7 +113,7 @@ class Bench:
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
-                if isinstance(self.workload, Dated):
+                if isinstance(self.workload, Dated | Windowed):
                     self._count(self.workload)
                 if done < self.options.recomputes:
                     self._recompute(measured)
@@ -125,7 +127,7 @@ class Bench:
             self._kafka(self.kafka, [(name, batches) for name, batches in phases if batches])
         self.compare()
 
-    def _count(self, workload: Dated) -> None:
+    def _count(self, workload: Dated | Windowed) -> None:
         """The batch wrote the rows of the result that it changes, and no other.
 
         Raises:

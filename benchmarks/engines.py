@@ -79,7 +79,7 @@ class Ours:
             if done is not None:
                 self.stages[work.stage] = self.stages.get(work.stage, 0) + done.seconds
                 if work.stage == Stage.RESOLVED_JOIN:
-                    changing = writing(self.pipeline.spec)
+                    changing = self.workload.WRITES or writing(self.pipeline.spec)
                     self.written += sum(found.get(name, 0) for found in done.counts.values() for name in changing)
                 if checked:
                     self._check(work.stage, work.batches)

@@ -59,6 +59,8 @@ class Workload:
     KEYS: ClassVar = {"left": ["id"], "right": ["id"]}
     AS_OF: ClassVar = ""
     VALID_FROM: ClassVar = ""
+    WRITES: ClassVar[tuple[str, ...]] = ()
+    """The counts of rows of the result that a run changes, where the kind of join has others than the foreign key."""
 
     folder: Path
     left: int

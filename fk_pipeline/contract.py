@@ -174,6 +174,24 @@ class Removals:
     keys: str
 
 
+@dataclass(frozen=True)
+class AppliedRule:
+    """An optimisation rule: its name, whether it applies to a pipeline, and why."""
+
+    rule: str
+    applied: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The operators of a pipeline, one chain per line, without and with the rules that apply."""
+
+    rules: tuple[AppliedRule, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
 class AnyStory(Protocol):
     """The story of one key, as `explain` returns it."""
 
@@ -266,6 +284,9 @@ class Kind:
             in a few words.
         removals: the messages that tell which rows of the result a batch removes; None if there are none. Then every
             batch of a run has the removed rows of the run.
+        standing: reference to a function of the metadata of the last commit to the result (`effects.Upsert.metadata`)
+            that returns, by name, what the result stands for, as text; empty if there is nothing to tell.
+        topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
     """
@@ -288,6 +309,8 @@ class Kind:
     declared_layout: str
     meaning: str
     removals: Removals | None = None
+    standing: str = ""
+    topology: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -163,6 +163,21 @@ class Reader(Protocol):
         """Returns the rows of a table whose value in a batch column is one of the batches."""
         ...
 
+    def in_range(self, name: str, column: str, low: int | None, high: int | None) -> DataFrame:
+        """Returns the rows of a table whose value in a column is at least `low` and less than `high`; null is not.
+
+        Args:
+            name: the table.
+            column: a column with BIGINT, or with TIMESTAMP, which counts in microseconds since 1970.
+            low: the least value; None: any.
+            high: the least value above the range; None: any.
+        """
+        ...
+
+    def greatest(self, name: str, column: str) -> int | None:
+        """Returns the greatest value of such a column; None if it has none."""
+        ...
+
     def with_keys(
         self, name: str, keys: RowSet, columns: Mapping[str, str], within: str = "", needed: Sequence[str] = ()
     ) -> DataFrame:

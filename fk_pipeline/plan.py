@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.contract import Role, loaded
+from fk_pipeline.contract import Role, Topology, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
 from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, needed_rebuild, stale_parts
@@ -44,6 +44,8 @@ class Plan:
     """The command that remedies stale parts or a rebuild that died; empty if a run is possible."""
     found: Discovery
     stages: tuple[StagePlan, ...]
+    topology: Topology | None = None
+    """The operators, and the rules that apply to them, if the kind of join has such rules."""
 
     @property
     def due(self) -> int:
@@ -86,7 +88,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         wanted, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
         choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)
         plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason))
-    return Plan(stale, fix, found, tuple(plans))
+    topology = spec.definition.topology
+    return Plan(stale, fix, found, tuple(plans), loaded(topology)(spec) if topology else None)
 
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from fk_pipeline.cdc.notices import Notice
-from fk_pipeline.console import print_table
+from fk_pipeline.console import print_lines, print_table
+from fk_pipeline.contract import Topology
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan
 
@@ -31,6 +32,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "vanished_files": files(plan.found.vanished),
         "notices": notices_as_json(plan.found.notices),
         "due": sum(len(stage.why) for stage in stages),
+        **({} if plan.topology is None else {"topology": asdict(plan.topology)}),
         "stages": [
             {
                 "stage": stage.stage,
@@ -46,6 +48,17 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
             for stage in stages
         ],
     }
+
+
+def print_topology(topology: Topology) -> None:
+    """Prints the optimisation rules, and the operators without and with those that apply."""
+    print_table(
+        ["rule", "applied", "why"], [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
+    )
+    print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
+    if topology.after != topology.before:
+        print_lines(["With the rules that apply:", *(f"  {line}" for line in topology.after)])
+    print()
 
 
 def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
@@ -70,6 +83,8 @@ def print_plan(plan: Plan) -> None:
             )
     for notice in found.notices:
         print(f"note: {notice}")
+    if plan.topology is not None:
+        print_topology(plan.topology)
     if not plan.due:
         print("Nothing is due.")
         return

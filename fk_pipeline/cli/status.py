@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.cli.plan import notices_as_json
-from fk_pipeline.console import print_table
+from fk_pipeline.console import print_lines, print_table
+from fk_pipeline.contract import loaded
 from fk_pipeline.engine.inexact import inexact
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
+from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.store.neighbours import never_run
 
 VERDICTS_SHOWN = 12
@@ -44,6 +46,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "vanished_files": len(new.vanished),
         "notices": notices_as_json(new.notices),
         "verdicts": verdicts,
+        **_standing(pipeline),
         "quarantined": quarantined,
         "errors": errors,
         "inexact": [
@@ -62,6 +65,16 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "last_run": max(finished).isoformat() if finished else None,
         "seconds_since_last_run": round((datetime.now(UTC) - max(finished)).total_seconds()) if finished else None,
     }
+
+
+def _standing(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+    """Returns what the result stands for, besides its batches: a clock for example; empty if nothing is to be told."""
+    kind, logs = pipeline.spec.definition, pipeline.ledger().logs
+    if not kind.standing:
+        return {}
+    path = f"{pipeline.spec.home}/{kind.result.name}"
+    version = logs.version(path)
+    return {"stands_for": {} if version is None else loaded(kind.standing)(row_metadata(path, version))}
 
 
 def _mending(remedy: str) -> str:
@@ -97,6 +110,7 @@ def print_status(found: dict[str, Any]) -> None:
         print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
         print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
+    print_lines(f"{name}: {text}" for name, text in found.get("stands_for", {}).items())
     for where, error in found["errors"].items():
         print(f"failed: {where}: {error}")
     for one in found["failed_checks"]:

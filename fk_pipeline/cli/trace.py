@@ -23,29 +23,28 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
     """Yields every case with its trace by the Spark stages.
 
     Raises:
-        UsageError: a case holds messages back, or joins two streams.
+        UsageError: a case holds messages back.
     """
     simple: list[Case | TableCase] = []
     of_streams: list[AnyStreamCase] = []
+    of_windows: list[AnyWindowCase] = []
     for case in cases:
         if isinstance(case, LagCase):
             raise UsageError(
                 f"case {case.name!r} holds messages back, which only the reference can", fix="leave out --engine spark"
             )
         if isinstance(case, AnyWindowCase):
-            raise UsageError(
-                f"case {case.name!r} joins two streams, which no kind of pipeline does yet",
-                fix="leave out --engine spark",
-            )
-        if isinstance(case, AnyStreamCase):
+            of_windows.append(case)
+        elif isinstance(case, AnyStreamCase):
             of_streams.append(case)
         else:
             simple.append(case)
     from fk_pipeline.session import start_session
-    from fk_pipeline.trace import stages, streams
+    from fk_pipeline.trace import stages, streams, windows
 
     session = start_session()
     found = stages.trace(simple, session, _show) | streams.trace(of_streams, session, _show)
+    found |= windows.trace(of_windows, session, _show)
     for case in cases:
         yield case, found[case.name]
 

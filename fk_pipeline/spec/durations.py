@@ -52,3 +52,21 @@ Length = Annotated[int | str, AfterValidator(_checked)]
 
 Span = Annotated[str, AfterValidator(_checked)]
 """A span of time as text, `30 minutes`."""
+
+
+def signed(text: str) -> timedelta:
+    """Returns a span of time from its text, which may begin with a minus sign.
+
+    Raises:
+        ValueError: as `span`.
+    """
+    return -span(text[1:]) if text.startswith("-") else span(text)
+
+
+def _checked_sign(text: str) -> str:
+    _checked(text.removeprefix("-"))
+    return text
+
+
+SignedSpan = Annotated[str, AfterValidator(_checked_sign)]
+"""A span of time as text, which may be negative: `-5 minutes`."""

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
-from fk_pipeline.store.skipping import Condition
+from fk_pipeline.store.skipping import Condition, as_number
 
 Mark = tuple[int, int] | str
 """Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
@@ -136,6 +136,27 @@ class DeltaLogs:
             return None
         return min(low), max(high)
 
+    def floor(self, path: str, column: str) -> int | None:
+        """Returns a number that the greatest value of a column is not below; None if none is known.
+
+        This is the greatest of the least values of files. A file with a deletion vector may have lost that row.
+
+        Args:
+            path: the table.
+            column: a column with integers, or timestamps, which count in microseconds since 1970.
+        """
+        table = self.table(path)
+        if table is None:
+            return None
+        stored = self._version(path, table)
+        least = stored.files.get(f"min.{column}", [])
+        known = [
+            as_number(value)
+            for name, value in zip(stored.files["path"], least, strict=False)
+            if value is not None and not len(stored.deleted.get(name, ()))
+        ]
+        return max(known, default=None)
+
     def plain_files(self, path: str, version: int, at_most: int, where: Sequence[Condition] = ()) -> PlainFiles | None:
         """Returns the files of a version that may have wanted rows, if few and if Spark can read them without Delta.
 
@@ -200,7 +221,7 @@ def _expect(path: str, file: str, logged: int) -> None:
 def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
     """Returns the used columns about files: path, rows, size, and bounds and nulls of columns."""
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_timestamp)
     return [
         (name, actions[name])
         for name in actions.column_names

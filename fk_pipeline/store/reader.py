@@ -19,7 +19,7 @@ from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
-from fk_pipeline.store.skipping import Condition, Within, among
+from fk_pipeline.store.skipping import Between, Condition, Within, among
 from fk_pipeline.store.tables import StoredTables
 
 ABSENT = -1
@@ -94,6 +94,30 @@ class TableReader:
     def of_batches(self, name: str, column: str) -> DataFrame:
         """Returns the rows of a table with a batch column in the batches; all rows if the reader is for all batches."""
         return self.read(name, self.within(column))
+
+    def in_range(self, name: str, column: str, low: int | None, high: int | None) -> DataFrame:
+        """Returns the rows of a table whose value in a column is at least `low` and less than `high`; null is not.
+
+        Args:
+            name: the table.
+            column: a column with BIGINT, or with TIMESTAMP, which counts in microseconds since 1970.
+            low: the least value; None: any.
+            high: the least value above the range; None: any.
+        """
+        kind = dict(self._tables[name].columns)[column].upper()
+        return self.read(name, [Between(column, low, high, kind == "TIMESTAMP")])
+
+    def greatest(self, name: str, column: str) -> int | None:
+        """Returns the greatest value of such a column; None if it has none. Reads only files that may have it."""
+        self.pin(name)
+        version = self.versions.get(name, ABSENT)
+        path = self.warehouse.path(name)
+        current = version != ABSENT and self.warehouse.version(name) == version
+        rows = self.in_range(name, column, self.warehouse.logs.floor(path, column) if current else None, None)
+        kind = dict(self._tables[name].columns)[column].upper()
+        value = f"UNIX_MICROS({quote(column)})" if kind == "TIMESTAMP" else quote(column)
+        found = rows.selectExpr(f"{value} AS value").agg(F.max("value")).first()
+        return None if found is None or found[0] is None else int(found[0])
 
     def within(self, column: str) -> list[Within]:
         """Returns the condition that a column is in the batches, as a list; empty if the reader is for all batches."""

@@ -9,6 +9,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isqrt
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
@@ -64,6 +67,54 @@ class Within:
         if not known:
             return known is None
         return bool(known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
+
+
+TIMESTAMP_SLACK = 1000
+"""Microseconds by which the bounds of a timestamp in a log may be less exact than its values: Spark cuts them off."""
+
+
+def as_number(value: Any) -> int:
+    """Returns a bound as a number: an integer, or a timestamp in microseconds since 1970."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Between:
+    """The condition that a column with integers or timestamps is in a range.
+
+    Attributes:
+        column: the column.
+        low: the least value, of timestamps in microseconds since 1970; None: any.
+        high: the least value above the range; None: any.
+        timestamps: whether the column has timestamps.
+    """
+
+    column: str
+    low: int | None
+    high: int | None
+    timestamps: bool
+
+    def sql(self, table: str = "") -> str:
+        """SQL (BOOLEAN): the condition."""
+        name = f"{table}{quote(self.column)}"
+        value = "TIMESTAMP_MICROS({})" if self.timestamps else "{}"
+        parts = [
+            f"{name} {than} {value.format(end)}"
+            for than, end in ((">=", self.low), ("<", self.high))
+            if end is not None
+        ]
+        return f"({' AND '.join([*parts, f'{name} IS NOT NULL'])})"
+
+    def may_meet(self, bounds: Bounds) -> bool:
+        """Returns whether the bounds overlap the range, or are unknown."""
+        known = bounds(self.column)
+        if not known:
+            return known is None
+        slack = TIMESTAMP_SLACK if self.timestamps else 0
+        first, last = as_number(known[0]) - slack, as_number(known[1]) + slack
+        return (self.high is None or first < self.high) and (self.low is None or last >= self.low)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.trace.cases import AnyStreamCase, Case, TableCase
+from fk_pipeline.trace.cases import AnyStreamCase, AnyWindowCase, Case, TableCase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Json = dict[str, Any]
-Of = TypeVar("Of", bound=Case | TableCase | AnyStreamCase)
+Of = TypeVar("Of", bound=Case | TableCase | AnyStreamCase | AnyWindowCase)
 
 BatchStarted = Callable[[str, int, int], None]
 """Is called with join type, batch and number of batches before every batch."""

@@ -218,4 +218,6 @@ WINDOW = Kind(
     layout=f"{_HERE}.layout:layout_of",
     declared_layout=f"{_HERE}.layout:declared_layout",
     meaning=f"{_HERE}.tables:meaning",
+    standing=f"{_HERE}.clock:standing",
+    topology=f"{_HERE}.topology:topology",
 )

@@ -14,7 +14,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.durations import span
+from fk_pipeline.spec.durations import signed
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.last_writers import current_rows
@@ -65,7 +65,7 @@ def _joined(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool) 
         _current(tables, spec, side).createOrReplaceTempView(names[side])
     on = [f"`left`._fk_same_{i} = `right`._fk_same_{i}" for i in range(len(spec.left.on))]
     apart = "`right`._fk_at - `left`._fk_at"
-    on += [f"{apart} >= -{_micros(spec.within.before)}", f"{apart} <= {_micros(spec.within.after)}"]
+    on += [f"{apart} >= -({_micros(spec.within.before)})", f"{apart} <= {_micros(spec.within.after)}"]
     if isolating:
         on.append(f"NOT {fails(*[o.sql for o in spec.outputs])}")
     both = (names[Side.LEFT], "`left`", names[Side.RIGHT], "`right`")
@@ -73,7 +73,7 @@ def _joined(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool) 
 
 
 def _micros(length: str) -> int:
-    found = span(length)
+    found = signed(length)
     return (found.days * 86_400 + found.seconds) * 1_000_000 + found.microseconds
 
 

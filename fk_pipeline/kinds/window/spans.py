@@ -49,7 +49,7 @@ class Spans:
         """Returns the window of a pipeline whose times have a type."""
         unit = UNITS_PER_SECOND[kind.upper()]
         lengths = (spec.before, spec.after, span(spec.grace))
-        before, after, grace = (min(_LONGEST, one * unit // timedelta(seconds=1)) for one in lengths)
+        before, after, grace = (max(-_LONGEST, min(_LONGEST, one * unit // timedelta(seconds=1))) for one in lengths)
         return cls(kind.upper(), before, after, grace)
 
     @property
@@ -71,7 +71,7 @@ class Spans:
 
     def closed_at(self, side: Side, clock: int) -> int:
         """Returns the time, in units, before which rows of a side are closed at a clock."""
-        return max(LEAST, clock - self.wait(side))
+        return max(LEAST, min(GREATEST, clock - self.wait(side)))
 
     def literal(self, ticks: int) -> str:
         """SQL of a time in units, as a value of the type."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from fk_pipeline.identity import Side
 from fk_pipeline.spec.base import Frozen, StringList, problem
-from fk_pipeline.spec.durations import Span, span
+from fk_pipeline.spec.durations import SignedSpan, Span, signed
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.settings import Settings
@@ -45,10 +45,16 @@ class WindowSide(SideSpec):
 class WithinSpec(Frozen):
     """How far the times of a pair may lie apart; both ends belong to it."""
 
-    before: Span = "0 seconds"
-    """How much earlier than the left row the right row may have happened."""
-    after: Span = "0 seconds"
-    """How much later than the left row the right row may have happened."""
+    before: SignedSpan = "0 seconds"
+    """How much earlier than the left row the right row may have happened; `-5 minutes`: it must be so much later."""
+    after: SignedSpan = "0 seconds"
+    """How much later than the left row the right row may have happened; `-5 minutes`: it must be so much earlier."""
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> WithinSpec:
+        if signed(self.before) + signed(self.after) < timedelta(0):
+            raise problem("the window ends before it begins: before + after is less than nothing")
+        return self
 
 
 class WindowSettings(Settings):
@@ -98,12 +104,12 @@ class WindowSpec(PipelineSpec):
     @property
     def before(self) -> timedelta:
         """How much earlier than the left row the right row of a pair may have happened."""
-        return span(self.within.before)
+        return signed(self.within.before)
 
     @property
     def after(self) -> timedelta:
         """How much later than the left row the right row of a pair may have happened."""
-        return span(self.within.after)
+        return signed(self.within.after)
 
     @property
     def waits(self) -> bool:

@@ -17,17 +17,15 @@ from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, 
 from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, clock_text
 from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.responses import PAIR, needed
 from fk_pipeline.kinds.window.responses import responses as due_responses
-from fk_pipeline.kinds.window.spans import GREATEST, LEAST, Spans
+from fk_pipeline.kinds.window.spans import LEAST, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
-
-CLOCK = "clock"
-"""In the metadata of a commit to the result: the clock that its rows stand for, in units of the times."""
 
 _UPSTREAM = (WindowStage.SUBSCRIPTION_STORE, WindowStage.RIGHT_TABLE)
 
@@ -213,9 +211,10 @@ class _Resolving:
                 counts.setdefault(batch, {})[QUARANTINED] = sum(found.values())
             refused = sum(sum(found.values()) for found in lost.values())
             effects.append(Reject(None if rejected is None else rejected.frame, refused, Origin.JOIN.value))
-        effects.append(Report(counts))
+        notes = [] if self.clock is None else [f"the clock is {clock_text(self.clock.now, self.spans.kind)}"]
+        effects.append(Report(counts, notes=notes))
         if number:
-            told = {} if self.clock is None else {CLOCK: self.clock.now}
+            told = {} if self.clock is None else {CLOCK: self.clock.now, CLOCK_KIND: self.spans.kind}
             effects.append(Upsert(WindowStage.RESOLVED_JOIN, changed, number, delete_when=s.DELETED, metadata=told))
         return effects
 
@@ -239,10 +238,13 @@ class _Resolving:
     def _closing(self, side: Side) -> DataFrame:
         """Returns the living rows of a side whose close lies between the clock of the result and the new one."""
         read, spec = self.read, self.spec
-        state = read.read(k.STATE_OF[_source(spec, side)])
-        rows = resolver.living(state, side, spec)
-        rows = rows.where("FALSE" if self.clock is None else self.clock.between(side))
-        return read.cached(rows, None).frame if self.clock is not None and self.clock.was is not None else rows
+        state = k.STATE_OF[_source(spec, side)]
+        if self.clock is None:
+            return resolver.living(read.read(state), side, spec).limit(0)
+        if self.clock.was is None:
+            return resolver.living(read.read(state), side, spec)
+        rows = resolver.living(read.in_range(state, TIME, *self.clock.between(side)), side, spec)
+        return read.cached(rows, None).frame
 
     def _result(self, asked: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> DataFrame:
         """Returns the rows of the result with keys of messages and closing rows, or the whole result."""
@@ -343,18 +345,15 @@ class _Clock:
         """Returns the clock of the result and the one that both states, as they are read, stand for."""
         spec = read.spec
         states = dict.fromkeys(k.STATE_OF[_source(spec, side)] for side in Side)
-        times = [read.read(name).select(F.expr(spans.ticks(TIME)).alias("at")) for name in states]
-        now = resolver.union(times).agg(F.max("at")).first()
+        found = [at for name in states if (at := read.greatest(name, TIME)) is not None]
         was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
-        return cls(was, LEAST if now is None or now[0] is None else int(now[0]), spans)
+        return cls(was, max(found, default=LEAST), spans)
 
-    def between(self, side: Side) -> str:
-        """SQL (BOOLEAN) over a living row: its close lies between the clocks, in either direction."""
-        low, high = (LEAST, GREATEST) if self.was is None else (min(self.was, self.now), max(self.was, self.now))
-        first, last = (self._spans.closed_at(side, clock) for clock in (low, high))
-        if self.was is None:
-            return "TRUE"
-        return f"({TIME} >= {self._spans.literal(first)} AND {TIME} < {self._spans.literal(last)})"
+    def between(self, side: Side) -> tuple[int, int]:
+        """Returns the times, from and to, of rows whose close lies between the clocks, in either direction."""
+        assert self.was is not None
+        low, high = min(self.was, self.now), max(self.was, self.now)
+        return self._spans.closed_at(side, low), self._spans.closed_at(side, high)
 
     def closed(self, side: Side) -> str:
         """SQL (BOOLEAN) over a living row: the clock has passed its close."""

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from expectations.violations import violations
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.window.topology import topology
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
@@ -242,6 +243,26 @@ def test_explain_tells_of_matches_that_came_late(near: Callable[..., Near]) -> N
 
 
 @pytest.mark.parametrize(
+    ("optimize", "right", "applied"),
+    [
+        ("all", "left", ["single.store.self.join", "merge.repartition.topics"]),
+        ("[single.store.self.join]", "left", ["single.store.self.join"]),
+        ("none", "left", []),
+        ("all", "right", []),
+    ],
+)
+def test_a_plan_says_which_rules_apply_and_why(tmp_path: Path, optimize: str, right: str, applied: list[str]) -> None:
+    file = tmp_path / "pipeline.yaml"
+    settings = f"{{optimize: {optimize}}}"
+    file.write_text(FILE.format(join="left", options="", time="BIGINT", right=right, select=SELECT, settings=settings))
+    found = topology(load_spec(file))
+    assert [one.rule for one in found.rules if one.applied] == applied
+    assert len(found.rules) == 3
+    assert all(one.why for one in found.rules)
+    assert (found.after != found.before) is ("single.store.self.join" in applied)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         (
@@ -259,8 +280,8 @@ def test_explain_tells_of_matches_that_came_late(near: Callable[..., Near]) -> N
         ("grace: 1 milliseconds", "as_of: at", "unknown key 'as_of'"),
         (
             "on: user, time: at}\nright",
-            "on: user, time: when}\nright",
-            "reads column 'when', which is not in the schema",
+            "on: user, time: soon}\nright",
+            "reads column 'soon', which is not in the schema",
         ),
         ("within: {before", "within: {befor", "unknown key 'within.befor'; did you mean 'before'?"),
         ("unmatched", "unmatched", "'within' is missing"),
