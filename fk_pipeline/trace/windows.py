@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DROPPED = "Kafka dropped it as late"
 TOO_EARLY = "Kafka told an unmatched row too early"
+LATER = "Kafka told an unmatched row later"
 NOT_CORRECTED = "Kafka did not correct it"
 """Reasons of differences from Kafka."""
 
@@ -74,12 +75,13 @@ class _Run(CaseRun[AnyWindowCase]):
         kafka = reference.trace(case)["steps"]
         steps: list[Json] = []
         stored: dict[tuple[str, str], Json] = {}
+        differences = _Differences()
         for batch in self.each_batch(progress):
             before, stored = stored, self._result()
             gone = [{"key": before[at]["key"], "value": None} for at in sorted(before.keys() - stored.keys())]
             came = [stored[at] for at in sorted(stored.keys() - before.keys())]
             step: Json = {"emits": [*gone, *came]}
-            reasons = _reasons(came, gone, kafka[batch])
+            reasons = differences.of(came, gone, kafka[batch])
             steps.append(step | ({"differs": reasons} if reasons else {}))
         return {"steps": steps, "final": {"result": [stored[at] for at in sorted(stored)]}}
 
@@ -102,19 +104,40 @@ class _Run(CaseRun[AnyWindowCase]):
         return found
 
 
-def _reasons(came: list[Json], gone: list[Json], kafka: Json) -> list[str]:
-    """Returns why the rows that came and went with an event are others than those that Kafka sent."""
+class _Differences:
+    """Compares the rows of every step with those that Kafka sent, and counts the rows alone of both so far."""
 
-    def counted(rows: list[Json]) -> Counter[str]:
-        return Counter(json.dumps([row["key"], row["value"]], sort_keys=True) for row in rows)
+    def __init__(self) -> None:
+        self._ours: Counter[str] = Counter()
+        self._kafkas: Counter[str] = Counter()
 
-    sent = [{"key": one["key"], "value": one["value"]} for one in kafka["emits"]]
-    ours, theirs = counted(came), counted(sent)
-    reasons = []
-    if kafka["dropped"] and ours - theirs:
-        reasons.append(DROPPED)
-    if gone:
-        reasons.append(NOT_CORRECTED)
-    if any(None in row["value"].values() for row in sent) and theirs - ours:
-        reasons.append(TOO_EARLY)
-    return reasons
+    def of(self, came: list[Json], gone: list[Json], kafka: Json) -> list[str]:
+        """Returns why the rows that came and went with an event are others than those that Kafka sent."""
+        sent = [{"key": one["key"], "value": one["value"]} for one in kafka["emits"]]
+        ours, theirs = _counted(came), _counted(sent)
+        self._ours += _counted(filter(_is_alone, came))
+        self._kafkas += _counted(filter(_is_alone, sent))
+        # A row that only one has now: the other has had it as often before, or has it less often so far.
+        behind = {row for row in (ours - theirs).keys() & self._ours.keys() if self._ours[row] > self._kafkas[row]}
+        ahead = {row for row in (theirs - ours).keys() & self._kafkas.keys() if self._kafkas[row] > self._ours[row]}
+        caught_up = (ours - theirs).keys() & self._ours.keys() - behind
+        followed = (theirs - ours).keys() & self._kafkas.keys() - ahead
+        reasons = {
+            DROPPED: bool(kafka["dropped"] and ours - theirs),
+            NOT_CORRECTED: bool(gone),
+            TOO_EARLY: bool(ahead or caught_up),
+            LATER: bool(behind or followed),
+        }
+        return [reason for reason, applies in reasons.items() if applies]
+
+
+def _is_alone(row: Json) -> bool:
+    return None in row["value"].values()
+
+
+def _counted(rows: Iterable[Json]) -> Counter[str]:
+    return Counter(_text(row) for row in rows)
+
+
+def _text(row: Json) -> str:
+    return json.dumps([row["key"], row["value"]], sort_keys=True)

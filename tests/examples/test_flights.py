@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,39 @@ def test_a_flight_sees_its_plane_as_it_was_when_the_flight_was_reported(tmp_path
             pipeline.run(again)
         rows = pipeline.table("resolved_join").select("id", "tailnum", "manufacturer", "model", "seats", "built")
         assert {tuple(row) for row in rows.collect()} == then
+
+
+@pytest.mark.slow  # the demo's data; of kind: window kinds/window/test_window.py
+def test_each_flight_has_the_later_departures_of_its_plane(tmp_path: Path, spark: Any) -> None:
+    folder = files.prepare_demo(tmp_path / "demo").parent
+    pipeline = fk.Pipeline(fk.load(Path(shutil.copy(FLIGHTS / "turnarounds.yaml", folder))).spec, spark)
+    moved = 0
+    for batches in (files.batches()[:4], files.batches()[4:]):
+        for batch in batches:
+            files.land(folder, batch)
+        pipeline.run()
+        flights = {
+            row["id"]: (
+                row["tailnum"],
+                datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=row["minute"] or 0),
+            )
+            for row in last_rows(folder / "landing/flights", "id").values()
+        }
+        of_plane: dict[str, list[tuple[datetime, int]]] = {}
+        for flight, (plane, at) in flights.items():
+            of_plane.setdefault(plane, []).append((at, flight))
+        clock, day = max(at for _, at in flights.values()), timedelta(hours=8)
+        expected = set()
+        for flight, (plane, at) in flights.items():
+            later = [(t, n) for t, n in of_plane[plane] if plane and timedelta(minutes=1) <= t - at <= day]
+            expected |= {(flight, plane, number) for _, number in later}
+            if not later and clock > at + day:
+                expected.add((flight, plane, None))
+        rows = pipeline.table("resolved_join").select("id", "tailnum", "next_id").collect()
+        assert len(rows) == len(expected)
+        assert {tuple(row) for row in rows} == expected
+        counts = [pipeline.ledger().state("resolved_join", batch).counts for batch in batches[1:]]
+        moved += sum(found.get("parted", 0) + found.get("taken back", 0) for found in counts)
+    assert moved > 0
+    assert pipeline.table("right_table").count() == 0
+    assert pipeline.verify().ok

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.trace.cases import AnyWindowCase
-from fk_pipeline.trace.windows import DROPPED, NOT_CORRECTED, TOO_EARLY, trace
+from fk_pipeline.trace.windows import DROPPED, LATER, NOT_CORRECTED, TOO_EARLY, trace
 from tests.kafka_cases import joins_of_two_streams
 
 pytestmark = pytest.mark.spark
@@ -46,4 +46,4 @@ def test_every_step_is_that_of_kafka_or_says_why_it_is_not(spark: SparkSession) 
 def test_recorded_cases_with_late_records_and_self_joins(spark: SparkSession) -> None:
     cases = named("random-05-outer", "before-only-outer", "after-negative-outer", "null-key-inner-optimized")
     assert len(cases) == 4
-    assert reasons(cases, spark) == {DROPPED, NOT_CORRECTED, TOO_EARLY}
+    assert reasons(cases, spark) == {DROPPED, LATER, NOT_CORRECTED, TOO_EARLY}

@@ -202,7 +202,10 @@ class _Resolving:
         counts = _counted(whole)
         number = sum(sum(found.values()) for found in counts.values())
         effects: list[Effect] = []
-        changed = read.cached(resolver.rows_changed(whole.frame, rows, spec), number)
+        rows_changed = resolver.rows_changed(whole.frame, rows, spec)
+        # Many rows are computed only while they are written.
+        keep = spec.computes or whole.local is not None
+        changed = read.cached(rows_changed, number) if keep else read.planned(rows_changed, number)
         if spec.computes:
             changed.compute()  # an expression that fails must fail before anything is committed
             rejected = read.cached(resolver.quarantined(resolver.union(failed)), None) if failed else None
@@ -241,8 +244,9 @@ class _Resolving:
         state = k.STATE_OF[_source(spec, side)]
         if self.clock is None:
             return resolver.living(read.read(state), side, spec).limit(0)
-        if self.clock.was is None:
-            return resolver.living(read.read(state), side, spec)
+        if self.clock.was is None:  # the others have messages
+            others = f"NOT ({read.batches.predicate(s.APPLIED_IN)})"
+            return resolver.living(read.read(state).where(others), side, spec)
         rows = resolver.living(read.in_range(state, TIME, *self.clock.between(side)), side, spec)
         return read.cached(rows, None).frame
 
