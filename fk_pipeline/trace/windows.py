@@ -117,13 +117,14 @@ class _Differences:
         ours, theirs = _counted(came), _counted(sent)
         self._ours += _counted(filter(_is_alone, came))
         self._kafkas += _counted(filter(_is_alone, sent))
-        # A row that only one has now: the other has had it as often before, or has it less often so far.
+        # A row alone that only one has now: the other has had it as often before, or has it less often so far. A pair
+        # that only we have is one with a record that Kafka dropped, now or before.
         behind = {row for row in (ours - theirs).keys() & self._ours.keys() if self._ours[row] > self._kafkas[row]}
         ahead = {row for row in (theirs - ours).keys() & self._kafkas.keys() if self._kafkas[row] > self._ours[row]}
         caught_up = (ours - theirs).keys() & self._ours.keys() - behind
         followed = (theirs - ours).keys() & self._kafkas.keys() - ahead
         reasons = {
-            DROPPED: bool(kafka["dropped"] and ours - theirs),
+            DROPPED: bool((ours - theirs).keys() - self._ours.keys() or (kafka["dropped"] and ours - theirs)),
             NOT_CORRECTED: bool(gone),
             TOO_EARLY: bool(ahead or caught_up),
             LATER: bool(behind or followed),

@@ -88,6 +88,11 @@ def _source(spec: WindowSpec, side: Side) -> Side:
     return Side.LEFT if spec.single_store else side
 
 
+def _sources(spec: WindowSpec) -> tuple[Side, ...]:
+    """Returns the sides that have a state."""
+    return tuple(dict.fromkeys(_source(spec, side) for side in Side))
+
+
 def _spans(read: Reader) -> Spans:
     return Spans.of(read.spec, dict(read.table_of(k.STATE_OF[Side.LEFT]).columns)[TIME])
 
@@ -111,43 +116,45 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
     """
     spec = read.spec
     # A state is opened before its index, which then has all rows of this version of the state.
-    whole = {side: read.read(k.STATE_OF[_source(spec, side)]) for side in Side}
+    whole = {source: read.read(k.STATE_OF[source]) for source in _sources(spec)}
     changes = min(sum(map(read.history.propagated, _UPSTREAM)), UNKNOWN)
     if changes > read.lookup_limit(changes, k.STATE_OF[Side.LEFT]):
-        return whole[Side.LEFT], whole[Side.RIGHT], UNKNOWN
+        return whole[Side.LEFT], whole[_source(spec, Side.RIGHT)], UNKNOWN
     news = {}
-    for side in Side:
-        names = [c.name for c in spec.side(side).key_columns]
-        own = read.of_batches(k.STATE_OF[_source(spec, side)], s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
-        news[side] = read.cached(own.select(*map(quote, (*names, *needed(spec)))), changes)
+    for source in _sources(spec):
+        own = read.of_batches(k.STATE_OF[source], s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
+        news[source] = read.cached(own.select(*map(quote, (*_keys(spec, source), *needed(spec)))), changes)
     rows = {}
-    for side, other in ((Side.LEFT, Side.RIGHT), (Side.RIGHT, Side.LEFT)):
-        found = _meeting(read, side, news[other], other)
-        keys = [c.name for c in spec.side(side).key_columns]
-        columns = [*keys, *needed(spec)]
-        both = news[side].frame.unionByName(found.select(*map(quote, columns)))
-        rows[side] = both.dropDuplicates(keys)
-    return rows[Side.LEFT], rows[Side.RIGHT], UNKNOWN
+    for source in _sources(spec):
+        keys = _keys(spec, source)
+        found = _meeting(read, source, news).select(*map(quote, [*keys, *needed(spec)]))
+        rows[source] = news[source].frame.unionByName(found).dropDuplicates(keys)
+    return rows[Side.LEFT], rows[_source(spec, Side.RIGHT)], UNKNOWN
 
 
-def _meeting(read: Reader, side: Side, news: RowSet, of: Side) -> DataFrame:
-    """Returns at least the rows of a side that match changed rows of the other one.
+def _keys(spec: WindowSpec, side: Side) -> list[str]:
+    return [c.name for c in spec.side(side).key_columns]
+
+
+def _meeting(read: Reader, source: Side, news: Mapping[Side, RowSet]) -> DataFrame:
+    """Returns at least the rows of a state that match changed rows.
 
     Args:
         read: reads the states and their indexes.
-        side: the side whose rows are returned.
-        news: the changed rows.
-        of: their side.
+        source: the side that the state is named for; it may serve both sides.
+        news: per state, the changed rows.
     """
-    spec, state = read.spec, k.STATE_OF[_source(read.spec, side)]
-    index = k.TIMES_OF[_source(spec, side)]
-    columns = [*on_columns(spec), BUCKET]
-    probes = _spans(read).spread(news.frame, of, spec).select(*map(quote, columns)).distinct()
-    if not read.rows(index):
-        return read.read(state)
-    found, _ = read.through_index(
-        index, state, read.cached(probes, None), {name: name for name in columns}, needed(spec)
-    )
+    spec, columns = read.spec, [*on_columns(read.spec), BUCKET]
+    if not read.rows(k.TIMES_OF[source]):
+        return read.read(k.STATE_OF[source])
+    probes = []
+    for side, other in ((Side.LEFT, Side.RIGHT), (Side.RIGHT, Side.LEFT)):
+        if _source(spec, side) is source:
+            changed = news[_source(spec, other)].frame
+            probes.append(_spans(read).spread(changed, other, spec).select(*map(quote, columns)))
+    wanted = read.cached(resolver.union(probes).distinct(), None)
+    names = {name: name for name in columns}
+    found, _ = read.through_index(k.TIMES_OF[source], k.STATE_OF[source], wanted, names, needed(spec))
     return found
 
 
@@ -294,21 +301,24 @@ class _Resolving:
         self, asked: Mapping[Side, DataFrame], pairs: RowSet, closing: Mapping[Side, DataFrame]
     ) -> dict[Side, DataFrame]:
         """Returns, per side, the living rows that decisions are about, or all."""
-        read, spec, rows = self.read, self.spec, {}
-        for side in Side:
-            state, names = k.STATE_OF[_source(spec, side)], k.parts(spec, side)
+        read, spec = self.read, self.spec
+        states: dict[Side, DataFrame] = {}
+        for source in _sources(spec):
             if not self.by_keys:
-                rows[side] = resolver.living(read.read(state), side, spec)
+                states[source] = read.read(k.STATE_OF[source])
                 continue
-            keys = [pairs.frame.select(*map(quote, names))]
-            if side in self.alone_on:
-                keys.append(asked[side].select(*map(quote, names)))
+            own, keys = _keys(spec, source), []
+            for side in Side:
+                if _source(spec, side) is source:
+                    names = [*map(quote, k.parts(spec, side))]
+                    keys.append(pairs.frame.select(*names).toDF(*own))
+                    if side in self.alone_on:
+                        keys.append(asked[side].select(*names).toDF(*own))
             wanted = read.cached(resolver.union(keys).distinct(), None)
-            own = dict(zip([c.name for c in spec.side(side).key_columns], names, strict=True))
-            found = resolver.living(read.with_keys(state, wanted, own), side, spec)
-            if side in closing:
-                found = found.unionByName(closing[side]).dropDuplicates(names)
-            rows[side] = found
+            states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
+        rows = {side: resolver.living(states[_source(spec, side)], side, spec) for side in Side}
+        for side in closing if self.by_keys else ():
+            rows[side] = rows[side].unionByName(closing[side]).dropDuplicates(k.parts(spec, side))
         return rows
 
     def _alone(
@@ -348,8 +358,7 @@ class _Clock:
     def of(cls, read: Reader, spans: Spans) -> _Clock:
         """Returns the clock of the result and the one that both states, as they are read, stand for."""
         spec = read.spec
-        states = dict.fromkeys(k.STATE_OF[_source(spec, side)] for side in Side)
-        found = [at for name in states if (at := read.greatest(name, TIME)) is not None]
+        found = [at for side in _sources(spec) if (at := read.greatest(k.STATE_OF[side], TIME)) is not None]
         was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
         return cls(was, max(found, default=LEAST), spans)
 
