@@ -323,13 +323,17 @@ class PipelineSpec(Frozen):
             equal: pairs of expressions, one over each side, whose values are compared.
         """
         secret = {side: {*self.side(side).sensitive} for side in Side}
+        pairs = []
         for texts in equal:
             reads = {}
             for side, text in zip(Side, texts, strict=True):
                 found = (self.side(side).column(path[0]) for path in parse_expression(text).reads)
                 reads[side] = {column.name for column in found if column is not None}
-            if any(reads[side] & secret[side] for side in Side):
-                secret = {side: secret[side] | reads[side] for side in Side}
+            pairs.append(reads)
+        for _ in pairs:  # one pair may make another sensitive
+            for reads in pairs:
+                if any(reads[side] & secret[side] for side in Side):
+                    secret = {side: secret[side] | reads[side] for side in Side}
         for side in Side:
             spec = self.side(side)
             ordered = tuple(column.name for column in spec.columns if column.name in secret[side])

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
-from fk_pipeline.store.skipping import Condition, as_number
+from fk_pipeline.store.skipping import Condition
 
 Mark = tuple[int, int] | str
 """Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
@@ -136,22 +136,23 @@ class DeltaLogs:
             return None
         return min(low), max(high)
 
-    def floor(self, path: str, column: str) -> int | None:
+    def floor(self, path: str, version: int, column: str) -> int | None:
         """Returns a number that the greatest value of a column is not below; None if none is known.
 
         This is the greatest of the least values of files. A file with a deletion vector may have lost that row.
 
         Args:
             path: the table.
+            version: its version; none is known of another one than the current.
             column: a column with integers, or timestamps, which count in microseconds since 1970.
         """
         table = self.table(path)
-        if table is None:
+        stored = None if table is None else self._version(path, table)
+        if stored is None or stored.number != version:
             return None
-        stored = self._version(path, table)
         least = stored.files.get(f"min.{column}", [])
         known = [
-            as_number(value)
+            value
             for name, value in zip(stored.files["path"], least, strict=False)
             if value is not None and not len(stored.deleted.get(name, ()))
         ]
@@ -223,12 +224,19 @@ def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_timestamp)
     return [
-        (name, actions[name])
+        (name, _numbers(actions[name]))
         for name in actions.column_names
         if name in ("path", "num_records", "size_bytes")
         or name.startswith("null_count.")
         or (name.startswith(("min.", "max.")) and any(is_kind(actions[name].type) for is_kind in kinds))
     ]
+
+
+def _numbers(bounds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns bounds of timestamps in microseconds since 1970, which may lie where Python has no date; others as is."""
+    if not pa.types.is_timestamp(bounds.type):
+        return bounds
+    return bounds.cast(pa.timestamp("us", bounds.type.tz)).cast(pa.int64())
 
 
 def _counts(files: dict[str, list[Any]]) -> list[int]:

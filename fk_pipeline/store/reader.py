@@ -112,8 +112,8 @@ class TableReader:
         self.pin(name)
         version = self.versions.get(name, ABSENT)
         path = self.warehouse.path(name)
-        current = version != ABSENT and self.warehouse.version(name) == version
-        rows = self.in_range(name, column, self.warehouse.logs.floor(path, column) if current else None, None)
+        floor = self.warehouse.logs.floor(path, version, column)
+        rows = self.in_range(name, column, floor, None)
         kind = dict(self._tables[name].columns)[column].upper()
         value = f"UNIX_MICROS({quote(column)})" if kind == "TIMESTAMP" else quote(column)
         found = rows.selectExpr(f"{value} AS value").agg(F.max("value")).first()
@@ -167,6 +167,9 @@ class TableReader:
         found = self.with_keys(index, keys, columns)
         pairs = self.cached(found if narrow is None else narrow(found), None)
         if pairs.local is None:
+            names = [*dict.fromkeys([*self._tables[name].keys, *needed])]
+            if not {*columns} <= {*self._tables[name].names}:  # only the index has them
+                return self.read(name).select(*map(quote, names)), UNKNOWN
             return self.with_keys(name, keys, columns, needed=needed), UNKNOWN
         own = {key: key for key in self._tables[name].keys}
         return self.with_keys(name, pairs, own, needed=needed), len(pairs.local)

@@ -9,7 +9,6 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isqrt
 from typing import Any, Protocol
@@ -23,8 +22,6 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
@@ -73,13 +70,6 @@ TIMESTAMP_SLACK = 1000
 """Microseconds by which the bounds of a timestamp in a log may be less exact than its values: Spark cuts them off."""
 
 
-def as_number(value: Any) -> int:
-    """Returns a bound as a number: an integer, or a timestamp in microseconds since 1970."""
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
-    return int(value)
-
-
 @dataclass(frozen=True)
 class Between:
     """The condition that a column with integers or timestamps is in a range.
@@ -113,7 +103,7 @@ class Between:
         if not known:
             return known is None
         slack = TIMESTAMP_SLACK if self.timestamps else 0
-        first, last = as_number(known[0]) - slack, as_number(known[1]) + slack
+        first, last = known[0] - slack, known[1] + slack
         return (self.high is None or first < self.high) and (self.low is None or last >= self.low)
 
 

@@ -19,7 +19,7 @@ from tests.any_order.model import EVERY_KEY, JOINS, Content, Event, Join, Model,
 RULES = {
     "a pair is looked up again": "a pair of rows that have changed since is written",
     "a pair that stood is looked up again": "a pair that a newer response made is removed by an older one",
-    "a row seen before is looked up": "the pairs of its older version stay",
+    "the pairs of a changed row are looked up": "those of its older version stay",
     "partners are asked": "a row stays alone beside its match, or is missing when the match goes",
     "what time has closed is asked": "a row that nobody changes never stands alone",
     "the clock may turn back": "rows stand alone whose close has not come, after a withdrawn batch",
@@ -94,7 +94,7 @@ class WindowModel(Model):
         for side in Side:
             for key, row in self.states[side].items():
                 if row.applied_in == batch:
-                    yield side, key, row.seen_before
+                    yield side, key, batch
 
     def _told(self, batch: int) -> Iterable[Any]:
         left, right = self.live(Side.LEFT), self.live(Side.RIGHT)
@@ -108,15 +108,15 @@ class WindowModel(Model):
         rows = {side: self.live(side) for side in Side}
         was, now = self.at, max((row[1] for side in Side for row in rows[side].values()), default=-1)
         messages = self.responses.get(batch, [])
-        told: set[Any] = {one for one in messages if len(one) == 2}
+        told: set[Any] = {one for one in messages if len(one) == 2}  # the others are of a changed row, with its batch
         asked = {side: {one[1] for one in messages if one[0] is side} for side in Side}
-        seen = {side: {one[1] for one in messages if one[0] is side and one[2]} for side in Side}
-        if self._lacks("a row seen before is looked up"):
-            seen = {side: set() for side in Side}
+        changed = {side: {*keys} for side, keys in asked.items()}
+        if self._lacks("the pairs of a changed row are looked up"):
+            changed = {side: set() for side in Side}
         stood = {
             pair
             for pair in self.result
-            if None not in pair and (pair[0] in seen[Side.LEFT] or pair[1] in seen[Side.RIGHT])
+            if None not in pair and (pair[0] in changed[Side.LEFT] or pair[1] in changed[Side.RIGHT])
         }
         for lk, rk in told | stood:
             pair = rows[Side.LEFT].get(lk), rows[Side.RIGHT].get(rk)

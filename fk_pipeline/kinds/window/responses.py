@@ -28,7 +28,7 @@ _TIME = {Side.LEFT: "_fk_left_time", Side.RIGHT: "_fk_right_time"}
 
 def needed(spec: WindowSpec) -> list[str]:
     """Returns the columns of a state, besides its key, that messages are made of."""
-    return [*on_columns(spec), TIME, s.HASH, s.APPLIED_IN, s.SEEN_BEFORE]
+    return [*on_columns(spec), TIME, s.HASH, s.APPLIED_IN]
 
 
 def responses(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchRange, spans: Spans) -> DataFrame:
@@ -59,7 +59,6 @@ def _changed(rows: DataFrame, side: Side, spec: WindowSpec, batches: BatchRange)
         *none,
         F.lit(side.value).alias(s.CAUSE),
         F.col(s.HASH).alias(k.HASH_OF[side]),
-        s.SEEN_BEFORE,
     )
 
 
@@ -80,7 +79,6 @@ def pairs(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchR
             F.lit(PAIR).alias(s.CAUSE),
             s.LEFT_HASH,
             s.RIGHT_HASH,
-            F.lit(None).cast("boolean").alias(s.SEEN_BEFORE),
         )
     )
 

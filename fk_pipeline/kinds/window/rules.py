@@ -53,9 +53,10 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     keys = {c.name: c.name for c in spec.side(side).key_columns}
     matched_by = [*on_columns(spec), TIME]
     log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
-    facts = {"_fk_log_hash": s.HASH, **{f"{column}_log": column for column in matched_by}}
+    # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
+    facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(matched_by)})"}
     rows = beside_changelog(reader, name, stage, log, keys, facts, matched_by)
-    same = " AND ".join(f"{column} <=> {column}_log" for column in matched_by)
+    same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in matched_by)
     rules = (
         *version_rules(f"one_row_per_{side.value}_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
@@ -68,7 +69,7 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
             "time_is_that_of_the_changelog_row",
             f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
             json_of(*matched_by),
-            json_of(*[f"{column}_log AS {column}" for column in matched_by]),
+            json_of("_fk_log_values.*"),
         ),
     )
     shown = f"STRUCT({', '.join(map(quote, keys))})"
@@ -198,6 +199,7 @@ def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame
         now = rows[side].select(
             *map(quote, k.parts(spec, side)),
             *[F.col(quote(name)).alias(new) for name, new in own.items()],
+            F.struct(TIME).alias(f"_fk_at_{side.value}"),
             F.col(k.HASH_OF[side]).alias(f"_fk_now_{side.value}"),
         )
         there = there.join(now, k.parts(spec, side), "left")
@@ -207,7 +209,7 @@ def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
     hashes = f"{s.LEFT_HASH} <=> _fk_now_left AND {s.RIGHT_HASH} <=> _fk_now_right"
     both = f"{is_pair(spec)} AND _fk_now_left IS NOT NULL AND _fk_now_right IS NOT NULL"
-    times = json_of(f"{TIME}_left AS left", f"{TIME}_right AS right")
+    times = json_of("_fk_at_left AS left", "_fk_at_right AS right")
     rules = [
         only_one("one_row_per_pair"),
         Rule("pairs_are_within_the_window", f"{both} AND NOT COALESCE({near}, FALSE)", times, "'times of a pair'"),
@@ -243,7 +245,7 @@ def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) 
     ]
     if spec.waits:
         early = f"{_ALONE} AND NOT ({closed})"
-        rules.append(Rule("nothing_is_alone_before_its_close", early, json_of(TIME, _NOW), "'not closed yet'"))
+        rules.append(Rule("nothing_is_alone_before_its_close", early, json_of(TIME), "'not closed yet'"))
     return View(found, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
 
 

@@ -48,8 +48,8 @@ class Spans:
     def of(cls, spec: WindowSpec, kind: str) -> Spans:
         """Returns the window of a pipeline whose times have a type."""
         unit = UNITS_PER_SECOND[kind.upper()]
-        lengths = (spec.before, spec.after, span(spec.grace))
-        before, after, grace = (max(-_LONGEST, min(_LONGEST, one * unit // timedelta(seconds=1))) for one in lengths)
+        lengths = (_micros(one) * unit // 1_000_000 for one in (spec.before, spec.after, span(spec.grace)))
+        before, after, grace = (max(-_LONGEST, min(_LONGEST, length)) for length in lengths)
         return cls(kind.upper(), before, after, grace)
 
     @property
@@ -95,6 +95,10 @@ class Spans:
     def placed(self, rows: DataFrame, spec: WindowSpec) -> DataFrame:
         """Returns living rows of a state that may be part of a pair, with `_fk_bucket`."""
         return rows.where(meets(spec)).withColumn(BUCKET, F.expr(self.bucket(self.ticks(TIME))))
+
+
+def _micros(length: timedelta) -> int:
+    return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
 
 
 def meets(spec: WindowSpec) -> str:

@@ -52,7 +52,7 @@ class WithinSpec(Frozen):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> WithinSpec:
-        if signed(self.before) + signed(self.after) < timedelta(0):
+        if signed(self.before) < -signed(self.after):
             raise problem("the window ends before it begins: before + after is less than nothing")
         return self
 

@@ -21,7 +21,7 @@ from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, clock_text
 from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.responses import PAIR, needed
 from fk_pipeline.kinds.window.responses import responses as due_responses
-from fk_pipeline.kinds.window.spans import LEAST, Spans
+from fk_pipeline.kinds.window.spans import GREATEST, LEAST, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
@@ -221,10 +221,11 @@ class _Resolving:
                 counts.setdefault(batch, {})[QUARANTINED] = sum(found.values())
             refused = sum(sum(found.values()) for found in lost.values())
             effects.append(Reject(None if rejected is None else rejected.frame, refused, Origin.JOIN.value))
-        notes = [] if self.clock is None else [f"the clock is {clock_text(self.clock.now, self.spans.kind)}"]
+        secret = spec.is_secret_time()  # then every run asks all rows
+        notes = [] if self.clock is None or secret else [f"the clock is {clock_text(self.clock.now, self.spans.kind)}"]
         effects.append(Report(counts, notes=notes))
         if number:
-            told = {} if self.clock is None else {CLOCK: self.clock.now, CLOCK_KIND: self.spans.kind}
+            told = {} if self.clock is None or secret else {CLOCK: self.clock.now, CLOCK_KIND: self.spans.kind}
             effects.append(Upsert(WindowStage.RESOLVED_JOIN, changed, number, delete_when=s.DELETED, metadata=told))
         return effects
 
@@ -251,9 +252,8 @@ class _Resolving:
         state = k.STATE_OF[_source(spec, side)]
         if self.clock is None:
             return resolver.living(read.read(state), side, spec).limit(0)
-        if self.clock.was is None:  # the others have messages
-            others = f"NOT ({read.batches.predicate(s.APPLIED_IN)})"
-            return resolver.living(read.read(state).where(others), side, spec)
+        if self.clock.was is None:
+            return resolver.living(read.read(state), side, spec)
         rows = resolver.living(read.in_range(state, TIME, *self.clock.between(side)), side, spec)
         return read.cached(rows, None).frame
 
@@ -362,15 +362,17 @@ class _Clock:
         was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
         return cls(was, max(found, default=LEAST), spans)
 
-    def between(self, side: Side) -> tuple[int, int]:
+    def between(self, side: Side) -> tuple[int | None, int | None]:
         """Returns the times, from and to, of rows whose close lies between the clocks, in either direction."""
         assert self.was is not None
         low, high = min(self.was, self.now), max(self.was, self.now)
-        return self._spans.closed_at(side, low), self._spans.closed_at(side, high)
+        first, last = (self._spans.closed_at(side, clock) for clock in (low, high))
+        return None if first <= LEAST else first, None if last >= GREATEST else last
 
     def closed(self, side: Side) -> str:
         """SQL (BOOLEAN) over a living row: the clock has passed its close."""
-        return f"({TIME} < {self._spans.literal(self._spans.closed_at(side, self.now))})"
+        before = self._spans.closed_at(side, self.now)
+        return "FALSE" if before <= LEAST else f"({TIME} < {self._spans.literal(before)})"
 
 
 def _counted(decided: RowSet) -> Counts:

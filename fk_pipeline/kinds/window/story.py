@@ -194,7 +194,7 @@ class _Told:
         if side is Side.RIGHT:
             earlier, later = later, earlier
         due = {
-            stage: [*map(int, ledger)] for stage in spec.definition.stage_names if (ledger := self.ledger.due.of(stage))
+            stage: [*map(int, found)] for stage in spec.definition.stage_names if (found := self.ledger.due.of(stage))
         }
         return WindowStory(
             side=side,

@@ -128,7 +128,7 @@ def responses(spec: WindowSpec) -> Table:
     """One row per batch and row that it changed, and per pair of such a row with a row of the other side. No payload.
 
     A pair has both keys and both hashes and the cause `pair`; any other message those of the side that changed, which
-    is its cause. `_fk_seen_before`: the row had another version before; null in a pair.
+    is its cause.
     """
     return Table(
         WindowStage.RESPONSES,
@@ -139,7 +139,6 @@ def responses(spec: WindowSpec) -> Table:
             (s.CAUSE, "STRING"),
             (s.LEFT_HASH, "BINARY"),
             (s.RIGHT_HASH, "BINARY"),
-            (s.SEEN_BEFORE, "BOOLEAN"),
         ),
         skip_by=(s.BATCH,),
     )
