@@ -11,7 +11,9 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec import Output, PipelineSpec, SideSpec
+from fk_pipeline.spec.model import UNKNOWN_TYPE
+from fk_pipeline.spec.sql import parse_expression
 
 
 def empty_rows(session: SparkSession, spec: PipelineSpec, side: SideSpec) -> DataFrame:
@@ -37,6 +39,17 @@ def sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str:
         return format_of(side_spec).sequence_type
     kind = type_of(spec, empty_rows(session, spec, side_spec), side_spec.sequence_by, f"{side}.sequence_by")
     return f"STRUCT<value: {kind.simpleString()}>"
+
+
+def declared_sequence_type(side: SideSpec) -> str:
+    """Returns the type of the sequence of an input as far as the pipeline file alone tells it."""
+    return "STRUCT<value: expression>" if side.sequence_by else format_of(side).sequence_type
+
+
+def declared_type(spec: PipelineSpec, output: Output) -> str:
+    """Returns the type of a column of the result as far as the pipeline file alone tells it."""
+    expression = parse_expression(output.sql)
+    return spec.resolve(expression.reads[0])[1].type if expression.plain else UNKNOWN_TYPE
 
 
 def check_delete_when(session: SparkSession, spec: PipelineSpec, side: Side) -> None:

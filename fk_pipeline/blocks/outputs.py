@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.store import schemas as s
+
+FAILED, PAIR_AS_JSON = "_fk_failed", "_fk_pair"
+"""Columns of rows of a result: the reason why one cannot be computed as it is; the rows of both sides as JSON."""
 
 
 def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
@@ -33,3 +37,30 @@ def with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> Da
         if names.count(c.name.lower()) == 1
     ]
     return joined.select(*map(quote, keep), "left", "right", *flat)
+
+
+def quarantined_pairs(rows: DataFrame) -> DataFrame:
+    """Returns the rows with `_fk_failed`, `_fk_pair` and `_fk_batch` that fail, with the columns of the quarantine."""
+    return rows.where(F.col(FAILED).isNotNull()).select(
+        s.BATCH,
+        F.lit(None).cast("string").alias(s.FILE),
+        F.lit(None).cast("bigint").alias(s.LINE),
+        F.col(FAILED).alias(s.REASON),
+        F.col(PAIR_AS_JSON).alias(s.RAW),
+    )
+
+
+def keys_of_pairs(spec: PipelineSpec, names: Mapping[Side, Callable[[str], str]]) -> list[Column]:
+    """Returns the keys of a pair of rows in the quarantine, null without the row.
+
+    Args:
+        spec: the pipeline.
+        names: per side, the function from a key column to its name in the outcome.
+    """
+    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
+    pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
+    return [
+        pair[side.value][c.name].alias(name(c.name))
+        for side, name in names.items()
+        for c in spec.side(side).key_columns
+    ]

@@ -11,6 +11,7 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.engine.inexact import inexact
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.ledger.commits import row_metadata
@@ -46,7 +47,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "vanished_files": len(new.vanished),
         "notices": notices_as_json(new.notices),
         "verdicts": verdicts,
-        **_standing(pipeline),
+        **_standing(pipeline.spec, ledger),
         "quarantined": quarantined,
         "errors": errors,
         "inexact": [
@@ -67,13 +68,13 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _standing(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+def _standing(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
     """Returns what the result stands for, besides its batches: a clock for example; empty if nothing is to be told."""
-    kind, logs = pipeline.spec.definition, pipeline.ledger().logs
+    kind = spec.definition
     if not kind.standing:
         return {}
-    path = f"{pipeline.spec.home}/{kind.result.name}"
-    version = logs.version(path)
+    path = f"{spec.home}/{kind.result.name}"
+    version = ledger.logs.version(path)
     return {"stands_for": {} if version is None else loaded(kind.standing)(row_metadata(path, version))}
 
 

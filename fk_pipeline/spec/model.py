@@ -39,6 +39,9 @@ from fk_pipeline.spec.sql import (
     refuse_moments,
 )
 
+UNKNOWN_TYPE = "expression"
+"""Stands for the type of an expression where only Spark can tell it."""
+
 GLOB = re.compile(r"[*?\[]")
 """The characters that make a path a glob."""
 

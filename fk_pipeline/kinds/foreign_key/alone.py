@@ -19,8 +19,6 @@ from fk_pipeline.identity import BatchRange, Origin
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import (
-    FAILED,
-    PAIR,
     REPLACING,
     STOOD,
     pair_keys,
@@ -230,21 +228,6 @@ def rows_alone(
     kept = F.when(~F.col(s.DELETED), F.col("right")).alias("right")
     rows = rows.select(*_keys(spec), s.BATCH, s.RIGHT_HASH, s.DELETED, no_left_row(spec).alias("left"), kept)
     return selected_rows(rows, spec, evaluator, halves=False)
-
-
-def refused(rows: DataFrame) -> DataFrame:
-    """Returns the right rows alone on which an expression fails, with the columns of the quarantine.
-
-    Args:
-        rows: the rows of `rows_alone`, with row-error isolation.
-    """
-    return rows.where(F.col(FAILED).isNotNull()).select(
-        s.BATCH,
-        F.lit(None).cast("string").alias(s.FILE),
-        F.lit(None).cast("bigint").alias(s.LINE),
-        F.col(FAILED).alias(s.REASON),
-        F.col(PAIR).alias(s.RAW),
-    )
 
 
 def _keys(spec: ForeignKeySpec) -> list[Column]:

@@ -17,7 +17,6 @@ from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, Version
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 
 MOST_QUARANTINED = 20
@@ -78,11 +77,6 @@ def reference(row: JsonRow, spec: ForeignKeySpec, column: Callable[[str], str] =
     """Returns the right key that a row refers to, from the columns that `column` names; None if there is none."""
     key = {c.name: row[column(c.name)] for c in spec.right.key_columns}
     return None if None in key.values() else key
-
-
-def due_of(spec: ForeignKeySpec, ledger: Ledger) -> dict[str, list[int]]:
-    """Returns the due batches of each stage that has any."""
-    return {stage: [*map(int, found)] for stage in spec.definition.stage_names if (found := ledger.due.of(stage))}
 
 
 def quarantined_of(

@@ -20,7 +20,7 @@ from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantined_of, reference, versions_of
+from fk_pipeline.kinds.foreign_key.evidence import names_key, quarantined_of, reference, versions_of
 from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
@@ -114,7 +114,7 @@ class _Explained:
         joined = expected_join(logs, self.spec, isolating=True).where(k.has_left(self.spec))
         expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
         result = {name: stored[name] for name in names} if stored else None
-        due = due_of(self.spec, self.ledger)
+        due = self.ledger.due.by_stage()
         return Story(
             key=self.key,
             left=self.left,

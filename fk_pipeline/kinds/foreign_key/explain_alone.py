@@ -12,7 +12,7 @@ from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence import due_of, names_key, quarantined_of, versions_of
+from fk_pipeline.kinds.foreign_key.evidence import names_key, quarantined_of, versions_of
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
@@ -120,7 +120,7 @@ def _story(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping
     result = {name: stored[name] for name in names} if stored else None
     expected = _expected(read, spec, lefts, right_log)
     example = next(iter(json_rows(joined.select(*map(quote, pks)).limit(1))), None)
-    due = due_of(spec, ledger)
+    due = ledger.due.by_stage()
     right = versions_of(right_log, spec, Side.RIGHT)
     named = key_row(read.warehouse.session, key, spec.right)
     left_key = None if example is None else {c.name: example[k.pk(c.name)] for c in spec.left.key_columns}

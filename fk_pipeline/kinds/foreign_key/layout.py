@@ -8,7 +8,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
+from fk_pipeline.blocks.input_types import (
+    check_delete_when,
+    declared_sequence_type,
+    declared_type,
+    empty_rows,
+    first_line,
+    sequence_type,
+    type_of,
+)
 from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
@@ -16,8 +24,6 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import with_result_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.spec import Output
-from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table
@@ -118,17 +124,9 @@ def foreign_key_of_filled_rows(spec: ForeignKeySpec) -> list[str]:
 
 def declared_layout(spec: ForeignKeySpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
-    types, keys = ([(o.name, _declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
-    orders = [
-        "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
-        for side in Side
-    ]
+    types, keys = ([(o.name, declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
+    orders = [declared_sequence_type(spec.side(side)) for side in Side]
     return _layout(spec, orders[0], orders[1], types, keys, spec.time_type)
-
-
-def _declared_type(spec: ForeignKeySpec, output: Output) -> str:
-    expression = parse_expression(output.sql)
-    return spec.resolve(expression.reads[0])[1].type if expression.plain else "expression"
 
 
 def _layout(

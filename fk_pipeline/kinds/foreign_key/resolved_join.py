@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import is_closed
-from fk_pipeline.blocks.outputs import select_outputs, with_names
+from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, select_outputs, with_names
 from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
@@ -47,9 +47,9 @@ IMPLIED = (JOINED, HALF_JOINED)
 IMPLIED_SQL = f"IF({s.RIGHT_HASH} IS NULL, '{HALF_JOINED}', '{JOINED}')"
 """SQL (STRING) over a response: its implied verdict."""
 
-FAILED, PAIR, _HALF_FAILED, _KEY_FAILED = "_fk_failed", "_fk_pair", "_fk_half_failed", "_fk_key_failed"
-"""Columns of `rows_changed`: the reason why a joined row cannot be computed as it is; the two rows as JSON; the reason
-why the left row is computed without its right row; and why the result key cannot be computed."""
+_HALF_FAILED, _KEY_FAILED = "_fk_half_failed", "_fk_key_failed"
+"""Columns of `rows_changed`: the reason why the left row is computed without its right row, and why the result key
+cannot be computed."""
 
 STOOD, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
@@ -324,10 +324,7 @@ def rows_to_write(decided: DataFrame, spec: ForeignKeySpec, once: bool = False) 
 
 def pair_keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the keys of a pair of rows in the quarantine: `_fk_pk_*` and `_fk_fk_*`, null without the row."""
-    sides = ((Side.LEFT, k.pk), (Side.RIGHT, k.fk))
-    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
-    pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
-    return [pair[side.value][c.name].alias(name(c.name)) for side, name in sides for c in spec.side(side).key_columns]
+    return keys_of_pairs(spec, {Side.LEFT: k.pk, Side.RIGHT: k.fk})
 
 
 def refused_pairs(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) -> DataFrame:
@@ -346,7 +343,7 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) 
     pks = [name for name, _ in k.pk_columns(spec)]
     verdict = F.when(F.col(s.DELETED), QUARANTINED).otherwise(HALF_QUARANTINED)
     failing = changed.where(F.col(FAILED).isNotNull()).select(
-        *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR).alias(s.RAW), verdict.alias("_fk_refused")
+        *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR_AS_JSON).alias(s.RAW), verdict.alias("_fk_refused")
     )
     refused = F.col(k.VERDICT).isin(JOINED, HALF_JOINED, EXPIRED) & F.col(s.REASON).isNotNull()
     verdicts = decided.join(failing, pks, "left").withColumns(
@@ -373,8 +370,8 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
     def why(expressions: Iterable[str], where: str) -> str:
         return ISOLATING.reason((where, sql, "select") for sql in expressions)
 
-    pair = joined.withColumn(PAIR, F.to_json(F.struct("left", "right")))
-    frame = with_names(pair, spec, [*keep, PAIR, _KEY_FAILED]).selectExpr(
+    pair = joined.withColumn(PAIR_AS_JSON, F.to_json(F.struct("left", "right")))
+    frame = with_names(pair, spec, [*keep, PAIR_AS_JSON, _KEY_FAILED]).selectExpr(
         "*",
         f"COALESCE({_KEY_FAILED}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
         f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
@@ -386,7 +383,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
             s.RIGHT_HASH: F.expr(f"IF({without}, NULL, {s.RIGHT_HASH})"),
         }
     )
-    frame = with_names(frame, spec, [*keep, PAIR, FAILED, _HALF_FAILED]).withColumn(
+    frame = with_names(frame, spec, [*keep, PAIR_AS_JSON, FAILED, _HALF_FAILED]).withColumn(
         FAILED, F.expr(f"COALESCE({FAILED}, {why(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
     )
     failed = F.col(FAILED).isNotNull()
@@ -395,6 +392,6 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
     return frame.select(
         *[column.alias(name) for name, column in kept.items()],
         reason.alias(FAILED),
-        F.when(reason.isNotNull(), F.col(PAIR)).alias(PAIR),
+        F.when(reason.isNotNull(), F.col(PAIR_AS_JSON)).alias(PAIR_AS_JSON),
         *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],
     )

@@ -11,7 +11,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import LeftSpec, check_row_expression
-from fk_pipeline.spec.model import Output, PipelineSpec
+from fk_pipeline.spec.model import UNKNOWN_TYPE, Output, PipelineSpec
 from fk_pipeline.spec.sql import Column, parse_expression
 
 BY_BATCH = "batch"
@@ -19,9 +19,6 @@ BY_BATCH = "batch"
 
 VALIDITY = ("valid_from", "valid_to")
 """The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
-
-UNKNOWN_TYPE = "expression"
-"""Stands for the type of an expression where only Spark can tell it."""
 
 
 class ForeignKeySpec(PipelineSpec):

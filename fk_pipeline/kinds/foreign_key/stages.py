@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.effects import (
@@ -280,9 +281,9 @@ def _alone_counts(lonely: RowSet | None) -> Counts:
     """Returns per batch how many right rows came to stand alone, no longer do, or are refused."""
     if lonely is None:
         return {}
-    isolating = resolver.FAILED in lonely.frame.columns
+    isolating = FAILED in lonely.frame.columns
     found: Counts = {}
-    for batch, groups in lonely.counts(s.BATCH, s.DELETED, *([resolver.FAILED] if isolating else [])).items():
+    for batch, groups in lonely.counts(s.BATCH, s.DELETED, *([FAILED] if isolating else [])).items():
         counts = found.setdefault(batch, {})
         for (gone, *reason), number in groups.items():
             name = ALONE_QUARANTINED if any(reason) else NOT_ALONE if gone else ALONE
@@ -309,7 +310,7 @@ def _refused(read: Reader, decided: RowSet, counts: Counts, lonely: RowSet | Non
     rows = [decided.frame.where(F.col(k.VERDICT).isin(*REFUSED)).select(*columns)] if number else []
     more = sum(found.get(ALONE_QUARANTINED, 0) for found in told.values())
     if lonely is not None and more:
-        rows, number = [*rows, alone.refused(lonely.frame)], number + more
+        rows, number = [*rows, quarantined_pairs(lonely.frame)], number + more
     return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
 
 

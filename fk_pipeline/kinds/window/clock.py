@@ -12,8 +12,8 @@ CLOCK, CLOCK_KIND = "clock", "clock_type"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def clock_text(ticks: int, kind: str) -> str:
-    """Returns a clock as text: a number of milliseconds for BIGINT, otherwise a moment in UTC."""
+def time_text(ticks: int, kind: str) -> str:
+    """Returns a time in units as text: a number of milliseconds for BIGINT, otherwise a moment in UTC."""
     if kind.upper() == "BIGINT":
         return str(ticks)
     try:
@@ -26,4 +26,4 @@ def standing(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Returns what the result stands for, from the metadata of its last commit: its clock, if that is known."""
     if CLOCK not in metadata:
         return {}
-    return {"clock": clock_text(metadata[CLOCK], metadata[CLOCK_KIND])}
+    return {"clock": time_text(metadata[CLOCK], metadata[CLOCK_KIND])}

@@ -64,21 +64,18 @@ def on_columns(spec: Any) -> list[str]:
     return [f"_fk_on_{i}" for i in range(len(spec.left.on))]
 
 
-def _derived(side: Side) -> Any:
+def _input(side: Side, stage: str, **more: Any) -> Input:
+    """Returns an input, from whose rows a state has the values of `on` and the time."""
+
     def derives(spec: Any) -> dict[str, str]:
-        """Returns SQL for the values of `on` and the time of a row."""
         of_side = spec.side(side)
         return {**dict(zip(on_columns(spec), of_side.on, strict=True)), TIME: of_side.time}
 
-    return derives
+    def declared_as(column: str) -> str:
+        return f"{side}.{'time' if column == TIME else 'on'}"
 
-
-def _declared_as(side: Side) -> Any:
-    return lambda column: f"{side}.{'time' if column == TIME else 'on'}"
-
-
-def _shared(spec: Any) -> Side | None:
-    return Side.LEFT if spec.single_store else None
+    log = f"{side}_changelog"
+    return Input(side, stage, log, derives, apart=True, needs=(TIME,), derived_as=declared_as, **more)
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
@@ -110,25 +107,8 @@ WINDOW = Kind(
     name="window",
     spec=f"{_HERE}.spec:WindowSpec",
     inputs=(
-        Input(
-            Side.LEFT,
-            WindowStage.LEFT_CHANGELOG,
-            log="left_changelog",
-            derives=_derived(Side.LEFT),
-            apart=True,
-            needs=(TIME,),
-            derived_as=_declared_as(Side.LEFT),
-        ),
-        Input(
-            Side.RIGHT,
-            WindowStage.RIGHT_TABLE,
-            log="right_changelog",
-            derives=_derived(Side.RIGHT),
-            apart=True,
-            needs=(TIME,),
-            derived_as=_declared_as(Side.RIGHT),
-            shared=_shared,
-        ),
+        _input(Side.LEFT, WindowStage.LEFT_CHANGELOG),
+        _input(Side.RIGHT, WindowStage.RIGHT_TABLE, shared=lambda spec: Side.LEFT if spec.single_store else None),
     ),
     tables=(
         TableDef("left_changelog", Role.LOG, WindowStage.LEFT_CHANGELOG, Side.LEFT),

@@ -9,14 +9,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type, type_of
+from fk_pipeline.blocks.input_types import (
+    check_delete_when,
+    declared_sequence_type,
+    declared_type,
+    empty_rows,
+    first_line,
+    sequence_type,
+    type_of,
+)
 from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.spec import WindowSpec
-from fk_pipeline.spec import Output
+from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
@@ -24,8 +32,6 @@ from fk_pipeline.store.schemas import Table, changelog_table
 
 UNITS_PER_SECOND = {"BIGINT": 1000, "TIMESTAMP": 1_000_000}
 """Per possible type of a time, how many of its units are a second."""
-
-_UNKNOWN = "expression"
 
 
 def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
@@ -86,24 +92,16 @@ def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
 
 def declared_layout(spec: WindowSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
-    orders = [
-        "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
-        for side in Side
-    ]
-    types = [(output.name, _declared_type(spec, output)) for output in spec.outputs]
+    orders = [declared_sequence_type(spec.side(side)) for side in Side]
+    types = [(output.name, declared_type(spec, output)) for output in spec.outputs]
     on_types = [_declared(spec, sql) for sql in spec.left.on]
     return _layout(spec, orders, types, on_types, _declared(spec, spec.left.time))
-
-
-def _declared_type(spec: WindowSpec, output: Output) -> str:
-    expression = parse_expression(output.sql)
-    return spec.resolve(expression.reads[0])[1].type if expression.plain else _UNKNOWN
 
 
 def _declared(spec: WindowSpec, sql: str) -> str:
     expression = parse_expression(sql)
     column = spec.left.column(expression.reads[0][0]) if expression.plain else None
-    return _UNKNOWN if column is None else column.type
+    return UNKNOWN_TYPE if column is None else column.type
 
 
 def _layout(

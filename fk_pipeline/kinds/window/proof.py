@@ -48,7 +48,7 @@ def expected(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool 
 
 def _current(tables: Mapping[str, DataFrame], spec: WindowSpec, side: Side) -> DataFrame:
     """Returns the current rows of a side with the values of `on` and the time as a DECIMAL in microseconds."""
-    log = tables[k.LOG_OF[Side.LEFT if spec.single_store else side]]
+    log = tables[k.LOG_OF[k.source(spec, side)]]
     own = spec.side(side)
     values = [f"({text}) AS _fk_same_{i}" for i, text in enumerate(own.on)]
     rows = current_rows(log, own).selectExpr("*", *values, f"({own.time}) AS _fk_at")
@@ -112,24 +112,22 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     batches = sorted({int(batch) for found in due.values() for batch in found})
     frames = []
     for side in Side:
-        source = Side.LEFT if spec.single_store else side
+        source, keys = k.source(spec, side), k.own_key(spec, side)
         log, state = tables[k.LOG_OF[source]], tables[k.STATE_OF[source]]
-        keys = [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
         first = quote(spec.side(side).key_columns[0].name)
         own = log.where(F.col(s.BATCH).isin(batches))
         told = tables[WindowStage.RESPONSES].where(F.col(s.BATCH).isin(batches))
         names = [*map(quote, k.parts(spec, side))]
         touched = [
-            own.where(f"{first} IS NOT NULL").select(*keys),
-            state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).select(*keys),
+            own.where(f"{first} IS NOT NULL").selectExpr(*keys),
+            state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).selectExpr(*keys),
             told.select(*names).where(f"{names[0]} IS NOT NULL"),
-            state.select(*keys).crossJoin(own.where(f"{first} IS NULL").limit(1).select()),
+            state.selectExpr(*keys).crossJoin(own.where(f"{first} IS NULL").limit(1).select()),
         ]
         frames.append(reduce(DataFrame.unionByName, touched).distinct())
         if side in k.alone_on(spec):
-            other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-            none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, other)]
-            every = log.where(f"{first} IS NOT NULL").select(*keys).unionByName(state.select(*keys)).distinct()
+            every = log.where(f"{first} IS NOT NULL").selectExpr(*keys).unionByName(state.selectExpr(*keys)).distinct()
+            none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]
             frames.append(every.select("*", *none))
     return frames
 

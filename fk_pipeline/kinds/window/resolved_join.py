@@ -7,12 +7,12 @@ Whether a row is alone the result itself tells, after the same commit (architect
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.outputs import with_names
+from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, with_names
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
@@ -27,9 +27,6 @@ from fk_pipeline.store import schemas as s
 ACTION = "_fk_action"
 """Column: what becomes of a row of the result: one of the counts of the stage, or `unchanged`."""
 
-REASON, PAIR_TEXT = "_fk_failed", "_fk_pair"
-"""Columns: why a row cannot be computed; the two rows as JSON."""
-
 _SAME = "unchanged"
 _THERE, _LIVES, _CHANGED = "_fk_there", "_fk_lives", "_fk_now"
 
@@ -41,30 +38,24 @@ def keys_in(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
     return present.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH))
 
 
-def key_of(side: Side, spec: WindowSpec) -> list[Column]:
-    """Returns the key columns of a state under the names that messages and result have."""
-    return [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
-
-
 def living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
     """Returns the living rows of a state: key as in the result, values of `on`, time, hash, and the row as a struct."""
     own, keys = spec.side(side), {c.name for c in spec.side(side).key_columns}
     kept = keys | {c.name for c in k.payload_columns(spec, side)}
-    fields = [F.col(quote(c.name)) if c.name in kept else F.lit(None).cast(c.type).alias(c.name) for c in own.columns]
-    return rows.where(f"{s.HASH} IS NOT NULL").select(
-        *key_of(side, spec),
+    fields = [c.quoted if c.name in kept else f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in own.columns]
+    return rows.where(f"{s.HASH} IS NOT NULL").selectExpr(
+        *k.own_key(spec, side),
         *map(quote, on_columns(spec)),
         TIME,
-        F.col(s.HASH).alias(k.HASH_OF[side]),
-        F.struct(*fields).alias(side.value),
+        f"{s.HASH} AS {k.HASH_OF[side]}",
+        f"STRUCT({', '.join(fields)}) AS `{side.value}`",
     )
 
 
 def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
     """Returns the pairs of the result with a row that changed: both keys and the batch that asks."""
     pairs = result.where(is_pair(spec)).select(*map(quote, k.parts(spec, *Side)))
-    found = [pairs.join(keys, k.parts(spec, side)) for side, keys in asked.items()]
-    return reduce(DataFrame.unionByName, found)
+    return union(pairs.join(keys, k.parts(spec, side)) for side, keys in asked.items())
 
 
 def is_pair(spec: WindowSpec) -> str:
@@ -138,13 +129,12 @@ def decide_alone(
     Returns:
         The columns of `decide_pairs`: key and hash of the other side are null.
     """
-    names, other = k.parts(spec, side), _other(side)
+    names = k.parts(spec, side)
     living_rows = rows.select(*map(quote, names), k.HASH_OF[side], F.expr(closed).alias("_fk_closed"))
     found = asked.join(living_rows, names, "left").join(paired.withColumn("_fk_paired", F.lit(True)), names, "left")
     stands = f"{k.HASH_OF[side]} IS NOT NULL AND _fk_closed AND _fk_paired IS NULL"
     found = found.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
-    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.part_columns(spec, other), _hash(other))]
-    found = found.select("*", *none)
+    found = found.selectExpr("*", *k.no_row(spec, k.other(side)))
     return _acted(found, result, spec, f"NOT ({is_pair(spec)})", LEFT_ALONE, MATCHED, by=side)
 
 
@@ -227,9 +217,11 @@ def failing(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec
     """Returns the living rows of decisions on which a selected expression fails: both keys, reason and rows as JSON."""
     joined, _ = _with_rows(decided.where(_LIVES).withColumn(ACTION, F.lit(PAIRED)), rows, spec)
     keys = [*k.parts(spec, *Side), s.BATCH]
-    named = with_names(joined.withColumn(PAIR_TEXT, F.to_json(F.struct("left", "right"))), spec, [*keys, PAIR_TEXT])
+    named = with_names(
+        joined.withColumn(PAIR_AS_JSON, F.to_json(F.struct("left", "right"))), spec, [*keys, PAIR_AS_JSON]
+    )
     reason = ISOLATING.reason(("TRUE", o.sql, "select") for o in spec.outputs if not o.plain)
-    return named.select(*map(quote, keys), PAIR_TEXT, F.expr(reason).alias(REASON)).where(f"{REASON} IS NOT NULL")
+    return named.select(*map(quote, keys), PAIR_AS_JSON, F.expr(reason).alias(FAILED)).where(f"{FAILED} IS NOT NULL")
 
 
 def refused(decided: DataFrame, failed: DataFrame, removed: str, spec: WindowSpec) -> DataFrame:
@@ -249,25 +241,10 @@ def refused(decided: DataFrame, failed: DataFrame, removed: str, spec: WindowSpe
     return found.withColumns({_LIVES: F.col(_LIVES) & ~fails, ACTION: action}).drop("_fk_fails")
 
 
-def quarantined(failed: DataFrame) -> DataFrame:
-    """Returns rows on which an expression fails, as the quarantine has them."""
-    return failed.select(
-        s.BATCH,
-        F.lit(None).cast("string").alias(s.FILE),
-        F.lit(None).cast("bigint").alias(s.LINE),
-        F.col(REASON).alias(s.REASON),
-        F.col(PAIR_TEXT).alias(s.RAW),
-    )
-
-
 def quarantined_keys(records: DataFrame, spec: WindowSpec) -> DataFrame:
     """Returns the keys of the pairs of rows that records of the quarantine are about, with `_fk_batch`."""
-    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
-    pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
-    columns = [
-        pair[side.value][c.name].alias(k.part(side, c.name)) for side in Side for c in spec.side(side).key_columns
-    ]
-    return records.select(*columns, s.BATCH)
+    names = {side: partial(k.part, side) for side in Side}
+    return records.select(*keys_of_pairs(spec, names), s.BATCH)
 
 
 def union(parts: Iterable[DataFrame]) -> DataFrame:
@@ -278,11 +255,3 @@ def union(parts: Iterable[DataFrame]) -> DataFrame:
 def result_columns(spec: WindowSpec) -> list[str]:
     """Returns the columns of the result that decisions need."""
     return [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH]
-
-
-def _other(side: Side) -> Side:
-    return Side.RIGHT if side is Side.LEFT else Side.LEFT
-
-
-def _hash(side: Side) -> tuple[str, str]:
-    return k.HASH_OF[side], "BINARY"

@@ -6,9 +6,7 @@ respond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import BatchRange, Side
@@ -50,22 +48,19 @@ def responses(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: Ba
 
 def _changed(rows: DataFrame, side: Side, spec: WindowSpec, batches: BatchRange) -> DataFrame:
     """Returns one message per row of a side that the batches changed."""
-    own = [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
-    other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-    none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.part_columns(spec, other), _hash(other))]
-    return rows.where(batches.predicate(s.APPLIED_IN)).select(
-        F.col(s.APPLIED_IN).alias(s.BATCH),
-        *own,
-        *none,
-        F.lit(side.value).alias(s.CAUSE),
-        F.col(s.HASH).alias(k.HASH_OF[side]),
+    return rows.where(batches.predicate(s.APPLIED_IN)).selectExpr(
+        f"{s.APPLIED_IN} AS {s.BATCH}",
+        *k.own_key(spec, side),
+        *k.no_row(spec, k.other(side)),
+        f"'{side.value}' AS {s.CAUSE}",
+        f"{s.HASH} AS {k.HASH_OF[side]}",
     )
 
 
 def pairs(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchRange, spans: Spans) -> DataFrame:
     """Returns one message per pair of rows of which the batches changed one or both."""
-    left = spans.spread(lefts, Side.LEFT, spec).select(*_sided(Side.LEFT, spec))
-    right = spans.placed(rights, spec).select(*_sided(Side.RIGHT, spec))
+    left = spans.spread(lefts, Side.LEFT, spec).selectExpr(*_sided(Side.LEFT, spec))
+    right = spans.placed(rights, spec).selectExpr(*_sided(Side.RIGHT, spec))
     ticks = {side: spans.ticks(name) for side, name in _TIME.items()}
     changed = {side: f"IF({batches.predicate(name)}, {name}, NULL)" for side, name in _CHANGED.items()}
     together = left.join(right, [*on_columns(spec), BUCKET]).where(spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT]))
@@ -83,16 +78,13 @@ def pairs(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchR
     )
 
 
-def _sided(side: Side, spec: WindowSpec) -> Sequence[str | Column]:
+def _sided(side: Side, spec: WindowSpec) -> list[str]:
+    """SQL: the columns of a row of a side in a join with rows of the other one."""
     return [
         *map(quote, on_columns(spec)),
         BUCKET,
-        *[F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns],
-        F.col(TIME).alias(_TIME[side]),
-        F.col(s.HASH).alias(k.HASH_OF[side]),
-        F.col(s.APPLIED_IN).alias(_CHANGED[side]),
+        *k.own_key(spec, side),
+        f"{TIME} AS {_TIME[side]}",
+        f"{s.HASH} AS {k.HASH_OF[side]}",
+        f"{s.APPLIED_IN} AS {_CHANGED[side]}",
     ]
-
-
-def _hash(side: Side) -> tuple[str, str]:
-    return k.HASH_OF[side], "BINARY"

@@ -84,8 +84,7 @@ def _index(reader: CheckReader, side: Side) -> View:
     spec, state = reader.spec, reader.whole(k.STATE_OF[side])
     names = [*on_columns(spec), BUCKET, *(c.name for c in spec.side(side).key_columns)]
     index = reader.whole(k.TIMES_OF[side]).select(*map(quote, names)).distinct().withColumn("_fk_indexed", F.lit(True))
-    spans = Spans.of(spec, state.schema[TIME].dataType.simpleString())
-    rows = spans.placed(state, spec).select(*map(quote, names), s.OWNER).withColumn(ROW, F.lit(True))
+    rows = _spans_of(reader).placed(state, spec).select(*map(quote, names), s.OWNER).withColumn(ROW, F.lit(True))
     rows = rows.join(index, names, "left")
     rule = Rule("times_are_indexed", "_fk_indexed IS NULL", "'not in the index'", json_of(*map(quote, names[:-1])))
     shown = ", ".join(quote(c.name) for c in spec.side(side).key_columns)
@@ -101,6 +100,11 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     rows = with_copies(messages, [s.BATCH, *map(quote, parts), s.CAUSE])
     key = _shown(spec)
     due = ranges_sql(s.BATCH, reader.due[WindowStage.RESPONSES])
+    any_due = ranges_sql(s.BATCH, sorted({int(batch) for found in reader.due.values() for batch in found}))
+
+    def excused(rows: DataFrame) -> DataFrame:
+        return rows.withColumn(PENDING, F.expr(any_due))
+
     views = [
         View(
             rows,
@@ -110,23 +114,14 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
             lambda rows: rows.withColumn(PENDING, F.expr(due)),
         )
     ]
-    for side in Side:
-        if spec.single_store and side is Side.RIGHT:
-            continue
-        names = k.parts(spec, side)
-        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-        none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, other)]
-        own = [F.col(quote(c.name)).alias(k.part(side, c.name)) for c in spec.side(side).key_columns]
+    for side in k.sources(spec):
         changed = reader.of_batches(k.STATE_OF[side], s.APPLIED_IN)
-        changed = changed.select(*own, *none, F.col(s.APPLIED_IN).alias(s.BATCH)).where(kept)
-        asked = messages.where(F.col(s.CAUSE) == side.value).select(*map(quote, names), s.BATCH)
-        asked = asked.distinct().withColumn("_fk_asked", F.lit(True))
-        both = changed.withColumn(ROW, F.lit(True)).join(asked, [*names, s.BATCH], "left")
+        columns = [*k.own_key(spec, side), *k.no_row(spec, k.other(side)), f"{s.APPLIED_IN} AS {s.BATCH}"]
+        changed = changed.selectExpr(*columns, f"TRUE AS {ROW}").where(kept)
+        asked = messages.where(F.col(s.CAUSE) == side.value).select(*map(quote, k.parts(spec, side)), s.BATCH)
+        both = changed.join(asked.distinct().withColumn("_fk_asked", F.lit(True)), asked.columns, "left")
         rule = Rule("every_changed_row_is_asked", "_fk_asked IS NULL", "'no message'", "'one message'")
-        excused = ranges_sql(s.BATCH, sorted({int(batch) for found in reader.due.values() for batch in found}))
-        views.append(
-            View(both, key, s.BATCH, (rule,), lambda rows, excused=excused: rows.withColumn(PENDING, F.expr(excused)))  # type: ignore[misc]
-        )
+        views.append(View(both, key, s.BATCH, (rule,), excused))
     return views
 
 
@@ -137,10 +132,6 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
 
 
-def _source(spec: WindowSpec, side: Side) -> str:
-    return k.STATE_OF[Side.LEFT if spec.single_store else side]
-
-
 def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
     """Returns the result and the living rows of both sides.
 
@@ -148,7 +139,7 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
     """
     spec, names = reader.spec, [*k.parts(reader.spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
     if reader.batches is None or reader.small:
-        rows = {side: living(reader.whole(_source(spec, side)), side, spec) for side in Side}
+        rows = {side: living(reader.whole(k.STATE_OF[k.source(spec, side)]), side, spec) for side in Side}
         return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), rows
     keys = {}
     for side in Side:
@@ -174,20 +165,20 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         wanted = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
         every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
         own = dict(zip([c.name for c in spec.side(side).key_columns], columns, strict=True))
-        state = reader.with_keys(_source(spec, side), every, own)
+        state = reader.with_keys(k.STATE_OF[k.source(spec, side)], every, own)
         rows[side] = living(state, side, spec).join(every.frame, columns, "left_semi")
     return result, rows
 
 
 def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
     """Returns one row with the clock: the greatest time of all living rows of both sides, in units of the times."""
-    states = dict.fromkeys(_source(reader.spec, side) for side in Side)
-    times = [reader.whole(name).select(F.expr(spans.ticks(TIME)).alias("at")) for name in states]
+    states = [reader.whole(k.STATE_OF[side]) for side in k.sources(reader.spec)]
+    times = [state.select(F.expr(spans.ticks(TIME)).alias("at")) for state in states]
     return reduce(DataFrame.unionByName, times).agg(F.max("at").alias(_NOW))
 
 
 def _spans_of(reader: CheckReader) -> Spans:
-    return Spans.of(reader.spec, dict(reader.table_of(WindowStage.SUBSCRIPTION_STORE).columns)[TIME])
+    return Spans.of_state(reader.spec, reader.table_of(WindowStage.SUBSCRIPTION_STORE))
 
 
 def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame]) -> View:
@@ -221,12 +212,14 @@ def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame
 def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) -> View:
     """View of the living rows of a side: whether the result has a pair of each, and whether it has it alone."""
     spec, spans, names = reader.spec, _spans_of(reader), k.parts(reader.spec, side)
-    other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-    none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, other)]
     pairs = result.where(is_pair(spec)).select(*map(quote, names)).distinct().withColumn(_PAIRED, F.lit(True))
     alone = result.where(f"NOT ({is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
     alone = alone.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH)).withColumn(_ALONE, F.lit(True))
-    found = rows.select(*map(quote, names), *none, TIME).join(pairs, names, "left").join(alone, names, "left")
+    found = (
+        rows.selectExpr(*map(quote, names), *k.no_row(spec, k.other(side)), TIME)
+        .join(pairs, names, "left")
+        .join(alone, names, "left")
+    )
     closed = "TRUE"
     if spec.waits:
         found = found.crossJoin(F.broadcast(_clock(reader, spans)))

@@ -19,6 +19,7 @@ from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import span
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.schemas import Table
 
 LEAST, GREATEST = -(2**63 - 1), 2**63 - 1
 """The bounds of a clock: no row lives; every row is closed."""
@@ -51,6 +52,11 @@ class Spans:
         lengths = (_micros(one) * unit // 1_000_000 for one in (spec.before, spec.after, span(spec.grace)))
         before, after, grace = (max(-_LONGEST, min(_LONGEST, length)) for length in lengths)
         return cls(kind.upper(), before, after, grace)
+
+    @classmethod
+    def of_state(cls, spec: WindowSpec, state: Table) -> Spans:
+        """Returns the window of a pipeline, given one of its states."""
+        return cls.of(spec, dict(state.columns)[TIME])
 
     @property
     def width(self) -> int:

@@ -11,13 +11,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.outputs import quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME, apply_versions
 from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
 from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, clock_text
+from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, time_text
 from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.responses import PAIR, needed
 from fk_pipeline.kinds.window.responses import responses as due_responses
@@ -41,7 +42,7 @@ def subscription_store(read: Reader) -> list[Effect]:
 
 
 def _state(read: Reader, side: Side) -> list[Effect]:
-    spec, keys = read.spec, [c.name for c in read.spec.side(side).key_columns]
+    spec, keys = read.spec, _keys(read.spec, side)
     payload = [*on_columns(spec), TIME, *(c.name for c in k.payload_columns(spec, side))]
 
     def make(
@@ -72,7 +73,7 @@ def right_times(spec: WindowSpec) -> Index:
 
 
 def _times(spec: WindowSpec, side: Side) -> Index:
-    keys = [c.name for c in spec.side(side).key_columns]
+    keys = _keys(spec, side)
 
     def entries(rows: DataFrame) -> DataFrame:
         if OUTCOME in rows.columns:
@@ -83,18 +84,8 @@ def _times(spec: WindowSpec, side: Side) -> Index:
     return Index(k.TIMES_OF[side], [*on_columns(spec), BUCKET], entries)
 
 
-def _source(spec: WindowSpec, side: Side) -> Side:
-    """Returns the side whose state has the rows of a side."""
-    return Side.LEFT if spec.single_store else side
-
-
-def _sources(spec: WindowSpec) -> tuple[Side, ...]:
-    """Returns the sides that have a state."""
-    return tuple(dict.fromkeys(_source(spec, side) for side in Side))
-
-
 def _spans(read: Reader) -> Spans:
-    return Spans.of(read.spec, dict(read.table_of(k.STATE_OF[Side.LEFT]).columns)[TIME])
+    return Spans.of_state(read.spec, read.table_of(k.STATE_OF[Side.LEFT]))
 
 
 def responses(read: Reader) -> list[Effect]:
@@ -103,33 +94,33 @@ def responses(read: Reader) -> list[Effect]:
     nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM)
     if read.history.first_time and nothing_changed:
         return []
-    lefts, rights, at_most = _responding(read)
-    rows = read.planned(due_responses(lefts, rights, spec, read.batches, _spans(read)), at_most)
+    lefts, rights = _responding(read)
+    rows = read.planned(due_responses(lefts, rights, spec, read.batches, _spans(read)), UNKNOWN)
     return [ReplaceBatches(WindowStage.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE))]
 
 
-def _responding(read: Reader) -> tuple[DataFrame, DataFrame, int]:
-    """Returns the rows of both states that messages are made of, and a bound of the messages if there is one.
+def _responding(read: Reader) -> tuple[DataFrame, DataFrame]:
+    """Returns the rows of both states that messages are made of.
 
     A batch with few changes finds the other rows of pairs in large states by key and span of time; otherwise whole
     states are returned.
     """
     spec = read.spec
     # A state is opened before its index, which then has all rows of this version of the state.
-    whole = {source: read.read(k.STATE_OF[source]) for source in _sources(spec)}
+    whole = {source: read.read(k.STATE_OF[source]) for source in k.sources(spec)}
     changes = min(sum(map(read.history.propagated, _UPSTREAM)), UNKNOWN)
     if changes > read.lookup_limit(changes, k.STATE_OF[Side.LEFT]):
-        return whole[Side.LEFT], whole[_source(spec, Side.RIGHT)], UNKNOWN
+        return whole[Side.LEFT], whole[k.source(spec, Side.RIGHT)]
     news = {}
-    for source in _sources(spec):
+    for source in k.sources(spec):
         own = read.of_batches(k.STATE_OF[source], s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
         news[source] = read.cached(own.select(*map(quote, (*_keys(spec, source), *needed(spec)))), changes)
     rows = {}
-    for source in _sources(spec):
+    for source in k.sources(spec):
         keys = _keys(spec, source)
         found = _meeting(read, source, news).select(*map(quote, [*keys, *needed(spec)]))
         rows[source] = news[source].frame.unionByName(found).dropDuplicates(keys)
-    return rows[Side.LEFT], rows[_source(spec, Side.RIGHT)], UNKNOWN
+    return rows[Side.LEFT], rows[k.source(spec, Side.RIGHT)]
 
 
 def _keys(spec: WindowSpec, side: Side) -> list[str]:
@@ -148,10 +139,10 @@ def _meeting(read: Reader, source: Side, news: Mapping[Side, RowSet]) -> DataFra
     if not read.rows(k.TIMES_OF[source]):
         return read.read(k.STATE_OF[source])
     probes = []
-    for side, other in ((Side.LEFT, Side.RIGHT), (Side.RIGHT, Side.LEFT)):
-        if _source(spec, side) is source:
-            changed = news[_source(spec, other)].frame
-            probes.append(_spans(read).spread(changed, other, spec).select(*map(quote, columns)))
+    for side in Side:  # its rows match rows of a state that serves the other side
+        if k.source(spec, k.other(side)) is source:
+            changed = news[k.source(spec, side)].frame
+            probes.append(_spans(read).spread(changed, side, spec).select(*map(quote, columns)))
     wanted = read.cached(resolver.union(probes).distinct(), None)
     names = {name: name for name in columns}
     found, _ = read.through_index(k.TIMES_OF[source], k.STATE_OF[source], wanted, names, needed(spec))
@@ -215,14 +206,14 @@ class _Resolving:
         changed = read.cached(rows_changed, number) if keep else read.planned(rows_changed, number)
         if spec.computes:
             changed.compute()  # an expression that fails must fail before anything is committed
-            rejected = read.cached(resolver.quarantined(resolver.union(failed)), None) if failed else None
-            lost: Counts = {} if rejected is None else rejected.counts(s.BATCH)  # type: ignore[assignment]
-            for batch, found in lost.items():
-                counts.setdefault(batch, {})[QUARANTINED] = sum(found.values())
-            refused = sum(sum(found.values()) for found in lost.values())
-            effects.append(Reject(None if rejected is None else rejected.frame, refused, Origin.JOIN.value))
+            rejected = read.cached(quarantined_pairs(resolver.union(failed)), None) if failed else None
+            refused = {} if rejected is None else rejected.counts(s.BATCH)
+            for batch, found in refused.items():
+                counts.setdefault(batch, {})[QUARANTINED] = found[()]
+            lost = sum(found[()] for found in refused.values())
+            effects.append(Reject(None if rejected is None else rejected.frame, lost, Origin.JOIN.value))
         secret = spec.is_secret_time()  # then every run asks all rows
-        notes = [] if self.clock is None or secret else [f"the clock is {clock_text(self.clock.now, self.spans.kind)}"]
+        notes = [] if self.clock is None or secret else [f"the clock is {time_text(self.clock.now, self.spans.kind)}"]
         effects.append(Report(counts, notes=notes))
         if number:
             told = {} if self.clock is None or secret else {CLOCK: self.clock.now, CLOCK_KIND: self.spans.kind}
@@ -249,7 +240,7 @@ class _Resolving:
     def _closing(self, side: Side) -> DataFrame:
         """Returns the living rows of a side whose close lies between the clock of the result and the new one."""
         read, spec = self.read, self.spec
-        state = k.STATE_OF[_source(spec, side)]
+        state = k.STATE_OF[k.source(spec, side)]
         if self.clock is None:
             return resolver.living(read.read(state), side, spec).limit(0)
         if self.clock.was is None:
@@ -303,20 +294,20 @@ class _Resolving:
         """Returns, per side, the living rows that decisions are about, or all."""
         read, spec = self.read, self.spec
         states: dict[Side, DataFrame] = {}
-        for source in _sources(spec):
+        for source in k.sources(spec):
             if not self.by_keys:
                 states[source] = read.read(k.STATE_OF[source])
                 continue
             own, keys = _keys(spec, source), []
             for side in Side:
-                if _source(spec, side) is source:
+                if k.source(spec, side) is source:
                     names = [*map(quote, k.parts(spec, side))]
                     keys.append(pairs.frame.select(*names).toDF(*own))
                     if side in self.alone_on:
                         keys.append(asked[side].select(*names).toDF(*own))
             wanted = read.cached(resolver.union(keys).distinct(), None)
             states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
-        rows = {side: resolver.living(states[_source(spec, side)], side, spec) for side in Side}
+        rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
         for side in closing if self.by_keys else ():
             rows[side] = rows[side].unionByName(closing[side]).dropDuplicates(k.parts(spec, side))
         return rows
@@ -358,7 +349,7 @@ class _Clock:
     def of(cls, read: Reader, spans: Spans) -> _Clock:
         """Returns the clock of the result and the one that both states, as they are read, stand for."""
         spec = read.spec
-        found = [at for side in _sources(spec) if (at := read.greatest(k.STATE_OF[side], TIME)) is not None]
+        found = [at for side in k.sources(spec) if (at := read.greatest(k.STATE_OF[side], TIME)) is not None]
         was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
         return cls(was, max(found, default=LEAST), spans)
 

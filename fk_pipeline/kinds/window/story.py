@@ -16,6 +16,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.clock import time_text
 from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
 from fk_pipeline.kinds.window.resolved_join import is_pair, living
@@ -172,9 +173,8 @@ class _Told:
 
     def __init__(self, read: TableReader, spec: WindowSpec, ledger: Ledger, side: Side, key: dict[str, str]) -> None:
         self.read, self.spec, self.ledger, self.side, self.key = read, spec, ledger, side, key
-        self.other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-        self.kind = dict(read.table_of(WindowStage.SUBSCRIPTION_STORE).columns)[TIME]
-        self.spans = Spans.of(spec, self.kind)
+        self.other = k.other(side)
+        self.spans = Spans.of_state(spec, read.table_of(WindowStage.SUBSCRIPTION_STORE))
 
     def story(self) -> WindowStory:
         """Returns the story."""
@@ -193,9 +193,6 @@ class _Told:
         earlier, later = self.spans.before, self.spans.after
         if side is Side.RIGHT:
             earlier, later = later, earlier
-        due = {
-            stage: [*map(int, found)] for stage in spec.definition.stage_names if (found := self.ledger.due.of(stage))
-        }
         return WindowStory(
             side=side,
             key=key,
@@ -207,14 +204,11 @@ class _Told:
             partners=partners,
             alone_in=None if alone is None else alone[0],
             belongs_alone=side in k.alone_on(spec) and row is not None and not matched and closed,
-            due=due,
+            due=self.ledger.due.by_stage(),
         )
 
-    def _source(self, side: Side) -> Side:
-        return Side.LEFT if self.spec.single_store else side
-
     def _state(self, side: Side) -> DataFrame:
-        return self.read.read(k.STATE_OF[self._source(side)])
+        return self.read.read(k.STATE_OF[k.source(self.spec, side)])
 
     def _result(self) -> DataFrame:
         """Returns the rows of the result with the key."""
@@ -223,14 +217,14 @@ class _Told:
 
     def _greatest(self) -> dict[int, int]:
         """Returns per batch the greatest time of the living rows that it owns."""
-        states = dict.fromkeys(k.STATE_OF[self._source(side)] for side in Side)
-        times = [self.read.read(name).select(s.OWNER, F.expr(self.spans.ticks(TIME)).alias("at")) for name in states]
+        states = [self._state(side) for side in k.sources(self.spec)]
+        times = [state.select(s.OWNER, F.expr(self.spans.ticks(TIME)).alias("at")) for state in states]
         found = reduce(DataFrame.unionByName, times).where("at IS NOT NULL").groupBy(s.OWNER).agg(F.max("at")).collect()
         return {row[0]: row[1] for row in found}
 
     def _versions(self) -> tuple[RowVersion, ...]:
         side = self.spec.side(self.side)
-        rows = self.read.read(k.LOG_OF[self._source(self.side)]).where(is_key(self.key, side))
+        rows = self.read.read(k.LOG_OF[k.source(self.spec, self.side)]).where(is_key(self.key, side))
         current = self._state(self.side).where(is_key(self.key, side)).select(s.OWNER).first()
         found = json_rows(rows.orderBy(s.SEQUENCE, s.BATCH))
         return tuple(
@@ -256,11 +250,11 @@ class _Told:
         others = (
             self._state(self.other)
             .where(f"{s.HASH} IS NOT NULL")
-            .select(
-                *[F.col(quote(c.name)).alias(k.part(self.other, c.name)) for c in spec.side(self.other).key_columns],
+            .selectExpr(
+                *k.own_key(spec, self.other),
                 *map(quote, on_columns(spec)),
-                F.expr(self.spans.ticks(TIME)).alias(theirs),
-                F.col(s.OWNER).alias("_fk_theirs_of"),
+                f"{self.spans.ticks(TIME)} AS {theirs}",
+                f"{s.OWNER} AS _fk_theirs_of",
             )
         )
         near = self.spans.matches(f"{TIME}_left", f"{TIME}_right")
@@ -295,14 +289,11 @@ class _Told:
 
     def _text(self, ticks: int) -> str:
         """Returns a time as text."""
-        if self.kind.upper() == "BIGINT":
-            return str(ticks)
-        session = self.read.warehouse.session
-        return str(json_rows(session.range(1).selectExpr(f"TIMESTAMP_MICROS({ticks}) AS at"))[0]["at"])
+        return time_text(ticks, self.spans.kind)
 
     def _length(self, ticks: int) -> str:
         """Returns a span of time as text."""
-        return str(timedelta(seconds=ticks / UNITS_PER_SECOND[self.kind.upper()]))
+        return str(timedelta(seconds=ticks / UNITS_PER_SECOND[self.spans.kind]))
 
 
 @dataclass(frozen=True)
@@ -336,7 +327,7 @@ def impact(
     ledger: Ledger,
     right_key: str | None,
     changes: Path | None,
-    limit: int,  # noqa: ARG001 - there is one key
+    _: int,
     since: str | None,
 ) -> WindowImpact:
     """Returns the impact of a change of one right row.
@@ -347,7 +338,7 @@ def impact(
         ledger: its ledger.
         right_key: the key of a right row.
         changes: not for windows.
-        limit: not used: there is one key.
+        _: the largest number of keys to report; there is one key.
         since: not for windows.
 
     Raises:

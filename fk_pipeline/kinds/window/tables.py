@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.spec import WindowSpec
-from fk_pipeline.spec import Column
+from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import MERGED, Table, skippable, typed_columns, version_columns
@@ -23,6 +23,21 @@ TIMES_OF = {Side.LEFT: "left_times", Side.RIGHT: "right_times"}
 
 HASH_OF = {Side.LEFT: s.LEFT_HASH, Side.RIGHT: s.RIGHT_HASH}
 """Per side, the column of messages and result with the hash of its row."""
+
+
+def other(side: Side) -> Side:
+    """Returns the other side."""
+    return Side.RIGHT if side is Side.LEFT else Side.LEFT
+
+
+def source(spec: WindowSpec, side: Side) -> Side:
+    """Returns the side whose changelog and state have the rows of a side."""
+    return Side.LEFT if spec.single_store else side
+
+
+def sources(spec: WindowSpec) -> tuple[Side, ...]:
+    """Returns the sides that have a changelog and a state of their own."""
+    return tuple(dict.fromkeys(source(spec, side) for side in Side))
 
 
 def part(side: Side, name: str) -> str:
@@ -38,6 +53,17 @@ def part_columns(spec: WindowSpec, side: Side) -> tuple[tuple[str, str], ...]:
 def parts(spec: WindowSpec, *sides: Side) -> list[str]:
     """Returns the names of `part_columns` of some sides."""
     return [name for side in sides for name, _ in part_columns(spec, side)]
+
+
+def own_key(spec: WindowSpec, side: Side) -> list[str]:
+    """SQL: the key columns of a changelog or a state under the names that messages and result have."""
+    return [f"{c.quoted} AS {quote(part(side, c.name))}" for c in spec.side(side).key_columns]
+
+
+def no_row(spec: WindowSpec, side: Side) -> list[str]:
+    """SQL: the key columns and the hash of a side, null, as messages and result have them without a row of it."""
+    columns = (*part_columns(spec, side), (HASH_OF[side], "BINARY"))
+    return [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
 
 
 def alone_on(spec: WindowSpec) -> tuple[Side, ...]:
@@ -212,10 +238,7 @@ def lineage(spec: WindowSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
 
     The stages that read landing files have none.
     """
-    stages = {
-        Side.LEFT: WindowStage.SUBSCRIPTION_STORE,
-        Side.RIGHT: WindowStage.SUBSCRIPTION_STORE if spec.single_store else WindowStage.RIGHT_TABLE,
-    }
+    stages = {side: STATE_OF[source(spec, side)] for side in Side}
     found: dict[str, list[tuple[str, str]]] = {}
     if stage == WindowStage.SUBSCRIPTION_STORE:
         log = WindowStage.LEFT_CHANGELOG.value
@@ -224,15 +247,11 @@ def lineage(spec: WindowSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
         for name, sql in (*zip(on_columns(spec), spec.left.on, strict=True), (TIME, spec.left.time)):
             read = [spec.left.column(path[0]) for path in parse_expression(sql).reads]
             found[name] = [(log, column.name) for column in read if column is not None]
-    elif stage == WindowStage.RESPONSES:
+    elif stage in (WindowStage.RESPONSES, WindowStage.RESOLVED_JOIN):
         for side, where in stages.items():
             found |= {part(side, c.name): [(where, c.name)] for c in spec.side(side).key_columns}
             found[HASH_OF[side]] = [(where, s.HASH)]
-    elif stage == WindowStage.RESOLVED_JOIN:
-        for side, where in stages.items():
-            found |= {part(side, c.name): [(where, c.name)] for c in spec.side(side).key_columns}
-            found[HASH_OF[side]] = [(where, s.HASH)]
-        for output in spec.outputs:
+        for output in spec.outputs if stage == WindowStage.RESOLVED_JOIN else ():
             reads = dict.fromkeys(spec.resolve(read) for read in parse_expression(output.sql).reads)
             found[output.name] = [(stages[side], column.name) for side, column in reads]
     return found

@@ -130,13 +130,9 @@ class Commit:
 
 def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
     """Yields the commits of a table with the given versions from its Delta log, without those that the log has lost."""
-    fs, root = storage.filesystem(path)
-    for version in versions:
-        try:
-            text = fs.cat_file(f"{root}/_delta_log/{version:020d}.json").decode()
-        except FileNotFoundError:
+    for version, info in _infos(path, versions):
+        if info is None:
             continue
-        info = next((i for line in text.splitlines() if (i := _info(line)) is not None), {})
         told, how = _told(info), info.get("operationParameters") or {}
         restored = int(how.get("version") or 0) if info.get("operation") == "RESTORE" else None
         yield Commit(
@@ -155,14 +151,10 @@ def row_metadata(path: str, version: int) -> dict[str, Any]:
     Empty if it carries none, if the log has lost it, or if another commit came between it and the version that its run
     had read: then the facts may be about other rows.
     """
-    fs, root = storage.filesystem(path)
     found: dict[str, Any] = {}
-    for number in range(version, -1, -1):
-        try:
-            text = fs.cat_file(f"{root}/_delta_log/{number:020d}.json").decode()
-        except FileNotFoundError:
+    for number, info in _infos(path, range(version, -1, -1)):
+        if info is None:
             return {}
-        info = next((i for line in text.splitlines() if (i := _info(line)) is not None), {})
         if found and number == found[READ]:
             return found
         if str(info.get("operation", "")).startswith(_SAME_ROWS):
@@ -173,6 +165,18 @@ def row_metadata(path: str, version: int) -> dict[str, Any]:
         if READ not in found:
             return {}
     return found if found and found[READ] < 0 else {}
+
+
+def _infos(path: str, versions: Iterable[int]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yields versions of a table, each with the information about its commit; None if the log has lost it."""
+    fs, root = storage.filesystem(path)
+    for version in versions:
+        try:
+            text = fs.cat_file(f"{root}/_delta_log/{version:020d}.json").decode()
+        except FileNotFoundError:
+            yield version, None
+            continue
+        yield version, next((i for line in text.splitlines() if (i := _info(line)) is not None), {})
 
 
 def _info(line: str) -> dict[str, Any] | None:

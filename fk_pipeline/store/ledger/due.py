@@ -102,6 +102,10 @@ class Due:
         """Returns the batches that a stage must run for, in order."""
         return [batch for batch in self._files.batches if self.has(stage, batch)]
 
+    def by_stage(self) -> dict[str, list[int]]:
+        """Returns the due batches of each stage that has any, stages in running order."""
+        return {stage: [*map(int, found)] for stage in self._upstream if (found := self.of(stage))}
+
     def upstream_now(self, stage: str, batch: int) -> dict[str, int]:
         """Returns, per stage directly upstream that has succeeded for a batch, the entry of its last success."""
         states = ((up, self._runs.state(up, batch).succeeded) for up in self._upstream[stage])

@@ -61,13 +61,12 @@ def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) ->
     living = read.read(RIGHT_KEYS).where(f"{s.HASH} IS NOT NULL")
     living = living.select(*[quote(c.name) for c in spec.right.key_columns]).toDF(*refers)
     result = read.read(MATCHED_ROWS).where(is_key(wanted, spec.left, key))
-    due = {stage: [*map(int, ledger.due.of(stage))] for stage in spec.definition.stage_names if ledger.due.of(stage)}
     return Story(
         key_row(read.warehouse.session, wanted, spec.left),
         next(iter(found), None),
         matches=not rows.join(living, refers, "left_semi").isEmpty(),
         result=not result.isEmpty(),
-        due=due,
+        due=ledger.due.by_stage(),
     )
 
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.blocks.input_types import check_delete_when, empty_rows, first_line, sequence_type
+from fk_pipeline.blocks.input_types import (
+    check_delete_when,
+    declared_sequence_type,
+    declared_type,
+    empty_rows,
+    first_line,
+    sequence_type,
+)
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
@@ -63,14 +70,8 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
 
 def declared_layout(spec: PipelineSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells."""
-    types = []
-    for output in spec.outputs:
-        expression = parse_expression(output.sql)
-        types.append((output.name, spec.resolve(expression.reads[0])[1].type if expression.plain else "expression"))
-    orders = [
-        "STRUCT<value: expression>" if spec.side(side).sequence_by else format_of(spec.side(side)).sequence_type
-        for side in Side
-    ]
+    types = [(output.name, declared_type(spec, output)) for output in spec.outputs]
+    orders = [declared_sequence_type(spec.side(side)) for side in Side]
     return _layout(spec, orders, types)
 
 
