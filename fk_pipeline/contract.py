@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
@@ -192,6 +193,37 @@ class Topology:
     after: tuple[str, ...]
 
 
+class Closing(Protocol):
+    """What a pipeline does not keep for ever: how far back it goes, and what maintenance may remove.
+
+    Attributes:
+        sides: the inputs with rows that are removed.
+        order: log and state, in the order in which they lose the rows. A process may die between them.
+    """
+
+    @property
+    def sides(self) -> tuple[Side, ...]: ...
+
+    @property
+    def order(self) -> tuple[Role, ...]: ...
+
+    def horizon(self, states: Mapping[Side, Any], now: datetime) -> str | None:
+        """Returns the horizon as the ledger has it, from the rows of states that stay; None if there are none."""
+        ...
+
+    def removable(self, side: Side, state: Any, keys: Sequence[str], horizon: str, settled: str) -> Any:
+        """Returns the keys of the rows of a state that may be removed.
+
+        Args:
+            side: its input.
+            state: its rows.
+            keys: its key columns.
+            horizon: SQL, the horizon.
+            settled: SQL (BOOLEAN) over a row: the batches that it comes from can be withdrawn no more.
+        """
+        ...
+
+
 class AnyStory(Protocol):
     """The story of one key, as `explain` returns it."""
 
@@ -287,6 +319,8 @@ class Kind:
         standing: reference to a function of the metadata of the last commit to the result (`effects.Upsert.metadata`)
             that returns, by name, what the result stands for, as text; empty if there is nothing to tell.
         topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
+        closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns
+            its `Closing`.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
     """
@@ -311,6 +345,7 @@ class Kind:
     removals: Removals | None = None
     standing: str = ""
     topology: str = ""
+    closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

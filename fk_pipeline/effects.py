@@ -268,7 +268,7 @@ class CountBy:
         column: the column whose values determine the counts.
         name: function from a value of that column to the name of its count.
         stored: the batch column of the table, by which the first rows of an empty table are counted.
-        first: the name of the count of these first rows.
+        first: the name of the count of these first rows; empty if they may have different ones.
     """
 
     batch: str

@@ -162,9 +162,9 @@ class Origin(StrEnum):
     JOIN = "join"
 
 
-INSERTED, APPLIED, SILENT, LATE = "inserted", "applied", "silent", "late"
+INSERTED, APPLIED, SILENT, LATE, EXPIRED = "inserted", "applied", "silent", "late", "expired"
 """Counts of a stage with a state: rows of a new key, rows whose content changed, rows that were rewritten with equal
-content, and changes that a newer version had overtaken."""
+content, changes that a newer version had overtaken, and rows that were older than the pipeline goes back."""
 
 QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED = "quarantined", "half-quarantined", "alone quarantined"
 QUARANTINING = (QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED)

@@ -221,15 +221,15 @@ class Rebuild:
             )
 
     def _refuse_to_forget(self, stages: tuple[str, ...]) -> None:
-        """Refuses a rebuild that would take from rows of closed times what they saw, unless that was agreed."""
+        """Refuses a rebuild that would take from the result what is not kept any more, unless that was agreed."""
         read_anew = stages if self.source is Source.LANDING else ()
         for one in self.kind.inputs:
             horizon = None if one.stage in read_anew else self.ledger.folds.horizon(one.stage)
             if horizon is None or self.forget:
                 continue
             raise StateError(
-                f"rows of the result saw versions of the {one.name} side that are not there any more: those that had "
-                f"ended by {horizon}",
+                f"rows of the result are made of rows of the {one.name} side that are not kept any more: the pipeline "
+                f"goes back to {horizon}",
                 where=str(self.spec.file),
                 why="this rebuild would leave these rows without them; nothing was changed",
                 fix=f"fk-pipeline rebuild {self.spec.file} --from {Source.LANDING}, if the files are still there; or "

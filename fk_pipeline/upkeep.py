@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,16 +14,15 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import moved, removable, sql_of
+from fk_pipeline.blocks.horizon import is_later, sql_of
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.contract import Kind, Role, TableDef, loaded
+from fk_pipeline.contract import Closing, Kind, Role, TableDef, loaded
 from fk_pipeline.engine.folding import foldable, forgettable, is_old, searched, settled, superseded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Side, ranges_sql
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.durations import length_of
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS
@@ -92,8 +91,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     """Folds old batches, packs small files and removes old ones, table by table, under leases of stages.
 
     Files that versions of the last `settings.retention_hours` need are kept. The result does not change, nor does the
-    state, except for deleted keys that are forgotten (`settings.tombstone_retention`) and for versions that ended
-    before `history`. It may be killed at any point: the next upkeep continues.
+    state, except for deleted keys that are forgotten (`settings.tombstone_retention`) and for what a pipeline does not
+    keep (`history`, `retention`). It may be killed at any point: the next upkeep continues.
 
     Args:
         runner: the runner of the pipeline.
@@ -112,8 +111,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
             runner.ledger.refresh()
             runner.ledger.folds.record(_to_fold(runner))
     if runner.spec.keeps is not None:
-        progress("history")
-        folding.close(length_of(runner.spec.keeps))
+        progress("horizon")
+        folding.close(loaded(runner.ledger.kind.closing)(runner.spec))
     if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
@@ -241,40 +240,49 @@ class _Folding:
             finally:
                 dead.unpersist()
 
-    def close(self, history: int | timedelta) -> None:
-        """Moves the horizon of the versions of right rows, and removes versions that ended by then.
+    def close(self, closing: Closing) -> None:
+        """Moves the horizon of a pipeline that does not keep everything, and removes what only older times need.
 
-        The horizon moves only when nothing is due: left rows have then heard of every version that landed. Versions of
-        batches that are not folded stay, because they may be withdrawn; they do not answer either.
-
-        Args:
-            history: how far versions go back; a whole number if their times are no timestamps.
+        Both only when nothing is due: everything that landed has then reached the result. Rows of batches that are not
+        folded stay, because they may be withdrawn.
         """
-        side, ledger = Side.RIGHT, self.ledger
-        stage, stored = self.kind.input(side).stage, self.kind.state_of(side)
-        state, log = self.layout[stored.name], self.layout[self.kind.input(side).log]
-        if self.warehouse.version(state.name) is None:
+        ledger, kind = self.ledger, self.kind
+        states = {side: self.layout[kind.state_of(side).name] for side in closing.sides}
+        logs = {side: self.layout[kind.input(side).log] for side in closing.sides}
+        stored = {side: state for side, state in states.items() if self.warehouse.version(state.name) is not None}
+        if not stored:
             return
-        with _ledger_alone(self.spec.home, self.kind):
+        with _ledger_alone(self.spec.home, kind):
             ledger.refresh()
-            due = any(ledger.due.of(name) for name in self.kind.stage_names)
-            if not due and ledger.rebuilds.unfinished is None:
-                versions = self.warehouse.read(state)
-                if self.spec.settings.fold_after_hours is not None:  # a wrong one may still be corrected
-                    versions = versions.where(ranges_sql(s.OWNER, ledger.folds.of(stage), ledger.batches))
-                horizon = ledger.folds.horizon(stage)
-                horizon = moved(versions, history, datetime.now(UTC), horizon)
-                if horizon is not None:
-                    ledger.folds.close(side, horizon)
-        with self._at(log, state) as info:
-            horizon = sql_of(ledger.folds.horizon(stage))
-            if info is not None and horizon is not None:
-                self._remove_ended(log, state, self.kind.keys_in_log(self.spec, side, state.keys), horizon, info)
+            if not self._is_due() and ledger.rebuilds.unfinished is None:
+                found = {side: self._final(side, state) for side, state in stored.items()}
+                horizon = closing.horizon(found, datetime.now(UTC))
+                for side in closing.sides:
+                    if horizon is not None and is_later(horizon, ledger.folds.horizon(kind.input(side).stage)):
+                        ledger.folds.close(side, horizon)
+        for side, state in stored.items():
+            with self._at(logs[side], state) as info:
+                horizon = sql_of(ledger.folds.horizon(kind.input(side).stage))
+                if info is not None and horizon is not None and not self._is_due():
+                    self._remove_closed(closing, side, logs[side], state, horizon, info)
 
-    def _remove_ended(self, log: Table, state: Table, keys: Mapping[str, str], horizon: str, info: CommitInfo) -> None:
-        """Removes versions that ended by the horizon, from the changelog first.
+    def _is_due(self) -> bool:
+        return any(self.ledger.due.of(name) for name in self.kind.stage_names)
 
-        One that is left in the state only is removed the next time. Not those of keys among whose rows values are
+    def _final(self, side: Side, state: Table) -> DataFrame:
+        """Returns the rows of a state that no batch can correct any more; all rows if no batch is ever folded."""
+        rows = self.warehouse.read(state)
+        if self.spec.settings.fold_after_hours is None:
+            return rows
+        folded = self.ledger.folds.of(self.kind.input(side).stage)
+        return rows.where(ranges_sql(s.OWNER, folded, self.ledger.batches))
+
+    def _remove_closed(
+        self, closing: Closing, side: Side, log: Table, state: Table, horizon: str, info: CommitInfo
+    ) -> None:
+        """Removes rows of a state and of its changelog that only times before the horizon need.
+
+        A row that is left in one of them is removed the next time. Not those of keys among whose rows values are
         searched that a source did not send.
         """
         batches = settled(self.ledger, self.ledger.folds.on_all_sides)
@@ -282,18 +290,23 @@ class _Folding:
         def old(*columns: str) -> str:
             return " AND ".join(ranges_sql(column, batches, self.ledger.batches) for column in columns)
 
-        side, versions, named = self.spec.right, self.warehouse.read(log), [*keys.values()]
-        own = [key for key in state.keys if key != s.VALID_FROM]
-        dead = removable(self.warehouse.read(state), own, horizon, old(s.OWNER, s.APPLIED_IN))
+        keys = self.kind.keys_in_log(self.spec, side, state.keys)
+        of_side, versions, named = self.spec.side(side), self.warehouse.read(log), [*keys.values()]
+        final = f"({old(s.OWNER)} AND ({s.APPLIED_IN} IS NULL OR {old(s.APPLIED_IN)}))"
+        dead = closing.removable(side, self.warehouse.read(state), state.keys, horizon, final)
         dead = dead.select(*[F.col(quote(key)).alias(name) for key, name in keys.items()])
         dead = dead.join(versions.where(f"NOT ({old(s.BATCH)})"), named, "left_anti")
-        if format_of(side).has_holes:
-            dead = dead.join(searched(versions, side), [c.name for c in side.key_columns], "left_anti")
+        if format_of(of_side).has_holes:
+            dead = dead.join(searched(versions, of_side), [c.name for c in of_side.key_columns], "left_anti")
         dead = dead.persist()
         try:
-            lost = versions.where(old(s.BATCH)).join(dead, named, "left_semi")
-            self._remove(lost.select(s.BATCH, *map(quote, named)), info, log)
-            self._remove(dead.select(*[F.col(quote(name)).alias(key) for key, name in keys.items()]), info, state)
+            for role in closing.order:
+                if role is Role.LOG:
+                    lost = versions.where(old(s.BATCH)).join(dead, named, "left_semi")
+                    self._remove(lost.select(s.BATCH, *map(quote, named)), info, log)
+                else:
+                    own = [F.col(quote(name)).alias(key) for key, name in keys.items()]
+                    self._remove(dead.select(*own), info, state)
         finally:
             dead.unpersist()
 

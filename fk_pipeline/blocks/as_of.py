@@ -7,7 +7,6 @@ a version too, with `_fk_deleted`. A row without a hash is a version that was wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,8 +21,6 @@ VALID_TO = "_fk_valid_to"
 CLOSED = "X''"
 """SQL (BINARY): what stands in place of a hash for the times of a key that are closed: which of its versions held then
 is not told any more (`history`). Such a row has no `_fk_valid_from`: it holds from the beginning."""
-
-_EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 
 
 def is_closed(hash_column: str) -> str:
@@ -153,35 +150,13 @@ def removable(state: DataFrame, keys: Sequence[str], horizon: str, settled: str)
     return rows.withColumn("_fk_ended", F.expr(ended)).where("_fk_ended").select(*map(quote, keys), s.VALID_FROM)
 
 
-def moved(state: DataFrame, history: int | timedelta, now: datetime, horizon: str | None) -> str | None:
-    """Returns the new horizon of some versions, as the ledger has it; None if it stays where it is.
-
-    It is so long before the newest version, or before now if that one begins in the future.
+def newest_version(state: DataFrame, timestamps: bool) -> int | None:
+    """Returns when the newest version begins, timestamps in microseconds since 1970; None if there is none.
 
     Args:
         state: all versions.
-        history: how far versions go back; a whole number if their times are no timestamps.
-        now: the present time.
-        horizon: the horizon so far.
+        timestamps: whether their times are timestamps.
     """
-    newest = f"MAX({s.VALID_FROM})" if isinstance(history, int) else f"UNIX_MICROS(MAX({s.VALID_FROM}))"
+    newest = f"UNIX_MICROS(MAX({s.VALID_FROM}))" if timestamps else f"MAX({s.VALID_FROM})"
     [[at]] = state.where(f"{s.HASH} IS NOT NULL").selectExpr(newest).collect()
-    if at is None:
-        return None
-    if isinstance(history, int):
-        return str(at - history) if horizon is None or at - history > int(horizon) else None
-    found = min(at, _micros(now - _EPOCH)) - _micros(history)
-    since = _EPOCH + timedelta(microseconds=max(found, _micros(_FIRST - _EPOCH)))
-    text = since.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return text if horizon is None or text > horizon else None
-
-
-def _micros(length: timedelta) -> int:
-    return length // timedelta(microseconds=1)
-
-
-def sql_of(horizon: str | None) -> str | None:
-    """SQL: a horizon as the ledger has it, a whole number or a timestamp in ISO 8601; None if there is none."""
-    if horizon is None:
-        return None
-    return f"{horizon}L" if horizon.lstrip("-").isdigit() else f"TIMESTAMP'{horizon}'"
+    return None if at is None else int(at)

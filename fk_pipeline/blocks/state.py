@@ -42,6 +42,7 @@ def state_effects(
     make: MakeState,
     *,
     index: Index | None = None,
+    first: str = INSERTED,
     check: Callable[[RowSet], RowSet] = lambda rows: rows,
 ) -> list[Effect]:
     """Returns the effects of a stage with a state.
@@ -54,6 +55,7 @@ def state_effects(
         keys: per key column of the state, its name in the changelog.
         make: computes the new rows of the state.
         index: the index of the state.
+        first: the count of the first rows of the state, if all of them have the same outcome; else empty.
         check: checks the new rows before anything is committed; may raise.
     """
     history = read.history
@@ -76,7 +78,7 @@ def state_effects(
         else:
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
-    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=INSERTED)
+    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
     kept = check(read.planned(rows, at_most))
     return [Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]
 

@@ -7,11 +7,12 @@ A state table has one row per key ever seen: the version that won, its owner (th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, BatchRange
+from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
@@ -24,6 +25,19 @@ BEFORE = "_fk_before"
 _VERSION = (s.SEQUENCE, s.BATCH, s.GENERATION, s.HASH)
 
 
+@dataclass(frozen=True)
+class Expiry:
+    """Which versions come too late: those with a time before a horizon, of keys without a row that lives.
+
+    Attributes:
+        column: the column of the payload with the time.
+        horizon: SQL, the horizon.
+    """
+
+    column: str
+    horizon: str
+
+
 def apply_versions(
     log: DataFrame,
     state: DataFrame,
@@ -32,6 +46,7 @@ def apply_versions(
     batches: BatchRange,
     generations: Mapping[int, int],
     truncated: bool = False,
+    expiry: Expiry | None = None,
 ) -> DataFrame:
     """Computes the new state rows of the keys that the batches concern.
 
@@ -45,10 +60,12 @@ def apply_versions(
         batches: the batches on whose behalf the stage acts.
         generations: per batch whose partition was ever rewritten, its generation.
         truncated: whether there may be truncates in the log.
+        expiry: which versions come too late (architecture, rule 13). Such a row has no hash and, besides its version,
+            only its time; it was propagated if the key was before.
 
     Returns:
         One row per key that the batches read or own (with a truncate: every key): keys, payload and version columns as
-        the state should have them, `_fk_outcome` (inserted, applied, silent; late: the state stays as it is),
+        the state should have them, `_fk_outcome` (inserted, applied, silent, expired; late: the state stays as it is),
         `_fk_counted_in` and `_fk_before`.
     """
     if truncated:
@@ -60,10 +77,10 @@ def apply_versions(
     others = ", ".join(quote(c) for c in state.columns if c not in keys)
     before = state.selectExpr(*map(quote, keys), f"STRUCT({others}) AS {BEFORE}")
     if truncated or any(batch in batches for batch in generations):
-        rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches)
+        rows = _with_lost_rows(best, before, incoming, log, keys, payload, batches, expiry)
     else:  # a partition that was never rewritten still has all rows that were read in its batch
         rows = best.join(before, list(keys), "left").selectExpr("*", "FALSE AS _fk_lost", "_fk_best AS _fk_winner")
-    return _decide(rows, keys, payload, batches, generations)
+    return _decide(rows, keys, payload, batches, generations, expiry)
 
 
 def _with_truncates(
@@ -119,6 +136,7 @@ def _with_lost_rows(
     keys: Sequence[str],
     payload: Sequence[str],
     batches: BatchRange,
+    expiry: Expiry | None,
 ) -> DataFrame:
     """Adds the rows that their owner no longer has, each with the winner over the whole changelog (rule 2)."""
     on = list(keys)
@@ -132,10 +150,13 @@ def _with_lost_rows(
     )
     hits = hits.withColumn("_fk_by", old[s.OWNER]).join(held, [*on, "_fk_by"], "left")
     version = F.col("_fk_held")
+    same = version[s.HASH].eqNullSafe(old[s.HASH])
+    if expiry is not None:
+        same |= old[s.HASH].isNull() & old[expiry.column].isNotNull()  # it had expired
     still = (
         version.isNotNull()
         & version[s.SEQUENCE].eqNullSafe(old[s.SEQUENCE])
-        & version[s.HASH].eqNullSafe(old[s.HASH])
+        & same
         & (version[s.GENERATION] == old[s.GENERATION])
     )
     lost = old[s.OWNER].between(int(batches.first), int(batches.last)) & ~still
@@ -153,6 +174,7 @@ def _decide(
     payload: Sequence[str],
     batches: BatchRange,
     generations: Mapping[int, int],
+    expiry: Expiry | None,
 ) -> DataFrame:
     """Applies the rules row by row: `_fk_best`, `_fk_before`, `_fk_lost`, `_fk_winner` -> the state as it should be.
 
@@ -165,8 +187,13 @@ def _decide(
     )
     newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {ours} > {theirs}))"
     silent = f"({old} IS NOT NULL AND {new}.{s.HASH} <=> {old}.{s.HASH} AND NOT {_unread(generations)})"
+    expired, values = "FALSE", {column: f"{new}.{quote(column)}" for column in (*payload, s.HASH)}
+    if expiry is not None:
+        old_time = f"COALESCE({new}.{quote(expiry.column)} < {expiry.horizon}, FALSE)"
+        expired = f"({old_time} AND {new}.{s.HASH} IS NOT NULL AND {old}.{s.HASH} IS NULL)"
+        values = {c: sql if c == expiry.column else f"IF(_fk_expires, NULL, {sql})" for c, sql in values.items()}
     outcome = (
-        f"CASE WHEN NOT _fk_takes THEN '{LATE}' WHEN {old} IS NULL THEN '{INSERTED}' "
+        f"CASE WHEN NOT _fk_takes THEN '{LATE}' WHEN _fk_expires THEN '{EXPIRED}' WHEN {old} IS NULL THEN '{INSERTED}' "
         f"WHEN {silent} THEN '{SILENT}' ELSE '{APPLIED}' END"
     )
     in_range = "{}." + f"{s.BATCH} BETWEEN {first} AND {last}"
@@ -178,16 +205,17 @@ def _decide(
             f"(_fk_lost OR {newer}) AS _fk_takes",
             f"CASE WHEN _fk_lost THEN _fk_winner WHEN {newer} THEN {best} END AS {new}",
         )
+        .selectExpr("*", f"{expired} AS _fk_expires")
         .selectExpr("*", f"{outcome} AS {OUTCOME}", f"{acting} AS _fk_acting")
         .selectExpr(
             *map(quote, keys),
-            *[f"{new}.{quote(column)} AS {quote(column)}" for column in payload],
+            *[f"{values[column]} AS {quote(column)}" for column in payload],
             f"{new}.{s.SEQUENCE} AS {s.SEQUENCE}",
             f"{new}.{s.BATCH} AS {s.OWNER}",
             f"COALESCE({new}.{s.GENERATION}, 0) AS {s.GENERATION}",
             f"CASE WHEN {propagated} THEN _fk_acting ELSE {old}.{s.APPLIED_IN} END AS {s.APPLIED_IN}",
             f"CASE WHEN {propagated} THEN {old} IS NOT NULL ELSE {old}.{s.SEEN_BEFORE} END AS {s.SEEN_BEFORE}",
-            f"{new}.{s.HASH} AS {s.HASH}",
+            f"{values[s.HASH]} AS {s.HASH}",
             OUTCOME,
             # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
             f"CASE WHEN NOT {propagated} AND {in_range.format(best)} THEN {best}.{s.BATCH} ELSE _fk_acting END "

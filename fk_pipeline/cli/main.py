@@ -320,7 +320,7 @@ def rebuild(
         ),
     ] = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="with history: rows of closed times may lose what they saw")
+        bool, typer.Option("--forget", help="with history or retention: rows of closed times may lose what they saw")
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,

@@ -22,7 +22,7 @@ from fk_pipeline.engine import landing_refusals as refusals
 from fk_pipeline.engine.filling import filled_rows
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
+from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
@@ -280,7 +280,7 @@ class Landing:
 def as_stored(read: StageReader, side: Side) -> list[Effect]:
     """Returns the effects of a stage that reads landing files if only its state is rebuilt: its changelog stays."""
     ledger, stage = read.history.ledger, read.history.stage
-    outcomes = (INSERTED, APPLIED, SILENT, LATE)
+    outcomes = (INSERTED, APPLIED, SILENT, LATE, EXPIRED)
     looked = ledger.fields.looked_since(side)
     counts: Counts = {}
     for batch in map(int, read.known):

@@ -108,7 +108,7 @@ class TableWriter:
                 self._merge(effect, effect.rows, number)
             return {}
         by, rows = effect.counted, effect.rows
-        if self.read.few < number < UNKNOWN and not self.read.rows(effect.table):
+        if by.first and self.read.few < number < UNKNOWN and not self.read.rows(effect.table):
             return self._first_rows(effect, number)
         if self.planner.choice is None:
             self.planner.lookup_limit(number, effect.table)

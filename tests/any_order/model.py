@@ -270,7 +270,7 @@ class Model:
                 truncates = [(p.truncate, None, n) for n, p in log.items() if p.truncate is not None]
                 new = max([(*version, batch), *truncates], key=lambda one: one[0])
             elif row.owner == batch or self._lacks("owner rule"):
-                holds = version == (row.sequence, row.value) and row.generation == part.generation
+                holds = self._is_version(row, version) and row.generation == part.generation
                 if holds and not self._lacks("owner rule"):
                     continue
                 new = winner(log, key) or (None, None, None)
@@ -281,12 +281,20 @@ class Model:
             else:
                 continue
             generation = 0 if new[2] is None else log[new[2]].generation
-            fresh = Row(*new, generation, batch, row is not None)
+            fresh = self._row(side, row, Row(*new, generation, batch, row is not None))
             if row is not None and fresh.value == row.value:
                 unread = row.owner is not None and log[row.owner].generation != row.generation
                 if not unread:
                     fresh = replace(fresh, applied_in=row.applied_in, seen_before=row.seen_before)
             state[key] = fresh
+
+    def _is_version(self, row: Row, version: tuple[float, Any] | None) -> bool:
+        """Returns whether the row of a state is a version of its owner."""
+        return version == (row.sequence, row.value)
+
+    def _row(self, _side: Side, _before: Row | None, taken: Row) -> Row:
+        """Returns the row of a state whose version is taken."""
+        return taken
 
     def _right(self, key: str | None) -> Any:
         row = self.states[Side.RIGHT].get(key or "")

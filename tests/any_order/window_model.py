@@ -86,6 +86,10 @@ class WindowModel(Model):
     def live(self, side: Side) -> dict[str, Any]:
         return {key: row.value for key, row in self.states[side].items() if row.value is not None}
 
+    def _is_known(self, _side: Side, _key: str) -> bool:
+        """Returns whether the state tells what became of a row."""
+        return True
+
     def alone_on(self) -> tuple[Side, ...]:
         """Returns the sides whose rows may stand alone."""
         return {"inner": (), "left": (Side.LEFT,), "outer": (Side.LEFT, Side.RIGHT)}[self.join]
@@ -119,6 +123,8 @@ class WindowModel(Model):
             if None not in pair and (pair[0] in changed[Side.LEFT] or pair[1] in changed[Side.RIGHT])
         }
         for lk, rk in told | stood:
+            if not (self._is_known(Side.LEFT, lk) and self._is_known(Side.RIGHT, rk)):
+                continue
             pair = rows[Side.LEFT].get(lk), rows[Side.RIGHT].get(rk)
             is_pair = None not in pair and self.matches(*pair)
             if self._lacks("a pair is looked up again"):
@@ -150,6 +156,8 @@ class WindowModel(Model):
 
     def _leave(self, side: Side, key: str, rows: Mapping[Side, Any], now: int) -> None:
         """Lets a row stand alone if it lives, its close has come and the result has no pair of it; else it does not."""
+        if not self._is_known(side, key):
+            return
         place, row = (0 if side is Side.LEFT else 1), rows[side].get(key)
         closed = row is not None and (self.at_once or self.close(side, row) < now)
         paired = any(pair[place] == key for pair in self.result if None not in pair)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.blocks.as_of import held, moved, reach, removable, sql_of
+from fk_pipeline.blocks.as_of import held, reach, removable
 from fk_pipeline.store import schemas as s
 
 pytestmark = pytest.mark.spark
@@ -59,22 +58,6 @@ def test_a_change_reaches_no_closed_times_and_a_withdrawal_opens_them(versions: 
     ended = versions(("k", 1), ("k", 6, 0, 0, True), ("k", 9))
     assert times(reach(ended, ["k"], "_fk_to_tell", horizon="6L", before=True)) == [("k", 6, 9)]
     assert times(reach(ended, ["k"], "_fk_to_tell", horizon="5L", before=True)) == [("k", 1, 9)]
-
-
-def test_the_horizon_never_moves_back_and_the_future_does_not_move_it(versions: Callable[..., DataFrame]) -> None:
-    numbers, now = versions(("a", 70), ("A", 90)), datetime(2026, 5, 1, tzinfo=UTC)
-    assert moved(numbers, 30, now, None) == "40"
-    assert moved(numbers, 30, now, "39") == "40"
-    assert moved(numbers, 30, now, "40") is None
-    assert moved(versions(), 30, now, None) is None
-    dated = versions(("a", "2026-04-01 00:00:00Z"))
-    assert moved(dated, timedelta(days=31), now, None) == "2026-03-01T00:00:00.000000Z"
-    future = versions(("a", "9998-01-01 00:00:00Z"))
-    assert moved(future, timedelta(days=30), now, None) == "2026-04-01T00:00:00.000000Z"
-    assert moved(future, timedelta(days=999_999), now, None) == "0001-01-01T00:00:00.000000Z"
-    assert sql_of("-3") == "-3L"
-    assert sql_of("2026-03-01T00:00:00.000000Z") == "TIMESTAMP'2026-03-01T00:00:00.000000Z'"
-    assert sql_of(None) is None
 
 
 def test_a_version_may_be_removed_if_neither_it_nor_what_ended_it_can_go(versions: Callable[..., DataFrame]) -> None:

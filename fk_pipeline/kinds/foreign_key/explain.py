@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.contract import AnyStory
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, Origin, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import names_key, quarantined_of, reference, versions_of
@@ -49,7 +49,7 @@ _WHY = {
     verdicts.UNCHANGED: "the result said so already",
     verdicts.STALE_LEFT: "dropped: by then the left row was another version, which has a response of its own",
     verdicts.STALE_RIGHT: "dropped: by then the right row was another version, which has a response of its own",
-    verdicts.EXPIRED: "no right row: which version held at the time of the left row is not told any more (history)",
+    EXPIRED: "no right row: which version held at the time of the left row is not told any more (history)",
     verdicts.REWRITTEN: "dropped: the batch of the left row had been read anew, and has a new response",
     QUARANTINED: "no row: an expression of select fails on the two rows",
     HALF_QUARANTINED: "written as without a right row: an expression of select fails on the two rows",

@@ -11,8 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import during, held, sql_of
+from fk_pipeline.blocks.as_of import during, held
 from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
+from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.names import as_utf8, linked, strange

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fk_pipeline.contract import Input, Kind, Proof, Removals, Role, StageDef, TableDef, loaded
-from fk_pipeline.identity import APPLIED, HALF_QUARANTINED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.identity import APPLIED, EXPIRED, HALF_QUARANTINED, INSERTED, LATE, QUARANTINED, SILENT, Side
 
 
 class Stage(StrEnum):
@@ -21,9 +21,6 @@ class Stage(StrEnum):
 
 JOINED, HALF_JOINED, RETRACTED, UNCHANGED = "joined", "half-joined", "retracted", "unchanged"
 STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
-EXPIRED = "expired"
-"""Verdict on a response for a closed time (`history`): the left row is new or changed, and gets no right row."""
-
 REFUSED = (QUARANTINED, HALF_QUARANTINED)
 """Verdicts on responses for whose pair of rows an expression fails."""
 
@@ -31,7 +28,8 @@ ALONE, NOT_ALONE = "alone", "no longer alone"
 """Counts of right rows in an outer join: those that came to stand alone or changed there, and those that ceased to."""
 
 ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, EXPIRED, *REFUSED)
-"""All verdicts of the resolver on a response."""
+"""All verdicts of the resolver on a response. One for a closed time (`history`) is `expired`: the left row is new or
+changed, and gets no right row."""
 
 _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
 """`full_share` of the stages that look up rows in a state, and of the one that does so in the result; measured
@@ -231,5 +229,6 @@ FOREIGN_KEY = Kind(
         f"_fk_verdict IN ('{RETRACTED}', '{QUARANTINED}')",
         keys="fk_pipeline.kinds.foreign_key.tables:pk_columns",
     ),
+    closing="fk_pipeline.kinds.foreign_key.closing:EndedVersions",
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
 )

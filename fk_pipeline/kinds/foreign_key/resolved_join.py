@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import is_closed
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, select_outputs, with_names
-from fk_pipeline.identity import HALF_QUARANTINED, QUARANTINED, BatchId, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, BatchId, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
-    EXPIRED,
     HALF_JOINED,
     JOINED,
     REFUSED,

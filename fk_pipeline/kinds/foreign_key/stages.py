@@ -12,8 +12,8 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import sql_of
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef
-from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, QUARANTINED, SILENT, Side
 
 
 class WindowStage(StrEnum):
@@ -27,6 +27,9 @@ LEFT_ALONE, MATCHED = "left alone", "taken back"
 
 TIME, BUCKET = "_fk_time", "_fk_bucket"
 """Columns: when the row happened; the number of the span of time, as long as a window, in which it happened."""
+
+EXPIRED_ROW = f"_fk_hash IS NULL AND {TIME} IS NOT NULL"
+"""SQL (BOOLEAN) over a row of a state: it was older than the horizon when it landed (`retention`)."""
 
 _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
 """`full_share` of the stages that look up rows in a state, and of the one that does so in the result."""
@@ -98,6 +101,7 @@ _STATE_COUNTS = {
     "applied": (INSERTED, APPLIED),
     "silent": (SILENT,),
     "late": (LATE,),
+    "expired": (EXPIRED,),
     "quarantined": (QUARANTINED,),
 }
 
@@ -141,7 +145,12 @@ WINDOW = Kind(
             description=_SUBSCRIPTION_STORE,
             upstream=(WindowStage.LEFT_CHANGELOG,),
             reads=("left_changelog", "subscription_store"),
-            counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
+            counts={
+                "subscriptions": (INSERTED, APPLIED),
+                "silent": (SILENT,),
+                "late": (LATE,),
+                "expired": (EXPIRED,),
+            },
             full_share=_STATE_SHARE,
             run=f"{_HERE}.stages:subscription_store",
             views=f"{_HERE}.rules:left_views",
@@ -190,7 +199,12 @@ WINDOW = Kind(
     },
     keys=f"{_HERE}.tables:keys_of",
     shown_keys=f"{_HERE}.tables:shown_keys",
-    proof=Proof(expected=f"{_HERE}.proof:expected", pending=f"{_HERE}.proof:pending", counted=f"{_HERE}.proof:counted"),
+    proof=Proof(
+        expected=f"{_HERE}.proof:expected",
+        pending=f"{_HERE}.proof:pending",
+        counted=f"{_HERE}.proof:counted",
+        unproved=f"{_HERE}.proof:unproved",
+    ),
     suites=f"{_HERE}.suites:WINDOW_SUITES",
     explain=f"{_HERE}.story:explain",
     impact=f"{_HERE}.story:impact",
@@ -200,4 +214,5 @@ WINDOW = Kind(
     meaning=f"{_HERE}.tables:meaning",
     standing=f"{_HERE}.clock:standing",
     topology=f"{_HERE}.topology:topology",
+    closing=f"{_HERE}.closing:OldEvents",
 )

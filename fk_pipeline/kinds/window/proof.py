@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.horizon import ticks_of
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
@@ -17,6 +18,7 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import signed
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.verify.last_writers import current_rows
 
 _JOINS = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
@@ -130,6 +132,30 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
             none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]
             frames.append(every.select("*", *none))
     return frames
+
+
+def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) -> tuple[list[DataFrame], str]:
+    """Returns the keys of rows, of either side, of which the changelogs do not tell what is right (`retention`).
+
+    They were removed, or are so old that they, or a row which they match, may have expired.
+
+    Returns:
+        The keys, and SQL (BOOLEAN) over a difference: it may be that.
+    """
+    frames = []
+    for side in Side:
+        source, keys = k.source(spec, side), k.own_key(spec, side)
+        horizon = ledger.folds.horizon(spec.definition.input(source).stage)
+        if horizon is None:
+            continue
+        older = _micros(spec.within.before if side is Side.LEFT else spec.within.after)
+        at = ticks_of(horizon) * (1 if "T" in horizon else 1000) + max(0, older)
+        old = _current(tables, spec, side).where(f"_fk_at < {at}").selectExpr(*keys)
+        names = [*map(quote, k.parts(spec, side))]
+        told = tables[k.STATE_OF[source]].where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*keys)
+        there = tables[WindowStage.RESOLVED_JOIN].select(*names).where(f"{names[0]} IS NOT NULL").distinct()
+        frames += [old, there.join(told, k.parts(spec, side), "left_anti")]
+    return frames, "TRUE"
 
 
 def counted(

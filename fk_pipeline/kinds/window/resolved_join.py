@@ -28,7 +28,7 @@ ACTION = "_fk_action"
 """Column: what becomes of a row of the result: one of the counts of the stage, or `unchanged`."""
 
 _SAME = "unchanged"
-_THERE, _LIVES, _CHANGED = "_fk_there", "_fk_lives", "_fk_now"
+_THERE, _LIVES, _CHANGED, _HEARD = "_fk_there", "_fk_lives", "_fk_now", "_fk_heard"
 
 
 def keys_in(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
@@ -50,6 +50,14 @@ def living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
         f"{s.HASH} AS {k.HASH_OF[side]}",
         f"STRUCT({', '.join(fields)}) AS `{side.value}`",
     )
+
+
+def heard(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns the keys of the rows of a state that live, or are gone and were told to be, with `_fk_heard`: true.
+
+    With `retention` other rows were removed, or had expired when they landed: what the result has of them stays.
+    """
+    return rows.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side), f"TRUE AS {_HEARD}")
 
 
 def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
@@ -74,6 +82,7 @@ def candidates(messages: DataFrame, standing: DataFrame | None, spec: WindowSpec
 def decide_pairs(
     asked: DataFrame,
     rows: Mapping[Side, DataFrame],
+    heard: Mapping[Side, DataFrame],
     result: DataFrame | None,
     spec: WindowSpec,
     spans: Spans,
@@ -83,6 +92,7 @@ def decide_pairs(
     Args:
         asked: the pairs, as `candidates` returns them.
         rows: per side, the living rows (`living`), or at least those of the pairs.
+        heard: with `retention`, per side the keys of which the state tells (`heard`), or at least those of the pairs.
         result: the result, or at least its rows of these pairs; None if it has none.
         spec: the pipeline.
         spans: the window.
@@ -103,13 +113,17 @@ def decide_pairs(
     same = [f"{name}_left = {name}_right" for name in on_columns(spec)]
     stands = " AND ".join([*same, spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT])])
     both = both.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
-    return _acted(both, result, spec, is_pair(spec), PAIRED, PARTED)
+    for side, known in heard.items():
+        both = both.join(known.withColumnRenamed(_HEARD, f"{_HEARD}_{side.value}"), k.parts(spec, side), "left")
+    told = " AND ".join(f"{_HEARD}_{side.value}" for side in heard)
+    return _acted(both, result, spec, is_pair(spec), PAIRED, PARTED, told=told)
 
 
 def decide_alone(
     side: Side,
     asked: DataFrame,
     rows: DataFrame,
+    heard: DataFrame | None,
     paired: DataFrame,
     result: DataFrame | None,
     spec: WindowSpec,
@@ -121,6 +135,7 @@ def decide_alone(
         side: the side of the rows.
         asked: the keys in question, as `keys_in` returns them.
         rows: the living rows of the side, or at least those with these keys.
+        heard: with `retention`, the keys of which the state tells (`heard`), or at least these keys.
         paired: the keys of rows with a pair in the result as it will be, distinct.
         result: the result, or at least its rows alone with these keys; None if it has none.
         spec: the pipeline.
@@ -135,7 +150,10 @@ def decide_alone(
     stands = f"{k.HASH_OF[side]} IS NOT NULL AND _fk_closed AND _fk_paired IS NULL"
     found = found.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
     found = found.selectExpr("*", *k.no_row(spec, k.other(side)))
-    return _acted(found, result, spec, f"NOT ({is_pair(spec)})", LEFT_ALONE, MATCHED, by=side)
+    if heard is not None:
+        found = found.join(heard, names, "left")
+    told = "" if heard is None else _HEARD
+    return _acted(found, result, spec, f"NOT ({is_pair(spec)})", LEFT_ALONE, MATCHED, by=side, told=told)
 
 
 def _acted(
@@ -146,8 +164,12 @@ def _acted(
     written: str,
     removed: str,
     by: Side | None = None,
+    told: str = "",
 ) -> DataFrame:
-    """Adds `_fk_action` to rows with `_fk_lives`: the difference to the row that the result has."""
+    """Adds `_fk_action` to rows with `_fk_lives`: the difference to the row that the result has.
+
+    Where `told`, SQL (BOOLEAN), is not true, the result stays as it is.
+    """
     keys = k.parts(spec, *Side) if by is None else k.parts(spec, by)
     hashes = [s.LEFT_HASH, s.RIGHT_HASH]
     if result is None:
@@ -159,6 +181,10 @@ def _acted(
         found = found.join(there, keys, "left").withColumn(_THERE, F.coalesce(_THERE, F.lit(False)))
         differ = " OR ".join(f"NOT ({name} <=> {name}_there)" for name in hashes)
         found = found.withColumn(_CHANGED, F.expr(f"NOT {_THERE} OR {differ}"))
+    if told:
+        found = found.withColumn("_fk_told", F.expr(f"COALESCE({told}, FALSE)"))
+        lives = F.when(F.col("_fk_told"), F.col(_LIVES)).otherwise(F.col(_THERE))
+        found = found.withColumns({_LIVES: lives, _CHANGED: F.col(_CHANGED) & F.col("_fk_told")})
     action = (
         F.when(F.col(_LIVES) & F.col(_CHANGED), written).when(~F.col(_LIVES) & F.col(_THERE), removed).otherwise(_SAME)
     )
@@ -215,6 +241,8 @@ def _with_rows(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowS
 
 def failing(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
     """Returns the living rows of decisions on which a selected expression fails: both keys, reason and rows as JSON."""
+    for side in Side:  # what stays is not computed
+        decided = decided.where(f"{quote(k.parts(spec, side)[0])} IS NULL OR {k.HASH_OF[side]} IS NOT NULL")
     joined, _ = _with_rows(decided.where(_LIVES).withColumn(ACTION, F.lit(PAIRED)), rows, spec)
     keys = [*k.parts(spec, *Side), s.BATCH]
     named = with_names(

@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.kind import BUCKET, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.kind import BUCKET, EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.proof import pending
-from fk_pipeline.kinds.window.resolved_join import is_pair, living
+from fk_pipeline.kinds.window.resolved_join import heard, is_pair, living
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.rules.check_reader import CheckReader
@@ -53,6 +54,7 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     keys = {c.name: c.name for c in spec.side(side).key_columns}
     matched_by = [*on_columns(spec), TIME]
     log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
+    log = _but_removed(reader, log, side)
     # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
     facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(matched_by)})"}
     rows = beside_changelog(reader, name, stage, log, keys, facts, matched_by)
@@ -61,7 +63,7 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
         *version_rules(f"one_row_per_{side.value}_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
             "hash_is_that_of_the_changelog_row",
-            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash)",
+            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) AND NOT ({EXPIRED_ROW})",
             hex_of(s.HASH),
             hex_of("_fk_log_hash"),
         ),
@@ -77,6 +79,18 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     view = state_view(rows, shown, rules, excused_by(reader, log_name, name, keys, due))
     is_indexed = reader.batches is None and reader.index_fits and reader.rows(k.TIMES_OF[side])
     return [view, _index(reader, side)] if is_indexed else [view]
+
+
+def _but_removed(reader: CheckReader, log: DataFrame, side: Side) -> DataFrame:
+    """Returns the rows of a changelog without old ones that the state has lost already (`retention`)."""
+    stage = reader.spec.definition.input(side).stage
+    horizon = sql_of(reader.ledger.folds.horizon(stage))
+    if horizon is None:
+        return log
+    keys = [c.name for c in reader.spec.side(side).key_columns]
+    is_old = f"COALESCE({TIME} < {horizon} AND {ranges_sql(s.BATCH, reader.ledger.folds.of(stage))}, FALSE)"
+    there = reader.whole(k.STATE_OF[side]).select(*map(quote, keys))
+    return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(there, keys, "left_semi"))
 
 
 def _index(reader: CheckReader, side: Side) -> View:
@@ -117,7 +131,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     for side in k.sources(spec):
         changed = reader.of_batches(k.STATE_OF[side], s.APPLIED_IN)
         columns = [*k.own_key(spec, side), *k.no_row(spec, k.other(side)), f"{s.APPLIED_IN} AS {s.BATCH}"]
-        changed = changed.selectExpr(*columns, f"TRUE AS {ROW}").where(kept)
+        changed = changed.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*columns, f"TRUE AS {ROW}").where(kept)
         asked = messages.where(F.col(s.CAUSE) == side.value).select(*map(quote, k.parts(spec, side)), s.BATCH)
         both = changed.join(asked.distinct().withColumn("_fk_asked", F.lit(True)), asked.columns, "left")
         rule = Rule("every_changed_row_is_asked", "_fk_asked IS NULL", "'no message'", "'one message'")
@@ -127,20 +141,21 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views: the rows of the result with the current rows of both sides, and rows that may be alone."""
-    result, rows = _touched(reader)
-    views = [_pairs(reader, result, rows)]
+    result, states = _touched(reader)
+    rows = {side: living(states[side], side, reader.spec) for side in Side}
+    views = [_pairs(reader, result, states, rows)]
     return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
 
 
 def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
-    """Returns the result and the living rows of both sides.
+    """Returns the result and the states of both sides.
 
     In a check of some batches of large tables these are the rows with keys that the batches concern.
     """
     spec, names = reader.spec, [*k.parts(reader.spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
     if reader.batches is None or reader.small:
-        rows = {side: living(reader.whole(k.STATE_OF[k.source(spec, side)]), side, spec) for side in Side}
-        return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), rows
+        states = {side: reader.whole(k.STATE_OF[k.source(spec, side)]) for side in Side}
+        return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), states
     keys = {}
     for side in Side:
         columns = [*map(quote, k.parts(spec, side))]
@@ -159,21 +174,23 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
             of_side = of_side.join(left, list(left.columns), "left_anti")
         found.append(of_side)
     result = reader.at_hand(found[0].unionByName(found[1]), None).frame
-    rows = {}
+    states = {}
     for side in Side:
         columns = k.parts(spec, side)
         wanted = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
         every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
-        own = dict(zip([c.name for c in spec.side(side).key_columns], columns, strict=True))
+        names = [c.name for c in spec.side(side).key_columns]
+        own = dict(zip(names, columns, strict=True))
         state = reader.with_keys(k.STATE_OF[k.source(spec, side)], every, own)
-        rows[side] = living(state, side, spec).join(every.frame, columns, "left_semi")
-    return result, rows
+        wanted = every.frame.select(*[F.col(quote(column)).alias(name) for name, column in own.items()])
+        states[side] = state.join(wanted, names, "left_semi")
+    return result, states
 
 
 def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
     """Returns one row with the clock: the greatest time of all living rows of both sides, in units of the times."""
     states = [reader.whole(k.STATE_OF[side]) for side in k.sources(reader.spec)]
-    times = [state.select(F.expr(spans.ticks(TIME)).alias("at")) for state in states]
+    times = [state.where(f"{s.HASH} IS NOT NULL").select(F.expr(spans.ticks(TIME)).alias("at")) for state in states]
     return reduce(DataFrame.unionByName, times).agg(F.max("at").alias(_NOW))
 
 
@@ -181,8 +198,13 @@ def _spans_of(reader: CheckReader) -> Spans:
     return Spans.of_state(reader.spec, reader.table_of(WindowStage.SUBSCRIPTION_STORE))
 
 
-def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame]) -> View:
-    """View of the rows of the result, each with the current rows of both sides."""
+def _pairs(
+    reader: CheckReader, result: DataFrame, states: Mapping[Side, DataFrame], rows: Mapping[Side, DataFrame]
+) -> View:
+    """View of the rows of the result, each with the current rows of both sides.
+
+    Of a row that a state does not tell any more (`retention`), the result has the hash that it had.
+    """
     spec, spans = reader.spec, _spans_of(reader)
     there = with_copies(result, [quote(name) for name in k.parts(spec, *Side)])
     for side in Side:
@@ -194,12 +216,17 @@ def _pairs(reader: CheckReader, result: DataFrame, rows: Mapping[Side, DataFrame
             F.col(k.HASH_OF[side]).alias(f"_fk_now_{side.value}"),
         )
         there = there.join(now, k.parts(spec, side), "left")
+        if spec.retention is not None:
+            told = heard(states[side], side, spec)
+            now_hash = f"IF({told.columns[-1]}, _fk_now_{side.value}, {k.HASH_OF[side]})"
+            there = there.join(told, k.parts(spec, side), "left").withColumn(f"_fk_now_{side.value}", F.expr(now_hash))
+            there = there.drop(told.columns[-1])
     ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
     found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
     hashes = f"{s.LEFT_HASH} <=> _fk_now_left AND {s.RIGHT_HASH} <=> _fk_now_right"
-    both = f"{is_pair(spec)} AND _fk_now_left IS NOT NULL AND _fk_now_right IS NOT NULL"
+    both = f"{is_pair(spec)} AND _fk_at_left IS NOT NULL AND _fk_at_right IS NOT NULL"
     times = json_of("_fk_at_left AS left", "_fk_at_right AS right")
     rules = [
         only_one("one_row_per_pair"),

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from fk_pipeline.identity import Side
 from fk_pipeline.spec.base import Frozen, StringList, problem
-from fk_pipeline.spec.durations import SignedSpan, Span, signed
+from fk_pipeline.spec.durations import SignedSpan, Span, signed, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.settings import Settings
@@ -94,6 +94,11 @@ class WindowSpec(PipelineSpec):
     unmatched: Literal["when_closed", "at_once"] = "when_closed"
     """When a row without a match stands alone in a left or outer join: when the clock, the greatest time of all rows,
     has passed the end of its window and `grace`; or at once. A match that comes later takes it back."""
+    retention: Span | None = None
+    """How far back events go; default: all stay. Maintenance moves a horizon to so long before the newest event, or
+    before now if that is in the future. What lands later and happened before the horizon is counted as `expired` and
+    goes nowhere; events that are so old leave the states, and what the result has of them stays. Both sides must have
+    events."""
     settings: WindowSettings = Field(default_factory=WindowSettings)
     """Tuning."""
 
@@ -110,6 +115,11 @@ class WindowSpec(PipelineSpec):
     def after(self) -> timedelta:
         """How much later than the left row the right row of a pair may have happened."""
         return signed(self.within.after)
+
+    @property
+    def keeps(self) -> str | None:
+        """How far back events go; None: all stay."""
+        return self.retention
 
     @property
     def waits(self) -> bool:
@@ -134,6 +144,24 @@ class WindowSpec(PipelineSpec):
         for side, name in ((self.left, "left"), (self.right, "right")):
             if side.valid_from is not None:
                 raise problem("valid_from goes with as_of, which kind: window does not have", name, "valid_from")
+        return self
+
+    @model_validator(mode="after")
+    def _retention_fits(self) -> WindowSpec:
+        if self.retention is None:
+            return self
+        for side, name in ((self.left, "left"), (self.right, "right")):
+            if side.contents != "events":
+                raise problem(
+                    f"retention is for events; this side has contents: {side.contents}, whose rows change however old "
+                    "they are",
+                    name,
+                    "contents",
+                )
+        if span(self.retention) < span(self.grace):
+            raise problem(f"retention, {self.retention}, is shorter than grace, {self.grace}", "retention")
+        if self.is_secret_time():
+            raise problem("retention tells times of events in the ledger, and these are sensitive", "retention")
         return self
 
     @model_validator(mode="after")

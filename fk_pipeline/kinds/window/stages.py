@@ -11,9 +11,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.horizon import sql_of, ticks_of
 from fk_pipeline.blocks.outputs import quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import OUTCOME, apply_versions
+from fk_pipeline.blocks.versions import OUTCOME, Expiry, apply_versions
 from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
 from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
@@ -44,6 +45,9 @@ def subscription_store(read: Reader) -> list[Effect]:
 def _state(read: Reader, side: Side) -> list[Effect]:
     spec, keys = read.spec, _keys(read.spec, side)
     payload = [*on_columns(spec), TIME, *(c.name for c in k.payload_columns(spec, side))]
+    stage = spec.definition.input(side).stage
+    horizon = sql_of(read.history.horizon(stage))
+    expiry = None if horizon is None else Expiry(TIME, horizon)
 
     def make(
         log: DataFrame,
@@ -53,13 +57,12 @@ def _state(read: Reader, side: Side) -> list[Effect]:
         generations: Mapping[int, int],
         truncated: bool = False,
     ) -> DataFrame:
-        return apply_versions(log, state, keys, payload, batches, generations, truncated)
+        return apply_versions(log, state, keys, payload, batches, generations, truncated, expiry)
 
     index = left_times(spec) if side is Side.LEFT else right_times(spec)
     own = {key: key for key in keys}
-    return state_effects(
-        read, spec.definition.input(side).stage, k.LOG_OF[side], k.STATE_OF[side], own, make, index=index
-    )
+    first = INSERTED if expiry is None else ""
+    return state_effects(read, stage, k.LOG_OF[side], k.STATE_OF[side], own, make, index=index, first=first)
 
 
 def left_times(spec: WindowSpec) -> Index:
@@ -170,6 +173,7 @@ class _Resolving:
         self.by_keys = at_most <= limit and not everything
         self.messages = read.cached(due, at_most)
         self.alone_on = k.alone_on(self.spec)
+        self.heard: dict[Side, DataFrame] = {}
         self.is_empty = not read.rows(WindowStage.RESOLVED_JOIN)
 
     def effects(self) -> list[Effect]:
@@ -183,7 +187,7 @@ class _Resolving:
         if result is not None and self.by_keys and self.alone_on:
             result = self._with_partners(result, pairs)
         rows = self._rows(asked, pairs, closing)
-        decided = resolver.decide_pairs(pairs.frame, rows, result, spec, self.spans)
+        decided = resolver.decide_pairs(pairs.frame, rows, self.heard, result, spec, self.spans)
         failed: list[DataFrame] = []
         if read.evaluator.isolating:
             failed.append(read.cached(resolver.failing(decided, rows, spec), None).frame)
@@ -308,6 +312,8 @@ class _Resolving:
             wanted = read.cached(resolver.union(keys).distinct(), None)
             states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
         rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
+        if spec.retention is not None:
+            self.heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
         for side in closing if self.by_keys else ():
             rows[side] = rows[side].unionByName(closing[side]).dropDuplicates(k.parts(spec, side))
         return rows
@@ -331,7 +337,7 @@ class _Resolving:
         wanted = resolver.keys_in(resolver.union(keys), side, spec)
         paired = resolver.paired_keys(side, decided, result, spec)
         closed = "TRUE" if self.clock is None else self.clock.closed(side)
-        return resolver.decide_alone(side, wanted, rows[side], paired, result, spec, closed)
+        return resolver.decide_alone(side, wanted, rows[side], self.heard.get(side), paired, result, spec, closed)
 
 
 class _Clock:
@@ -349,7 +355,7 @@ class _Clock:
     def of(cls, read: Reader, spans: Spans) -> _Clock:
         """Returns the clock of the result and the one that both states, as they are read, stand for."""
         spec = read.spec
-        found = [at for side in k.sources(spec) if (at := read.greatest(k.STATE_OF[side], TIME)) is not None]
+        found = [at for side in k.sources(spec) if (at := _greatest(read, side, spans)) is not None]
         was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
         return cls(was, max(found, default=LEAST), spans)
 
@@ -364,6 +370,17 @@ class _Clock:
         """SQL (BOOLEAN) over a living row: the clock has passed its close."""
         before = self._spans.closed_at(side, self.now)
         return "FALSE" if before <= LEAST else f"({TIME} < {self._spans.literal(before)})"
+
+
+def _greatest(read: Reader, side: Side, spans: Spans) -> int | None:
+    """Returns the greatest time of the living rows of a state; None if there are none."""
+    at, horizon = read.greatest(k.STATE_OF[side], TIME), read.history.horizon(read.spec.definition.input(side).stage)
+    if at is None or horizon is None or at >= ticks_of(horizon):
+        return at
+    # Rows that expired have a time, but do not live.
+    rows = read.read(k.STATE_OF[side]).where(f"{s.HASH} IS NOT NULL").select(F.expr(spans.ticks(TIME)).alias("at"))
+    [[living]] = rows.agg(F.max("at")).collect()
+    return None if living is None else int(living)
 
 
 def _counted(decided: RowSet) -> Counts:

@@ -17,7 +17,7 @@ from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import time_text
-from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.kind import EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
 from fk_pipeline.kinds.window.resolved_join import is_pair, living
 from fk_pipeline.kinds.window.spans import Spans
@@ -81,6 +81,9 @@ class WindowStory:
         alone_in: the batch that last wrote the row alone; None if the result does not have it so.
         belongs_alone: whether it should stand alone.
         due: the due batches per stage.
+        horizon: with `retention`, the time before which events expire when they land; None without.
+        expired_at: the time of the row if it was older than that when it landed; None if it was not.
+        forgotten: whether the states do not have the row, though the result does: it became too old.
     """
 
     side: Side
@@ -94,10 +97,15 @@ class WindowStory:
     alone_in: int | None
     belongs_alone: bool
     due: dict[str, list[int]] = field(default_factory=dict)
+    horizon: str | None = None
+    expired_at: str | None = None
+    forgotten: bool = False
 
     @property
     def as_expected(self) -> bool:
         """Whether the result has the pairs of the row, or the row alone, as the definition has them."""
+        if self.forgotten:
+            return True
         pairs = all(one.matches == (one.written_in is not None) for one in self.partners)
         return pairs and self.belongs_alone == (self.alone_in is not None)
 
@@ -125,6 +133,12 @@ class WindowStory:
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
+        if self.forgotten:
+            kept = "what the result has of it stays"
+            return [f"It is older than the pipeline goes back, to {self.horizon}: {kept}.", self._conclusion()]
+        if self.expired_at is not None:
+            why = f"it happened at {self.expired_at}, and events before {self.horizon} are not joined any more"
+            return [f"It expired: {why}.", self._conclusion()]
         if self.time is None:
             what = "Its last version is a deletion." if self.versions else "No batch has brought this key."
             return [what, self._conclusion()]
@@ -181,6 +195,9 @@ class _Told:
         spec, side = self.spec, self.side
         key = key_row(self.read.warehouse.session, self.key, spec.side(side))
         own = self._state(side).where(is_key(self.key, spec.side(side)))
+        old = own.where(EXPIRED_ROW).select(F.expr(self.spans.ticks(TIME)).alias("at")).first()
+        horizon = self.ledger.folds.horizon(spec.definition.input(k.source(spec, side)).stage)
+        told = horizon is None or not own.isEmpty()
         row = next(iter(living(own, side, spec).withColumn("at", F.expr(self.spans.ticks(TIME))).collect()), None)
         at = None if row is None else row["at"]
         batches = self._greatest()
@@ -205,6 +222,9 @@ class _Told:
             alone_in=None if alone is None else alone[0],
             belongs_alone=side in k.alone_on(spec) and row is not None and not matched and closed,
             due=self.ledger.due.by_stage(),
+            horizon=horizon,
+            expired_at=None if old is None else self._text(old["at"]),
+            forgotten=not told and not self._result().isEmpty(),
         )
 
     def _state(self, side: Side) -> DataFrame:
@@ -218,7 +238,8 @@ class _Told:
     def _greatest(self) -> dict[int, int]:
         """Returns per batch the greatest time of the living rows that it owns."""
         states = [self._state(side) for side in k.sources(self.spec)]
-        times = [state.select(s.OWNER, F.expr(self.spans.ticks(TIME)).alias("at")) for state in states]
+        living_rows = [state.where(f"{s.HASH} IS NOT NULL") for state in states]
+        times = [state.select(s.OWNER, F.expr(self.spans.ticks(TIME)).alias("at")) for state in living_rows]
         found = reduce(DataFrame.unionByName, times).where("at IS NOT NULL").groupBy(s.OWNER).agg(F.max("at")).collect()
         return {row[0]: row[1] for row in found}
 

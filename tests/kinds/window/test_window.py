@@ -2,79 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from expectations.violations import violations
 from fk_pipeline.errors import PipelineFileError, UsageError
-from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.window.topology import topology
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
-from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
-
-FILE = """
-name: near
-kind: window
-join: {join}
-within: {{before: 2 milliseconds, after: 3 milliseconds}}
-grace: 1 milliseconds
-{options}
-left: {{path: left, format: rows, schema: "user STRING, at {time}, v INT", contents: events, on: user, time: at}}
-right: {{path: {right}, format: rows, schema: "user STRING, at {time}, v INT", contents: events, on: user, time: at}}
-select: {select}
-settings: {settings}
-"""
-SELECT = "[left.user AS user, left.at AS l, right.at AS r, right.user AS right_user]"
-PLACE = "on: user, time: at}\nright"
-SLOW = ("by keys on Spark", "whole tables")
-
-
-class Near:
-    """A pipeline of two streams of events (user, at)."""
-
-    def __init__(self, folder: Path, session: SparkSession, sizes: Sizes = MEASURED, **parts: str) -> None:
-        known = {"join": "outer", "options": "", "time": "BIGINT", "right": "right", "select": SELECT, "settings": "{}"}
-        self.folder, self.file = folder, folder / "pipeline.yaml"
-        self.file.write_text(FILE.format(**known | parts))
-        self.pipeline = Pipeline(load_spec(self.file), session, sizes=sizes)
-
-    def land(self, batch: int, left: Sequence[Any] = (), right: Sequence[Any] = ()) -> None:
-        for side, rows in (("left", left), ("right", right)):
-            path = self.folder / side / f"{batch}.jsonl"
-            path.parent.mkdir(exist_ok=True)
-            lines = [json.dumps({"user": user, "at": at, "v": 1}) + "\n" for user, at in rows]
-            path.write_text("".join(lines))
-
-    def result(self) -> list[tuple[Any, Any, Any]]:
-        """The rows of the result: user, time of the left row, time of the right row."""
-        rows = self.pipeline.table("resolved_join").collect()
-        return sorted(((row.user or row.right_user, row.l, row.r) for row in rows), key=str)
-
-    def red(self) -> set[str]:
-        """The failing checks of whole tables and of the last batch."""
-        last = BatchRange.of(int(self.pipeline.ledger().batches[-1]))
-        stages = self.pipeline.spec.definition.stage_names
-        return {
-            f"{stage}: {name}"
-            for stage in stages
-            for batches in (None, last)
-            for name, finding in violations(self.pipeline, stage, batches).findings.items()
-            if finding.value and not name.endswith("share_is_low")
-        }
-
-
-@pytest.fixture
-def near(tmp_path: Path, spark: SparkSession) -> Callable[..., Near]:
-    return lambda sizes=MEASURED, **parts: Near(tmp_path, spark, sizes, **parts)
+from tests.kinds.window.near import FILE, SELECT, SLOW, Near
 
 
 @pytest.mark.spark

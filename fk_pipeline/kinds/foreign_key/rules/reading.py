@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fk_pipeline.blocks.as_of import sql_of
+from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k

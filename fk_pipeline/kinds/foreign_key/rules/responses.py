@@ -9,7 +9,8 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.as_of import is_closed, sql_of
+from fk_pipeline.blocks.as_of import is_closed
+from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import BatchRange, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
