@@ -60,6 +60,11 @@ def heard(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
     return rows.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side), f"TRUE AS {_HEARD}")
 
 
+def told(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns the keys of living rows in the form of `heard`."""
+    return rows.select(*map(quote, k.parts(spec, side)), F.lit(True).alias(_HEARD))
+
+
 def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
     """Returns the pairs of the result with a row that changed: both keys and the batch that asks."""
     pairs = result.where(is_pair(spec)).select(*map(quote, k.parts(spec, *Side)))

@@ -314,6 +314,8 @@ class _Resolving:
         rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
         if spec.retention is not None:
             self.heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
+            for side, more in closing.items():
+                self.heard[side] = self.heard[side].unionByName(resolver.told(more, side, spec)).distinct()
         for side in closing if self.by_keys else ():
             rows[side] = rows[side].unionByName(closing[side]).dropDuplicates(k.parts(spec, side))
         return rows

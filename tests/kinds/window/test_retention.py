@@ -81,6 +81,21 @@ def test_old_events_leave_the_states_and_what_the_result_has_of_them_stays(
 
 
 @pytest.mark.spark
+def test_rows_whose_close_comes_with_a_later_batch_stand_alone(near: Callable[..., Near]) -> None:
+    of = near(options=KEPT, settings=FOLDING)
+    wanted: list[Any] = []
+    for batch, at in enumerate(range(0, 60, 10)):
+        of.land(batch, left=[("l", at)], right=[("r", at + 1)])
+        of.pipeline.run()
+        assert of.result() == sorted(wanted, key=str)
+        wanted += [("l", at, None), ("r", None, at + 1)]
+    settled(of)
+    of.land(6, left=[("l", 60)])
+    settled(of)
+    assert of.result() == sorted(wanted, key=str)
+
+
+@pytest.mark.spark
 def test_a_compaction_that_dies_between_state_and_changelog_takes_nothing_from_the_result(
     near: Callable[..., Near],
 ) -> None:
