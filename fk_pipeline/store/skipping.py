@@ -208,9 +208,11 @@ def exactly(keys: pa.Table, table: Table, sizes: Sizes) -> str | None:
 
     Args:
         keys: rows with the keys.
-        table: the table, with one key column, or with one in each part of the key.
+        table: the table.
         sizes: the limits for the keys in a list and for the length of the text.
     """
+    if len(table.keys) > 1 and not table.either:
+        return _exactly_together(keys.select(list(table.keys)), sizes)
     if not table.either:
         return _exactly(keys, table.keys[0], sizes)
     import pyarrow.compute as pc  # a plan and a shell completion need none of it
@@ -233,14 +235,52 @@ def _exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
     suffix = "L" if pt.is_int64(kind) else ""
     few = len(listed) <= sizes.listed_keys
     said = _in_list(column, listed, suffix) if few else _in_buckets(column, listed, sizes.keys_per_bucket, suffix)
+    return _if_short(said, sizes)
+
+
+def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
+    """SQL (BOOLEAN): `exactly` for several key columns, of which some may be null; None for more than a list of keys.
+
+    The keys with the same null columns are named together: each of the other columns by its values, by which Delta
+    skips files, and the combinations of values as structs.
+    """
+    kinds = {field.name: field.type for field in keys.schema}
+    try:
+        listed = list(zip(*[keys[name].to_pylist() for name in kinds], strict=True))
+    except UnicodeDecodeError:
+        return None
+    wanted = len(listed) <= sizes.listed_keys and len({*listed}) == len(listed)
+    if not wanted or not all(map(_has_conditions, kinds.values())):
+        return None
+    by_nulls: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
+    for key in listed:
+        by_nulls.setdefault(tuple(value is None for value in key), []).append(key)
+    suffixes = ["L" if pt.is_int64(kind) else "" for kind in kinds.values()]
+    parts = []
+    for nulls, some in by_nulls.items():
+        said, there = [], [i for i, is_null in enumerate(nulls) if not is_null]
+        for i, name in enumerate(kinds):
+            values = list(dict.fromkeys(key[i] for key in some))
+            said.append(f"{quote(name)} IS NULL" if nulls[i] else _in_list(name, values, suffixes[i]))
+        if len(there) > 1:
+            names, numbers = [*kinds], [*map(pt.is_integer, kinds.values())]
+            typed = [f"CAST({quote(names[i])} AS BIGINT)" if numbers[i] else quote(names[i]) for i in there]
+            literals = (", ".join(_literal(key[i]) + ("L" if numbers[i] else "") for i in there) for key in some)
+            said.append(f"STRUCT({', '.join(typed)}) IN ({', '.join(f'STRUCT({one})' for one in literals)})")
+        parts.append(f"({' AND '.join(said)})")
+    return _if_short(f"({' OR '.join(parts)})", sizes)
+
+
+def _if_short(said: str, sizes: Sizes) -> str | None:
+    """Returns a condition if the log of a table may have it."""
     kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta writes it into its log
     return said if len(kept.encode()) <= sizes.named_bytes else None
 
 
 def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
-    """Returns the most keys of a table that a commit may name by `exactly`; 0 unless the key is one plain column.
+    """Returns the most keys of a table that a commit may name by `exactly`; 0 if it may name none.
 
-    That column must have integers or strings, and must not be sensitive. If the key has parts, so must each of them.
+    The key columns must have integers or strings, and must not be sensitive. If the key has parts, that holds for each.
 
     Args:
         table: the table.
@@ -252,13 +292,16 @@ def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] |
 
 def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
     """Returns `nameable` for a part of the key."""
-    if len(keys) != 1 or keys[0] in table.sensitive:
+    kinds, length, limits = dict(table.columns), 0, []
+    for key in keys:
+        ends, kind = span(key), kinds[key].upper()
+        length += max(map(len, map(str, ends))) + 2 if ends else 2
+        limits.append(sizes.named_numbers if kind in _NUMBERS else sizes.named_texts if kind == "STRING" else 0)
+    if not keys or table.sensitive.intersection(keys):
         return 0
-    ends = span(keys[0])
-    widest = max(map(len, map(str, ends))) if ends else 0
-    kind = dict(table.columns)[keys[0]].upper()
-    most = sizes.named_numbers if kind in _NUMBERS else sizes.named_texts if kind == "STRING" else 0
-    return min(most, sizes.named_bytes // (widest + 2))
+    if len(keys) > 1:
+        limits.append(sizes.listed_keys)
+    return min(*limits, sizes.named_bytes // length)
 
 
 def _in_list(column: str, values: Sequence[Any], suffix: str) -> str:

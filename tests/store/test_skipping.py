@@ -120,8 +120,10 @@ def names(table: Table, span: tuple[int, int] | None = None) -> int:
 def test_keys_of_one_column_that_is_not_sensitive_are_named() -> None:
     assert names(keyed("BIGINT")) > names(keyed("STRING")) > MEASURED.listed_keys
     assert names(keyed("BIGINT"), (-5, 10**18)) * 20 < MEASURED.named_bytes
-    assert names(keyed("DOUBLE")) == names(keyed("INT", "INT")) == names(Table("log", (("k", "INT"),))) == 0
-    assert names(keyed("BIGINT", sensitive="k")) == 0
+    assert names(keyed("DOUBLE")) == names(keyed("INT", "DOUBLE")) == names(Table("log", (("k", "INT"),))) == 0
+    assert names(keyed("BIGINT", sensitive="k")) == names(keyed("INT", "INT", sensitive="l")) == 0
+    assert names(keyed("INT", "STRING")) == MEASURED.listed_keys
+    assert names(keyed("INT", "INT"), (-5, 10**18)) * 40 < MEASURED.named_bytes
 
 
 def test_keys_of_two_parts_are_named_if_those_of_each_part_can_be() -> None:
@@ -196,3 +198,23 @@ def test_keys_at_any_distance_fall_into_all_buckets() -> None:
         condition = skipping._in_buckets("k", [step * i for i in range(2_000)], MEASURED.keys_per_bucket)
         buckets = json.loads(condition.split("'")[1])
         assert max(map(len, buckets)) <= 2 * MEASURED.keys_per_bucket + 1
+
+
+@pytest.mark.spark
+def test_keys_of_several_columns_are_named_with_their_nulls(spark: SparkSession) -> None:
+    keys = [(1, "a", 5), (1, "b", 5), (2, "a", 5), (2, None, 5), (None, "a", 5), (None, "'", 6), (None, None, 5)]
+    others = [(1, "a", 6), (2, "b", 5), (1, None, 5), (None, "b", 5), (None, None, None), (1, "a", None)]
+    names, kinds = ("k", "l", "m"), (pa.int32(), pa.string(), pa.int64())
+
+    def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+        return pa.table(
+            [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)], names=names
+        )
+
+    keyed_by = Table("keyed", (("k", "INT"), ("l", "STRING"), ("m", "BIGINT")), keys=names)
+    condition = exactly(table(keys), keyed_by, MEASURED)
+    assert condition is not None
+    found = spark.createDataFrame(table([*keys, *others])).where(condition).collect()
+    assert sorted(map(tuple, found), key=str) == sorted(keys, key=str)
+    assert exactly(table([*keys, keys[0]]), keyed_by, MEASURED) is None, "a MERGE says what is wrong"
+    assert exactly(table(keys), keyed_by, Sizes(listed_keys=6)) is None
