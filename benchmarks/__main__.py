@@ -17,6 +17,7 @@ from dated import Dated
 from engines import KafkaStreams, Ours, Recompute, digest
 from progress import say
 from pyspark.sql import SparkSession
+from streaming import StructuredStreaming
 from windowed import Windowed
 from workload import Change, Workload
 
@@ -25,6 +26,7 @@ from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
+STREAMING = "structured streaming"
 AS_OF, LATE, WINDOW = "as-of", "late", "window"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
@@ -93,12 +95,16 @@ class Bench:
         self.ours = Ours(self.workload, session, options.join, options.settings)
         self.measured: list[Measured] = []
         self.recompute: Recompute | None = None
+        self.streaming: StructuredStreaming | None = None
+        if options.streaming and isinstance(self.workload, Windowed):
+            self.streaming = StructuredStreaming(self.workload, session, options.join)
 
     def run(self) -> None:
         """Every case, one after the other; then the results are compared."""
         if self.options.warm:
             self._warm_up()
         load = self._measure("initial load", "0", self.workload.events(0))
+        self._stream(load)
         say("tables for the recomputes")
         self.recompute = Recompute(self.workload, self.session, self.options.join)
         self.recompute.spark()  # the first of a JVM is up to four times slower
@@ -110,11 +116,13 @@ class Bench:
             measured = None
             if self.options.warm:  # the first batch of a size compiles what the next ones run
                 self._run_untimed(change)
+            self._stream(None)
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
                 if isinstance(self.workload, Dated | Windowed):
                     self._count(self.workload)
+                self._stream(measured)
                 if done < self.options.recomputes:
                     self._recompute(measured)
         backlog = self._backlog() if self.options.backlog else []
@@ -126,6 +134,14 @@ class Bench:
             phases = [("initial load", [0]), ("others", others), ("backlog", backlog)]
             self._kafka(self.kafka, [(name, batches) for name, batches in phases if batches])
         self.compare()
+
+    def _stream(self, measured: Measured | None) -> None:
+        """Lets structured streaming read what has landed; not timed without a case."""
+        if self.streaming is not None:
+            taken = self.streaming.run()
+            say(f"  structured streaming: {taken:.2f} s")
+            if measured is not None:
+                measured.add(STREAMING, taken)
 
     def _count(self, workload: Dated | Windowed) -> None:
         """The batch wrote the rows of the result that it changes, and no other.
@@ -183,14 +199,9 @@ class Bench:
         feeds, folder = [], self.workload.folder / "feed"
         folder.mkdir(exist_ok=True)
         for name, batches in phases:
-            files = []
-            for batch in batches:
-                for side in ("right", "left"):
-                    if self.workload.landing(side, batch).exists():
-                        files.append(folder / f"{side}-{batch}.tsv")
-                        self.workload.feed(side, batch, files[-1])
-            feeds.append((name, files))
-        self.fed = kafka.run(self.options.join, feeds, self.options.kafka_limit)
+            feeds.append((name, [file for batch in batches for file in self.workload.feeds(batch, folder)]))
+        topology = f"window-{self.options.join}" if isinstance(self.workload, Windowed) else self.options.join
+        self.fed = kafka.run(topology, feeds, self.options.kafka_limit)
         shutil.rmtree(folder)
         for measured in self.measured:
             if measured.case in self.fed:
@@ -214,11 +225,11 @@ class Bench:
 
 def report(bench: Bench, out: Path) -> None:
     """Ratios on standard output, everything as JSON, and a plot."""
-    others = (SPARK, DUCKDB, KAFKA)
-    print(f"{'our seconds by those of':24}" + "".join(f"{name:>18}" for name in others))
+    others = (SPARK, DUCKDB, KAFKA, STREAMING)
+    print(f"{'our seconds by those of':24}" + "".join(f"{name:>22}" for name in others))
     for measured in bench.measured:
         ratios = [measured.ratio(other) for other in others]
-        print(f"{measured.case:24}" + "".join(f"{'' if r is None else f'{r:.2f}':>18}" for r in ratios))
+        print(f"{measured.case:24}" + "".join(f"{'' if r is None else f'{r:.2f}':>22}" for r in ratios))
     for measured in bench.measured:
         for name in (CHECKS, PROOF):
             mine, checks = measured.median(OURS), measured.median(name)
@@ -260,6 +271,7 @@ def main() -> None:
     )
     parser.add_argument("--backlog", type=int, default=0, help="left changes of ten batches that run as one range")
     parser.add_argument("--kafka-limit", type=int, default=0, help="seconds per phase of Kafka Streams; 0: without it")
+    parser.add_argument("--streaming", action="store_true", help="case window: also Spark's structured streaming")
     parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--recomputes", type=int, help="per case; default: as many as there are batches of a case")

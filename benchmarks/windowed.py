@@ -5,6 +5,7 @@ Users are spread evenly. A batch brings recent impressions and clicks; one in a 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from workload import Change, Workload
@@ -80,6 +81,22 @@ class Windowed(Workload):
             self._copy(f"SELECT * FROM ({rows}) ORDER BY happened", self.landing(side, batch))
         self.inserted += what.left
         return batch
+
+    def feeds(self, batch: int, folder: Path) -> list[Path]:
+        """Writes a batch for Kafka Streams: side, user, `milliseconds|id|value`; both sides in the order of arrival."""
+        file, rows = folder / f"both-{batch}.tsv", []
+        for side, value in (("left", "ad"), ("right", "page")):
+            text = f"epoch_ms(happened)::VARCHAR || '|' || id::VARCHAR || '|' || {value}"
+            rows.append(f"SELECT '{side[0]}' AS side, user, {text} AS value, i FROM ({self._arriving(side, batch)})")
+        self.connection.execute(
+            f"COPY (SELECT side, user, value FROM ({' UNION ALL '.join(rows)}) ORDER BY i, side) "
+            f"TO '{file}' (FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '', NULL '')"
+        )
+        return [file]
+
+    def _arriving(self, side: str, batch: int) -> str:
+        """SQL: the events of a batch and `i`, the order in which they arrive: late ones among the present ones."""
+        return f"SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS i FROM '{self.landing(side, batch)}'"
 
     def differing(self, kind: str) -> int:
         """How many rows of the result the last batch changes, as DuckDB computes it from what landed."""

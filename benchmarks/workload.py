@@ -220,8 +220,17 @@ class Workload:
         """Writes the table of a side as it is after all batches."""
         self._copy(f"{self.rows(side, self.batches)} ORDER BY {', '.join(self.KEYS[side])}", file)
 
-    def feed(self, side: str, batch: int, file: Path) -> None:
-        """Writes a batch for Kafka Streams: side, key, value as text; no value for a delete."""
+    def feeds(self, batch: int, folder: Path) -> list[Path]:
+        """Writes the files of a batch for Kafka Streams, in the order in which it reads them."""
+        files = []
+        for side in ("right", "left"):
+            if self.landing(side, batch).exists():
+                files.append(folder / f"{side}-{batch}.tsv")
+                self._feed(side, batch, files[-1])
+        return files
+
+    def _feed(self, side: str, batch: int, file: Path) -> None:
+        """Writes a file for Kafka Streams: side, key, value as text; no value for a delete."""
         names = [*(self.LEFT if side == "left" else self.RIGHT)][1:]
         value = " || '|' || ".join(f"{name}::VARCHAR" for name in names)
         self.connection.execute(

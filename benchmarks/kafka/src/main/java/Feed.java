@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
 import java.util.zip.CRC32;
@@ -10,23 +11,37 @@ import org.apache.kafka.streams.DirectTasks;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.StreamJoined;
 
 /**
- * Feeds files of changes to Kafka Streams' foreign-key join and tells how long each phase took.
+ * Feeds files of changes to Kafka Streams' foreign-key join, or of events to its join of two streams within 30 minutes, and
+ * tells how long each phase took.
  *
- * <p>Arguments: inner|left, a folder for the state, a limit in seconds per phase, then phases as name=file,file. A line
- * of a file is side (l or r), key and value, with tabs between; no value is a delete. The foreign key of a left row is
- * its value up to the first bar.
+ * <p>Arguments: inner|left|window-inner|window-left|window-outer, a folder for the state, a limit in seconds per phase, then
+ * phases as name=file,file. A line of a file is side (l or r), key and value, with tabs between; no value is a delete. The
+ * foreign key of a left row, or the time of an event in milliseconds, is its value up to the first bar.
  */
 public final class Feed {
     private static final class Result {
         /** Checksum + 1 of the current row of every key; 0 where there is none. */
         long[] rows = new long[1 << 20];
         final CRC32 crc = new CRC32();
+        final boolean windowed;
+        long emitted;
+
+        Result(boolean windowed) {
+            this.windowed = windowed;
+        }
 
         void take(byte[] key, byte[] value) {
+            emitted++;
+            if (windowed) {
+                return;
+            }
             int id = Math.toIntExact(Long.parseLong(new String(key, StandardCharsets.US_ASCII)));
             if (id >= rows.length) {
                 rows = Arrays.copyOf(rows, Math.max(id + 1, rows.length * 2));
@@ -41,6 +56,23 @@ public final class Feed {
             crc.update(value);
             rows[id] = crc.getValue() + 1;
         }
+    }
+
+    /** The grace is longer than any event of the benchmark is late by, so that none is dropped. */
+    private static Topology windowed(String kind, Properties config) {
+        StreamsBuilder builder = new StreamsBuilder();
+        KStream<String, String> left = builder.stream("left");
+        KStream<String, String> right = builder.stream("right");
+        JoinWindows window = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofHours(8))
+            .after(Duration.ofMinutes(30));
+        StreamJoined<String, String, String> how = StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String());
+        KStream<String, String> joined = switch (kind) {
+            case "window-left" -> left.leftJoin(right, Feed::join, window, how);
+            case "window-outer" -> left.outerJoin(right, Feed::join, window, how);
+            default -> left.join(right, Feed::join, window, how);
+        };
+        joined.to("out");
+        return builder.build(config);
     }
 
     private static Topology topology(boolean left, Properties config) {
@@ -76,9 +108,11 @@ public final class Feed {
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         config.put(StreamsConfig.STATE_DIR_CONFIG, Files.createDirectories(Path.of(arguments[1])).toString());
         long limit = Long.parseLong(arguments[2]) * 1_000_000_000L;
-        Result result = new Result();
+        boolean windowed = arguments[0].startsWith("window-");
+        Result result = new Result(windowed);
         boolean whole = true;
-        try (DirectTasks tasks = new DirectTasks(topology(arguments[0].equals("left"), config), config, result::take)) {
+        Topology topology = windowed ? windowed(arguments[0], config) : topology(arguments[0].equals("left"), config);
+        try (DirectTasks tasks = new DirectTasks(topology, config, result::take)) {
             long time = 0;
             for (String phase : Arrays.copyOfRange(arguments, 3, arguments.length)) {
                 String name = phase.substring(0, phase.indexOf('='));
@@ -93,7 +127,7 @@ public final class Feed {
                                 line.charAt(0) == 'l' ? "left" : "right",
                                 bytes(line.substring(2, value)),
                                 text.isEmpty() ? null : bytes(text),
-                                time++);
+                                windowed ? Long.parseLong(text.substring(0, text.indexOf('|'))) : time++);
                             events++;
                             if (events % 100_000 == 0) {
                                 System.err.printf("kafka %s: %,d%n", name, events);
@@ -112,10 +146,11 @@ public final class Feed {
                     break;
                 }
                 double seconds = (System.nanoTime() - started) / 1e9;
+                System.err.printf("kafka %s: %,d records told%n", name, result.emitted);
                 System.out.printf("{\"phase\": \"%s\", \"events\": %d, \"seconds\": %.3f}%n", name, events, seconds);
             }
         }
-        if (whole) {
+        if (whole && !windowed) {
             long rows = Arrays.stream(result.rows).filter(row -> row > 0).count();
             long digest = Arrays.stream(result.rows).filter(row -> row > 0).map(row -> row - 1).sum();
             System.out.printf("{\"phase\": \"result\", \"rows\": %d, \"digest\": %d}%n", rows, digest);
