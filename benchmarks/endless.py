@@ -76,6 +76,8 @@ def main() -> None:
     parser.add_argument("--upkeep", type=int, default=25, help="batches between two compactions")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "endless.json")
     options = parser.parse_args()
+    if options.batches < 20:
+        parser.error("fewer than 20 batches tell nothing")
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     session = start_session(Settings(driver_memory="4g", spark={"spark.master": "local[2]"}))
     measured = []
@@ -112,6 +114,8 @@ def main() -> None:
             say(", ".join(f"{name} {value:,.2f}".removesuffix(".00") for name, value in measured[-1].items()))
         report = pipeline.verify()
         say(f"verified: {report.ok}, {report.unproved:,} differences about removed events unproved")
+        if not report.ok:
+            raise SystemExit(f"the result is wrong: {report}")
         early = statistics.median(seconds[5:15])
         print(f"the last ten batches by the tenth: {statistics.median(seconds[-10:]) / early:.2f}")
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -199,6 +199,7 @@ class Closing(Protocol):
     Attributes:
         sides: the inputs with rows that are removed.
         order: log and state, in the order in which they lose the rows. A process may die between them.
+        waits: whether rows are removed only when nothing is due, and the horizon moves only if batches are folded.
     """
 
     @property
@@ -206,6 +207,9 @@ class Closing(Protocol):
 
     @property
     def order(self) -> tuple[Role, ...]: ...
+
+    @property
+    def waits(self) -> bool: ...
 
     def horizon(self, states: Mapping[Side, Any], now: datetime) -> str | None:
         """Returns the horizon as the ledger has it, from the rows of states that stay; None if there are none."""

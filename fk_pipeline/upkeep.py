@@ -243,8 +243,8 @@ class _Folding:
     def close(self, closing: Closing) -> None:
         """Moves the horizon of a pipeline that does not keep everything, and removes what only older times need.
 
-        Both only when nothing is due: everything that landed has then reached the result. Rows of batches that are not
-        folded stay, because they may be withdrawn.
+        The horizon moves only when nothing is due: everything that landed has then reached the result. Rows of batches
+        that are not folded stay, because they may be withdrawn.
         """
         ledger, kind = self.ledger, self.kind
         states = {side: self.layout[kind.state_of(side).name] for side in closing.sides}
@@ -255,25 +255,28 @@ class _Folding:
         with _ledger_alone(self.spec.home, kind):
             ledger.refresh()
             if not self._is_due() and ledger.rebuilds.unfinished is None:
-                found = {side: self._final(side, state) for side, state in stored.items()}
+                found = {side: self._final(side, state, closing) for side, state in stored.items()}
                 horizon = closing.horizon(found, datetime.now(UTC))
-                for side in closing.sides:
-                    if horizon is not None and is_later(horizon, ledger.folds.horizon(kind.input(side).stage)):
-                        ledger.folds.close(side, horizon)
+                stages = {side: kind.input(side).stage for side in closing.sides}
+                if horizon is not None and all(is_later(horizon, ledger.folds.horizon(one)) for one in stages.values()):
+                    ledger.folds.close(stages, horizon)
         for side, state in stored.items():
             with self._at(logs[side], state) as info:
                 horizon = sql_of(ledger.folds.horizon(kind.input(side).stage))
-                if info is not None and horizon is not None and not self._is_due():
+                if info is not None and horizon is not None and not (closing.waits and self._is_due()):
                     self._remove_closed(closing, side, logs[side], state, horizon, info)
 
     def _is_due(self) -> bool:
         return any(self.ledger.due.of(name) for name in self.kind.stage_names)
 
-    def _final(self, side: Side, state: Table) -> DataFrame:
-        """Returns the rows of a state that no batch can correct any more; all rows if no batch is ever folded."""
+    def _final(self, side: Side, state: Table, closing: Closing) -> DataFrame:
+        """Returns the rows of a state by which the horizon moves: those that no batch can correct any more.
+
+        If no batch is ever folded, these are all rows, or none.
+        """
         rows = self.warehouse.read(state)
         if self.spec.settings.fold_after_hours is None:
-            return rows
+            return rows.limit(0) if closing.waits else rows
         folded = self.ledger.folds.of(self.kind.input(side).stage)
         return rows.where(ranges_sql(s.OWNER, folded, self.ledger.batches))
 
@@ -282,8 +285,8 @@ class _Folding:
     ) -> None:
         """Removes rows of a state and of its changelog that only times before the horizon need.
 
-        A row that is left in one of them is removed the next time. Not those of keys among whose rows values are
-        searched that a source did not send.
+        A row that a process left in one of them, because it died, is removed the next time. Not those of keys among
+        whose rows values are searched that a source did not send.
         """
         batches = settled(self.ledger, self.ledger.folds.on_all_sides)
 
@@ -302,7 +305,14 @@ class _Folding:
         try:
             for role in closing.order:
                 if role is Role.LOG:
-                    lost = versions.where(old(s.BATCH)).join(dead, named, "left_semi")
+                    lost = versions.where(old(s.BATCH))
+                    if closing.order[0] is Role.STATE:  # it has lost them, now or before
+                        there = self.warehouse.read(state).select(
+                            *[F.col(quote(key)).alias(name) for key, name in keys.items()]
+                        )
+                        lost = lost.where(f"{quote(named[0])} IS NOT NULL").join(there, named, "left_anti")
+                    else:
+                        lost = lost.join(dead, named, "left_semi")
                     self._remove(lost.select(s.BATCH, *map(quote, named)), info, log)
                 else:
                     own = [F.col(quote(name)).alias(key) for key, name in keys.items()]

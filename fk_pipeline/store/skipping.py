@@ -217,8 +217,12 @@ def exactly(keys: pa.Table, table: Table, sizes: Sizes) -> str | None:
         return _exactly(keys, table.keys[0], sizes)
     import pyarrow.compute as pc  # a plan and a shell completion need none of it
 
-    of_parts = [(part[0], keys.filter(pc.is_valid(keys[part[0]]))) for part in table.either]
-    parts = [_exactly(some, column, sizes) for column, some in of_parts if len(some)]
+    of_parts = [(part, keys.filter(pc.is_valid(keys[part[0]]))) for part in table.either]
+    parts = [
+        _exactly(some, part[0], sizes) if len(part) == 1 else _exactly_together(some.select(list(part)), sizes)
+        for part, some in of_parts
+        if len(some)
+    ]
     return None if None in parts else f"({' OR '.join(f'({part})' for part in parts)})"
 
 

@@ -86,6 +86,11 @@ class WindowModel(Model):
     def live(self, side: Side) -> dict[str, Any]:
         return {key: row.value for key, row in self.states[side].items() if row.value is not None}
 
+    def _was_told(self, side: Side, key: str) -> bool:
+        """Returns whether an older version of a row was told: only then can the result have pairs of one."""
+        row = self.states[side].get(key)
+        return row is None or row.seen_before
+
     def _is_known(self, _side: Side, _key: str) -> bool:
         """Returns whether the state tells what became of a row."""
         return True
@@ -114,7 +119,7 @@ class WindowModel(Model):
         messages = self.responses.get(batch, [])
         told: set[Any] = {one for one in messages if len(one) == 2}  # the others are of a changed row, with its batch
         asked = {side: {one[1] for one in messages if one[0] is side} for side in Side}
-        changed = {side: {*keys} for side, keys in asked.items()}
+        changed = {side: {key for key in keys if self._was_told(side, key)} for side, keys in asked.items()}
         if self._lacks("the pairs of a changed row are looked up"):
             changed = {side: set() for side in Side}
         stood = {

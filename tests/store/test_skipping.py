@@ -201,6 +201,27 @@ def test_keys_at_any_distance_fall_into_all_buckets() -> None:
 
 
 @pytest.mark.spark
+def test_parts_of_several_columns_are_named_by_all_of_them(spark: SparkSession) -> None:
+    columns = (("a", "BIGINT"), ("b", "STRING"), ("r", "BIGINT"), ("s", "BIGINT"))
+    names = tuple(name for name, _ in columns)
+    parts = Table("parts", columns, keys=names, nullable_keys=frozenset(names), either=(("a", "b"), ("r", "s")))
+
+    def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+        kinds = (pa.int64(), pa.string(), pa.int64(), pa.int64())
+        return pa.table(
+            [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)], names=names
+        )
+
+    keys = [(1, "x", None, None), (2, "y", None, None), (None, None, 1, 2)]
+    others = [(1, "y", None, None), (2, "x", None, None), (None, None, 2, 1), (None, None, 1, 1)]
+    condition = exactly(table(keys), parts, MEASURED)
+    assert condition is not None
+    found = spark.createDataFrame(table([*keys, *others])).where(condition).collect()
+    assert sorted(map(tuple, found), key=str) == sorted(keys, key=str)
+    assert nameable(parts, MEASURED, lambda _: None) == MEASURED.listed_keys
+
+
+@pytest.mark.spark
 def test_keys_of_several_columns_are_named_with_their_nulls(spark: SparkSession) -> None:
     keys = [(1, "a", 5), (1, "b", 5), (2, "a", 5), (2, None, 5), (None, "a", 5), (None, "'", 6), (None, None, 5)]
     others = [(1, "a", 6), (2, "b", 5), (1, None, 5), (None, "b", 5), (None, None, None), (1, "a", None)]

@@ -21,6 +21,7 @@ class EndedVersions:
 
     sides = (Side.RIGHT,)
     order = (Role.LOG, Role.STATE)
+    waits = False  # what has ended answers nobody, removed or not
 
     def __init__(self, spec: ForeignKeySpec) -> None:
         assert spec.history is not None

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-CLOCK, CLOCK_KIND = "clock", "clock_type"
-"""In the metadata of a commit to the result: the clock that its rows stand for, in units of the times; their type."""
+CLOCK, CLOCK_KIND, OPEN = "clock", "clock_type", "open_rows"
+"""In the metadata of a commit to the result: the clock that its rows stand for, in units of the times; their type; the
+number of rows whose close has not come: with a match or without, they may still get one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,7 +24,8 @@ def time_text(ticks: int, kind: str) -> str:
 
 
 def standing(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what the result stands for, from the metadata of its last commit: its clock, if that is known."""
+    """Returns what the result stands for, by the metadata of its last commit: clock and open rows, if it has them."""
     if CLOCK not in metadata:
         return {}
-    return {"clock": time_text(metadata[CLOCK], metadata[CLOCK_KIND])}
+    found = {"clock": time_text(metadata[CLOCK], metadata[CLOCK_KIND])}
+    return {**found, "open rows": f"{metadata[OPEN]:,}"} if OPEN in metadata else found

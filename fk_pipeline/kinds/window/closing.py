@@ -27,6 +27,7 @@ class OldEvents:
     """The events that are older than `retention` (ADR 0037)."""
 
     order = (Role.STATE, Role.LOG)
+    waits = True
 
     def __init__(self, spec: WindowSpec) -> None:
         assert spec.retention is not None

@@ -137,7 +137,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
 def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) -> tuple[list[DataFrame], str]:
     """Returns the keys of rows, of either side, of which the changelogs do not tell what is right (`retention`).
 
-    They were removed, or are so old that they, or a row which they match, may have expired.
+    They were removed or are older than the horizon; or they stand alone and may have had a match that is.
 
     Returns:
         The keys, and SQL (BOOLEAN) over a difference: it may be that.
@@ -149,12 +149,15 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
         if horizon is None:
             continue
         older = _micros(spec.within.before if side is Side.LEFT else spec.within.after)
-        at = ticks_of(horizon) * (1 if "T" in horizon else 1000) + max(0, older)
-        old = _current(tables, spec, side).where(f"_fk_at < {at}").selectExpr(*keys)
+        at = ticks_of(horizon) * (1 if "T" in horizon else 1000)
+        rows = _current(tables, spec, side)
         names = [*map(quote, k.parts(spec, side))]
         told = tables[k.STATE_OF[source]].where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*keys)
         there = tables[WindowStage.RESOLVED_JOIN].select(*names).where(f"{names[0]} IS NOT NULL").distinct()
-        frames += [old, there.join(told, k.parts(spec, side), "left_anti")]
+        frames += [rows.where(f"_fk_at < {at}").selectExpr(*keys), there.join(told, k.parts(spec, side), "left_anti")]
+        if side in k.alone_on(spec):  # the match of a row that is a little younger may have expired
+            none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]
+            frames.append(rows.where(f"_fk_at < {at + max(0, older)}").selectExpr(*keys).select("*", *none))
     return frames, "TRUE"
 
 

@@ -55,7 +55,7 @@ def living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
 def heard(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
     """Returns the keys of the rows of a state that live, or are gone and were told to be, with `_fk_heard`: true.
 
-    With `retention` other rows were removed, or had expired when they landed: what the result has of them stays.
+    Behind a horizon other rows were removed, or had expired when they landed: what the result has of them stays.
     """
     return rows.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side), f"TRUE AS {_HEARD}")
 
@@ -63,6 +63,15 @@ def heard(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
 def told(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
     """Returns the keys of living rows in the form of `heard`."""
     return rows.select(*map(quote, k.parts(spec, side)), F.lit(True).alias(_HEARD))
+
+
+def told_before(keys: DataFrame, state: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns those of some keys, as `keys_in` returns them, of whose rows an older version was told before this one.
+
+    The result has no pair of any other row but those of its present version.
+    """
+    first = state.where(f"{s.SEEN_BEFORE} = FALSE").selectExpr(*k.own_key(spec, side))
+    return keys.join(first, k.parts(spec, side), "left_anti")
 
 
 def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
@@ -97,7 +106,7 @@ def decide_pairs(
     Args:
         asked: the pairs, as `candidates` returns them.
         rows: per side, the living rows (`living`), or at least those of the pairs.
-        heard: with `retention`, per side the keys of which the state tells (`heard`), or at least those of the pairs.
+        heard: once there is a horizon, per side the keys of which the state tells, or at least those of the pairs.
         result: the result, or at least its rows of these pairs; None if it has none.
         spec: the pipeline.
         spans: the window.
@@ -140,7 +149,7 @@ def decide_alone(
         side: the side of the rows.
         asked: the keys in question, as `keys_in` returns them.
         rows: the living rows of the side, or at least those with these keys.
-        heard: with `retention`, the keys of which the state tells (`heard`), or at least these keys.
+        heard: once there is a horizon, the keys of which the state tells (`heard`), or at least these keys.
         paired: the keys of rows with a pair in the result as it will be, distinct.
         result: the result, or at least its rows alone with these keys; None if it has none.
         spec: the pipeline.
@@ -219,7 +228,7 @@ def paired_keys(side: Side, decided: DataFrame, result: DataFrame | None, spec: 
 
 
 def rows_changed(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
-    """Returns the rows to write: those whose action changes the result, with `_fk_deleted` and the selected columns.
+    """Returns the rows to write: those whose `_fk_action` changes the result, with `_fk_deleted` and selected columns.
 
     Args:
         decided: what `decide_pairs` and `decide_alone` return.
@@ -240,7 +249,7 @@ def _with_rows(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowS
     for side in Side:
         row = rows[side].select(*map(quote, k.parts(spec, side)), side.value)
         changing = changing.join(row, k.parts(spec, side), "left")
-    keep = [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED]
+    keep = [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED, ACTION]
     return changing, keep
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
-from fk_pipeline.blocks.horizon import sql_of
+from fk_pipeline.blocks.horizon import ticks_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.kinds.window import tables as k
@@ -58,12 +58,14 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
     facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(matched_by)})"}
     rows = beside_changelog(reader, name, stage, log, keys, facts, matched_by)
+    horizon = _horizon(reader, side)
+    expired = f"{EXPIRED_ROW} AND {_spans_of(reader).ticks(TIME)} < {horizon}" if horizon is not None else "FALSE"
     same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in matched_by)
     rules = (
         *version_rules(f"one_row_per_{side.value}_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
             "hash_is_that_of_the_changelog_row",
-            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) AND NOT ({EXPIRED_ROW})",
+            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) AND NOT ({expired})",
             hex_of(s.HASH),
             hex_of("_fk_log_hash"),
         ),
@@ -81,14 +83,21 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     return [view, _index(reader, side)] if is_indexed else [view]
 
 
+def _horizon(reader: CheckReader, side: Side) -> int | None:
+    """Returns the horizon of a side, in units of its times; None if there is none."""
+    horizon = reader.ledger.folds.horizon(reader.spec.definition.input(k.source(reader.spec, side)).stage)
+    return None if horizon is None else ticks_of(horizon)
+
+
 def _but_removed(reader: CheckReader, log: DataFrame, side: Side) -> DataFrame:
-    """Returns the rows of a changelog without old ones that the state has lost already (`retention`)."""
-    stage = reader.spec.definition.input(side).stage
-    horizon = sql_of(reader.ledger.folds.horizon(stage))
-    if horizon is None:
+    """Returns the rows of a changelog without those of old events that the state has lost already (`retention`)."""
+    horizon, folded = _horizon(reader, side), reader.ledger.folds.of(reader.spec.definition.input(side).stage)
+    if horizon is None or (reader.batches is not None and not any(batch in reader.batches for batch in folded)):
         return log
-    keys = [c.name for c in reader.spec.side(side).key_columns]
-    is_old = f"COALESCE({TIME} < {horizon} AND {ranges_sql(s.BATCH, reader.ledger.folds.of(stage))}, FALSE)"
+    spans, keys = _spans_of(reader), [c.name for c in reader.spec.side(side).key_columns]
+    older = [spans.after if one is Side.LEFT else spans.before for one in Side if k.source(reader.spec, one) is side]
+    last = horizon - max(0, *older)
+    is_old = f"COALESCE({spans.ticks(TIME)} < {last} AND {ranges_sql(s.BATCH, folded)}, FALSE)"
     there = reader.whole(k.STATE_OF[side]).select(*map(quote, keys))
     return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(there, keys, "left_semi"))
 
@@ -203,7 +212,7 @@ def _pairs(
 ) -> View:
     """View of the rows of the result, each with the current rows of both sides.
 
-    Of a row that a state does not tell any more (`retention`), the result has the hash that it had.
+    What the result has of a row that a state does not tell any more (`retention`) stays, whatever became of the other.
     """
     spec, spans = reader.spec, _spans_of(reader)
     there = with_copies(result, [quote(name) for name in k.parts(spec, *Side)])
@@ -216,11 +225,12 @@ def _pairs(
             F.col(k.HASH_OF[side]).alias(f"_fk_now_{side.value}"),
         )
         there = there.join(now, k.parts(spec, side), "left")
-        if spec.retention is not None:
+        there = there.withColumn(f"_fk_told_{side.value}", F.lit(True))
+        if _horizon(reader, side) is not None:
             told = heard(states[side], side, spec)
-            now_hash = f"IF({told.columns[-1]}, _fk_now_{side.value}, {k.HASH_OF[side]})"
-            there = there.join(told, k.parts(spec, side), "left").withColumn(f"_fk_now_{side.value}", F.expr(now_hash))
-            there = there.drop(told.columns[-1])
+            is_told = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({told.columns[-1]}, FALSE)"
+            there = there.join(told, k.parts(spec, side), "left")
+            there = there.withColumn(f"_fk_told_{side.value}", F.expr(is_told)).drop(told.columns[-1])
     ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
     found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
@@ -231,7 +241,7 @@ def _pairs(
     rules = [
         only_one("one_row_per_pair"),
         Rule("pairs_are_within_the_window", f"{both} AND NOT COALESCE({near}, FALSE)", times, "'times of a pair'"),
-        Rule("hashes_are_current", f"NOT ({hashes})", found, current),
+        Rule("hashes_are_current", f"_fk_told_left AND _fk_told_right AND NOT ({hashes})", found, current),
     ]
     return View(there, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
 

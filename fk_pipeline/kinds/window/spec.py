@@ -95,10 +95,10 @@ class WindowSpec(PipelineSpec):
     """When a row without a match stands alone in a left or outer join: when the clock, the greatest time of all rows,
     has passed the end of its window and `grace`; or at once. A match that comes later takes it back."""
     retention: Span | None = None
-    """How far back events go; default: all stay. Maintenance moves a horizon to so long before the newest event, or
-    before now if that is in the future. What lands later and happened before the horizon is counted as `expired` and
-    goes nowhere; events that are so old leave the states, and what the result has of them stays. Both sides must have
-    events."""
+    """How far back events go, with `settings.fold_after_hours`. Maintenance moves a horizon to so long before the
+    newest event, or before now if that is in the future. What lands later and happened before the horizon is counted as
+    `expired` and goes nowhere; events that are so old leave the states, and what the result has of them stays. Both
+    sides must have events; default: all stay."""
     settings: WindowSettings = Field(default_factory=WindowSettings)
     """Tuning."""
 

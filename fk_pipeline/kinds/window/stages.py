@@ -5,7 +5,7 @@ This module decides which rows a stage needs; `responses` and `resolved_join` co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, 
 from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, time_text
+from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
 from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.responses import PAIR, needed
 from fk_pipeline.kinds.window.responses import responses as due_responses
@@ -97,13 +97,14 @@ def responses(read: Reader) -> list[Effect]:
     nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM)
     if read.history.first_time and nothing_changed:
         return []
-    lefts, rights = _responding(read)
-    rows = read.planned(due_responses(lefts, rights, spec, read.batches, _spans(read)), UNKNOWN)
+    lefts, rights, few = _responding(read)
+    found = due_responses(lefts, rights, spec, read.batches, _spans(read))
+    rows = read.cached(found, None) if few else read.planned(found, UNKNOWN)
     return [ReplaceBatches(WindowStage.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE))]
 
 
-def _responding(read: Reader) -> tuple[DataFrame, DataFrame]:
-    """Returns the rows of both states that messages are made of.
+def _responding(read: Reader) -> tuple[DataFrame, DataFrame, bool]:
+    """Returns the rows of both states that messages are made of, and whether they were looked up.
 
     A batch with few changes finds the other rows of pairs in large states by key and span of time; otherwise whole
     states are returned.
@@ -113,7 +114,7 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame]:
     whole = {source: read.read(k.STATE_OF[source]) for source in k.sources(spec)}
     changes = min(sum(map(read.history.propagated, _UPSTREAM)), UNKNOWN)
     if changes > read.lookup_limit(changes, k.STATE_OF[Side.LEFT]):
-        return whole[Side.LEFT], whole[k.source(spec, Side.RIGHT)]
+        return whole[Side.LEFT], whole[k.source(spec, Side.RIGHT)], False
     news = {}
     for source in k.sources(spec):
         own = read.of_batches(k.STATE_OF[source], s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
@@ -123,7 +124,7 @@ def _responding(read: Reader) -> tuple[DataFrame, DataFrame]:
         keys = _keys(spec, source)
         found = _meeting(read, source, news).select(*map(quote, [*keys, *needed(spec)]))
         rows[source] = news[source].frame.unionByName(found).dropDuplicates(keys)
-    return rows[Side.LEFT], rows[k.source(spec, Side.RIGHT)]
+    return rows[Side.LEFT], rows[k.source(spec, Side.RIGHT)], True
 
 
 def _keys(spec: WindowSpec, side: Side) -> list[str]:
@@ -181,12 +182,17 @@ class _Resolving:
         read, spec = self.read, self.spec
         closing = {side: self._closing(side) for side in self.alone_on}
         asked = self._asked()
-        result = None if self.is_empty else self._result(asked, closing)
-        standing = None if result is None else resolver.stood(result, asked, spec)
+        states = self._states(self._told(asked))
+        older = self._older(asked, states) if self.by_keys else asked
+        result = None if self.is_empty else self._result(asked, older, closing)
+        standing = resolver.stood(result, older, spec) if result is not None and older else None
         pairs = read.cached(resolver.candidates(self.messages.frame, standing, spec), None)
-        if result is not None and self.by_keys and self.alone_on:
-            result = self._with_partners(result, pairs)
-        rows = self._rows(asked, pairs, closing)
+        if result is not None and self.by_keys:
+            if standing is not None:
+                states = self._with_partner_rows(states, pairs.frame)
+                result = self._with_partners(result, pairs)
+            result = read.cached(result, None).frame
+        rows = self._rows(states, closing, few=pairs.local is not None)
         decided = resolver.decide_pairs(pairs.frame, rows, self.heard, result, spec, self.spans)
         failed: list[DataFrame] = []
         if read.evaluator.isolating:
@@ -200,14 +206,9 @@ class _Resolving:
                 failed.append(read.cached(resolver.failing(alone, rows, spec), None).frame)
                 alone = resolver.refused(alone, failed[-1], MATCHED, spec)
             parts.append(alone)
-        whole = kept if len(parts) == 1 else read.cached(resolver.union(parts), None)
-        counts = _counted(whole)
+        changed, counts = self._changed(kept, parts, rows)
         number = sum(sum(found.values()) for found in counts.values())
         effects: list[Effect] = []
-        rows_changed = resolver.rows_changed(whole.frame, rows, spec)
-        # Many rows are computed only while they are written.
-        keep = spec.computes or whole.local is not None
-        changed = read.cached(rows_changed, number) if keep else read.planned(rows_changed, number)
         if spec.computes:
             changed.compute()  # an expression that fails must fail before anything is committed
             rejected = read.cached(quarantined_pairs(resolver.union(failed)), None) if failed else None
@@ -220,9 +221,45 @@ class _Resolving:
         notes = [] if self.clock is None or secret else [f"the clock is {time_text(self.clock.now, self.spans.kind)}"]
         effects.append(Report(counts, notes=notes))
         if number:
-            told = {} if self.clock is None or secret else {CLOCK: self.clock.now, CLOCK_KIND: self.spans.kind}
+            told = {} if self.clock is None or secret else self._standing(self.clock)
             effects.append(Upsert(WindowStage.RESOLVED_JOIN, changed, number, delete_when=s.DELETED, metadata=told))
         return effects
+
+    def _standing(self, clock: _Clock) -> dict[str, Any]:
+        """Returns what the result will stand for: its clock, and the number of rows whose close has not come.
+
+        These are rows of sides that may stand alone; a row that serves both sides counts once.
+        """
+        since: dict[Side, int] = {}
+        for side in self.alone_on:
+            source, closed = k.source(self.spec, side), self.spans.closed_at(side, clock.now)
+            since[source] = min(closed, since.get(source, closed))
+        is_open = 0
+        for source, first in since.items():
+            rows = self.read.in_range(k.STATE_OF[source], TIME, None if first <= LEAST else first, None)
+            is_open += rows.where(f"{s.HASH} IS NOT NULL").count()
+        return {CLOCK: clock.now, CLOCK_KIND: self.spans.kind, OPEN: is_open}
+
+    def _changed(
+        self, pairs: RowSet, parts: Sequence[DataFrame], rows: Mapping[Side, DataFrame]
+    ) -> tuple[RowSet, Counts]:
+        """Returns the rows to write, and the counts per batch.
+
+        Args:
+            pairs: the decisions about pairs.
+            parts: all decisions.
+            rows: the living rows that decisions are about.
+        """
+        read, spec = self.read, self.spec
+        if self.by_keys and pairs.local is not None:
+            changed = read.cached(resolver.rows_changed(resolver.union(parts), rows, spec), None)
+            return changed, _counted(changed)
+        # Many rows are computed only while they are written.
+        whole = pairs if len(parts) == 1 else read.cached(resolver.union(parts), None)
+        counts = _counted(whole)
+        number = sum(sum(found.values()) for found in counts.values())
+        found = resolver.rows_changed(whole.frame, rows, spec)
+        return read.cached(found, number) if spec.computes else read.planned(found, number), counts
 
     def _asked(self) -> dict[Side, DataFrame]:
         """Returns, per side, the keys of the rows that changed, and of rows that these batches refused before."""
@@ -252,24 +289,61 @@ class _Resolving:
         rows = resolver.living(read.in_range(state, TIME, *self.clock.between(side)), side, spec)
         return read.cached(rows, None).frame
 
-    def _result(self, asked: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> DataFrame:
-        """Returns the rows of the result with keys of messages and closing rows, or the whole result."""
+    def _told(self, asked: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
+        """Returns, per side, the keys of the rows that messages are about."""
+        pairs = self.messages.frame.where(F.col(s.CAUSE) == PAIR)
+        names = {side: [*map(quote, k.parts(self.spec, side))] for side in Side}
+        return {side: pairs.select(*names[side]).unionByName(asked[side].select(*names[side])) for side in Side}
+
+    def _states(self, keys: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
+        """Returns, per state, its rows with some keys, given per side, or the whole state."""
+        read, spec = self.read, self.spec
+        states: dict[Side, DataFrame] = {}
+        for source in k.sources(spec):
+            if not self.by_keys:
+                states[source] = read.read(k.STATE_OF[source])
+                continue
+            own = _keys(spec, source)
+            found = [of_side.toDF(*own) for side, of_side in keys.items() if k.source(spec, side) is source]
+            wanted = read.cached(resolver.union(found).distinct(), None)
+            states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
+        return states
+
+    def _older(self, asked: Mapping[Side, DataFrame], states: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
+        """Returns those of the changed rows of which older versions were told; only they may have older pairs."""
+        older = {}
+        for side, keys in asked.items():
+            rows = self.read.cached(
+                resolver.told_before(keys, states[k.source(self.spec, side)], side, self.spec), None
+            )
+            if rows.local is None or len(rows.local):
+                older[side] = rows.frame
+        return older
+
+    def _result(
+        self, asked: Mapping[Side, DataFrame], older: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]
+    ) -> DataFrame:
+        """Returns the rows of the result with keys of messages and closing rows, or the whole result.
+
+        Args:
+            asked: per side, the keys of the rows that changed.
+            older: those that may have older pairs; a side without any may be left out.
+            closing: the rows whose close may have come.
+        """
         names = resolver.result_columns(self.spec)
         if not self.by_keys:
             return self.read.read(WindowStage.RESOLVED_JOIN).select(*map(quote, names))
-        keys = {side: self._keys_of(side, asked, closing) for side in Side}
+        keys = {}
+        for side in Side:
+            own = [*map(quote, k.parts(self.spec, side))]
+            found = [older[side].select(*own)] if side in older else []
+            if side in self.alone_on:
+                found += [asked[side].select(*own), closing[side].select(*own)]
+            if side is Side.LEFT or side in self.alone_on:
+                found.append(self.messages.frame.where(F.col(s.CAUSE) == PAIR).select(*own))
+            if found:
+                keys[side] = resolver.union(found).distinct()
         return self._with_keys(keys)
-
-    def _keys_of(self, side: Side, asked: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> DataFrame:
-        """Returns the keys of a side whose rows of the result are looked up first."""
-        names = [*map(quote, k.parts(self.spec, side))]
-        found = [asked[side].select(*names)]
-        if side in closing:
-            found.append(closing[side].select(*names))
-        if side is Side.LEFT or side in self.alone_on:
-            told = self.messages.frame.where(F.col(s.CAUSE) == PAIR)
-            found.append(told.select(*names))
-        return resolver.union(found).distinct()
 
     def _with_keys(self, keys: Mapping[Side, DataFrame]) -> DataFrame:
         read, names = self.read, resolver.result_columns(self.spec)
@@ -292,32 +366,30 @@ class _Resolving:
         found = self._with_keys(more)
         return result.unionByName(found).dropDuplicates(k.parts(self.spec, *Side))
 
+    def _with_partner_rows(self, states: Mapping[Side, DataFrame], pairs: DataFrame) -> dict[Side, DataFrame]:
+        """Returns rows of the states, and those of pairs that stood."""
+        more = self._states({side: pairs.select(*map(quote, k.parts(self.spec, side))) for side in Side})
+        return {
+            source: rows.unionByName(more[source]).dropDuplicates(_keys(self.spec, source))
+            for source, rows in states.items()
+        }
+
     def _rows(
-        self, asked: Mapping[Side, DataFrame], pairs: RowSet, closing: Mapping[Side, DataFrame]
+        self, states: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame], *, few: bool
     ) -> dict[Side, DataFrame]:
-        """Returns, per side, the living rows that decisions are about, or all."""
+        """Returns, per side, the living rows that decisions are about, or all; `few`: they are kept in the driver."""
         read, spec = self.read, self.spec
-        states: dict[Side, DataFrame] = {}
-        for source in k.sources(spec):
-            if not self.by_keys:
-                states[source] = read.read(k.STATE_OF[source])
-                continue
-            own, keys = _keys(spec, source), []
-            for side in Side:
-                if k.source(spec, side) is source:
-                    names = [*map(quote, k.parts(spec, side))]
-                    keys.append(pairs.frame.select(*names).toDF(*own))
-                    if side in self.alone_on:
-                        keys.append(asked[side].select(*names).toDF(*own))
-            wanted = read.cached(resolver.union(keys).distinct(), None)
-            states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
         rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
-        if spec.retention is not None:
+        if any(read.history.horizon(spec.definition.input(source).stage) for source in k.sources(spec)):
             self.heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
-            for side, more in closing.items():
+        if not self.by_keys:
+            return rows
+        for side, more in closing.items():
+            rows[side] = rows[side].unionByName(more).dropDuplicates(k.parts(spec, side))
+            if self.heard:
                 self.heard[side] = self.heard[side].unionByName(resolver.told(more, side, spec)).distinct()
-        for side in closing if self.by_keys else ():
-            rows[side] = rows[side].unionByName(closing[side]).dropDuplicates(k.parts(spec, side))
+        if few:
+            rows = {side: read.cached(of_side, None).frame for side, of_side in rows.items()}
         return rows
 
     def _alone(

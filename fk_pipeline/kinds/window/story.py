@@ -19,7 +19,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import time_text
 from fk_pipeline.kinds.window.kind import EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
-from fk_pipeline.kinds.window.resolved_join import is_pair, living
+from fk_pipeline.kinds.window.resolved_join import heard, is_pair, living
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
@@ -52,7 +52,7 @@ class Partner:
         time: its time.
         batch: the batch that brought the later of both rows: without it there is no pair.
         written_in: the batch that last wrote the pair; None if the result does not have it.
-        matches: whether both rows are a pair now.
+        matches: whether both rows are a pair now; also true if the partner was removed (`retention`): the pair stays.
         late_by: how long before that batch the clock had passed the close of the row, which therefore stood alone;
             None if it had not.
     """
@@ -196,7 +196,7 @@ class _Told:
         key = key_row(self.read.warehouse.session, self.key, spec.side(side))
         own = self._state(side).where(is_key(self.key, spec.side(side)))
         old = own.where(EXPIRED_ROW).select(F.expr(self.spans.ticks(TIME)).alias("at")).first()
-        horizon = self.ledger.folds.horizon(spec.definition.input(k.source(spec, side)).stage)
+        horizon = self._horizon
         told = horizon is None or not own.isEmpty()
         row = next(iter(living(own, side, spec).withColumn("at", F.expr(self.spans.ticks(TIME))).collect()), None)
         at = None if row is None else row["at"]
@@ -226,6 +226,11 @@ class _Told:
             expired_at=None if old is None else self._text(old["at"]),
             forgotten=not told and not self._result().isEmpty(),
         )
+
+    @property
+    def _horizon(self) -> str | None:
+        """The time before which events expire; None if there is none."""
+        return self.ledger.folds.horizon(self.spec.definition.input(k.source(self.spec, self.side)).stage)
 
     def _state(self, side: Side) -> DataFrame:
         return self.read.read(k.STATE_OF[k.source(self.spec, side)])
@@ -285,13 +290,15 @@ class _Told:
         )
         there = self._result().where(is_pair(spec)).select(*map(quote, names), F.col(s.BATCH).alias("written_in"))
         both = matching.join(there, names, "full")
-        both = both.join(others.select(*map(quote, names), theirs), names, "left").orderBy(theirs, *map(quote, names))
+        both = both.join(others.select(*map(quote, names), theirs), names, "left")
+        told = heard(self._state(self.other), self.other, spec).withColumnRenamed("_fk_heard", "told")
+        both = both.join(told, names, "left").orderBy(theirs, *map(quote, names))
         keys = json_rows(
             both.select(
                 *[F.col(quote(n)).alias(c.name) for n, c in zip(names, spec.side(self.other).key_columns, strict=True)]
             )
         )
-        rows = both.select("matches", "of", "written_in", theirs).collect()
+        rows = both.select("matches", "of", "written_in", theirs, "told").collect()
         found = []
         for key, row in zip(keys, rows, strict=True):
             before = [at for batch, at in greatest.items() if row["of"] is not None and batch < row["of"]]
@@ -299,10 +306,10 @@ class _Told:
             found.append(
                 Partner(
                     key=key,
-                    time="gone" if row[theirs] is None else self._text(row[theirs]),
+                    time=("gone" if row["told"] else "older") if row[theirs] is None else self._text(row[theirs]),
                     batch=row["of"],
                     written_in=row["written_in"],
-                    matches=bool(row["matches"]),
+                    matches=bool(row["matches"]) or (not row["told"] and self._horizon is not None),
                     late_by=None if late is None or late <= 0 else self._length(late),
                 )
             )

@@ -97,9 +97,10 @@ class FoldLog:
             rows += [{"side": side.value, "batches": new}] if new else []
         self._rows += self._entries.append("folds", rows)
 
-    def close(self, side: Side, horizon: str) -> None:
-        """Records a horizon of the versions of a side; called before a version is removed."""
-        self._rows += self._entries.append("folds", [{"side": side.value, "batches": [], "horizon": horizon}])
+    def close(self, sides: Iterable[Side], horizon: str) -> None:
+        """Records a horizon of some sides; called before a row is removed."""
+        rows: list[dict[str, Any]] = [{"side": one.value, "batches": [], "horizon": horizon} for one in sides]
+        self._rows += self._entries.append("folds", rows)
 
     def horizon(self, stage: str, until: int | None = None) -> str | None:
         """Returns the last horizon of a side, given by its stage, as it was before an entry; None if it has none.

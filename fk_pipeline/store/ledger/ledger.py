@@ -177,7 +177,7 @@ class Ledger:
         for stage, side in self.inputs.items():
             horizon = self.folds.horizon(stage)
             if horizon is not None and not (source is Source.LANDING and stage in dropped):  # else all versions return
-                copy.folds.close(side, horizon)
+                copy.folds.close([side], horizon)
         return copy
 
     def at(self, home: str, source: Source) -> Ledger:

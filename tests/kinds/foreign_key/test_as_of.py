@@ -561,7 +561,7 @@ def test_with_history_a_backfill_changes_no_row_and_landing_files_restore_it(
     pipeline.compact()
     assert made.red() == set()
     assert pipeline.verify().ok
-    with pytest.raises(StateError, match="saw versions of the right side that are not there any more"):
+    with pytest.raises(StateError, match="are made of rows of the right side that are not kept any more"):
         pipeline.rebuild()
     pipeline.rebuild(forget=True)
     assert made.result()[25] == (None, None) if join == "left" else 25 not in made.result()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.errors import PipelineFileError, StateError
-from fk_pipeline.identity import EXPIRED
+from fk_pipeline.identity import EXPIRED, BatchId
 from fk_pipeline.kinds.window.kind import EXPIRED_ROW, TIME
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
@@ -131,6 +131,35 @@ def test_what_may_be_withdrawn_stays_and_is_corrected_and_a_stream_joined_to_its
     of.land(0, left=[("x", 10), ("y", 10)])
     settled(of)
     assert of.result() == [("x", 10, 10), ("y", 10, 10), ("z", 60, 60)]
+
+
+@pytest.mark.spark
+def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_taken_out(
+    near: Callable[..., Near],
+) -> None:
+    of = near(options=KEPT, settings="{fold_after_hours: 1000, retention_hours: 0}")
+    of.land(0, right=[("x", 37), ("z", 60)])
+    of.pipeline.run()
+    of.land(1, left=[("x", 37), ("y", 37)])
+    of.pipeline.run()
+    of.pipeline.ledger().folds.record([BatchId(0)])
+    settled(of)
+    assert times(of, "right_table") == [60]  # 37 lies before 60 - 20 - 2
+    assert times(of, "subscription_store") == [37, 37]
+    kept = ("x", 37, 37)
+    assert of.result() == [kept, ("y", 37, None)]
+
+    [[place]] = of.pipeline.table("subscription_store").where("user = 'x'").select("event").collect()
+    assert of.pipeline.explain(place).as_expected
+    of.land(1, left=[("y", 37)])  # without its left row
+    settled(of)
+    assert kept in of.result()
+
+    of.file.write_text(of.file.read_text().replace(KEPT, ""))
+    without = Near.again(of)
+    without.land(2, left=[("w", 61)])
+    settled(without)
+    assert kept in without.result()
 
 
 @pytest.mark.spark

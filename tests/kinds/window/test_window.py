@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from fk_pipeline.errors import PipelineFileError, UsageError
+from fk_pipeline.kinds.window.clock import standing
 from fk_pipeline.kinds.window.topology import topology
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
+from fk_pipeline.store.ledger.commits import row_metadata
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
 from tests.kinds.window.near import FILE, SELECT, SLOW, Near
@@ -159,6 +162,16 @@ def test_times_may_be_timestamps_and_a_row_without_one_is_quarantined(near: Call
     assert [(row["_fk_side"], row["_fk_line"], row["_fk_reason"]) for row in bad] == [("left", 2, "time at is null")]
     assert made.pipeline.verify().ok
     assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_the_result_tells_its_clock_and_how_many_rows_are_open(near: Callable[..., Near]) -> None:
+    made = near()
+    made.land(0, [("a", 10), ("a", 25), ("b", 26)], [("a", 26), ("c", 27), ("d", 30)])
+    made.pipeline.run()
+    path = f"{made.pipeline.spec.home}/resolved_join"
+    found = standing(row_metadata(path, DeltaTable(path).version()))
+    assert found == {"clock": "30", "open rows": "3"}  # left from 26 on, right from 27 on
 
 
 @pytest.mark.spark
