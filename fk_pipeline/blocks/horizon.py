@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from fk_pipeline.spec.durations import micros
+
 _EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 
 
@@ -33,11 +35,6 @@ def sql_of(horizon: str | None) -> str | None:
     if horizon is None:
         return None
     return f"{horizon}L" if horizon.lstrip("-").isdigit() else f"TIMESTAMP'{horizon}'"
-
-
-def micros(length: timedelta) -> int:
-    """Returns a span of time in microseconds."""
-    return length // timedelta(microseconds=1)
 
 
 def micros_since_1970(moment: datetime) -> int:

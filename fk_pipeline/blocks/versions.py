@@ -187,41 +187,40 @@ def _decide(
     )
     newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {ours} > {theirs}))"
     silent = f"({old} IS NOT NULL AND {new}.{s.HASH} <=> {old}.{s.HASH} AND NOT {_unread(generations)})"
-    expired, values = "FALSE", {column: f"{new}.{quote(column)}" for column in (*payload, s.HASH)}
+    expired, values = "", {column: f"{new}.{quote(column)}" for column in (*payload, s.HASH)}
     if expiry is not None:
         old_time = f"COALESCE({new}.{quote(expiry.column)} < {expiry.horizon}, FALSE)"
         expired = f"({old_time} AND {new}.{s.HASH} IS NOT NULL AND {old}.{s.HASH} IS NULL)"
         values = {c: sql if c == expiry.column else f"IF(_fk_expires, NULL, {sql})" for c, sql in values.items()}
+    expires = f"WHEN _fk_expires THEN '{EXPIRED}' " if expired else ""
     outcome = (
-        f"CASE WHEN NOT _fk_takes THEN '{LATE}' WHEN _fk_expires THEN '{EXPIRED}' WHEN {old} IS NULL THEN '{INSERTED}' "
+        f"CASE WHEN NOT _fk_takes THEN '{LATE}' {expires}WHEN {old} IS NULL THEN '{INSERTED}' "
         f"WHEN {silent} THEN '{SILENT}' ELSE '{APPLIED}' END"
     )
     in_range = "{}." + f"{s.BATCH} BETWEEN {first} AND {last}"
     acting = f"CASE WHEN {in_range.format(new)} THEN {new}.{s.BATCH} ELSE COALESCE({old}.{s.OWNER}, {first}) END"
     propagated = f"{OUTCOME} IN ('{INSERTED}', '{APPLIED}')"
-    return (
-        rows.selectExpr(
-            "*",
-            f"(_fk_lost OR {newer}) AS _fk_takes",
-            f"CASE WHEN _fk_lost THEN _fk_winner WHEN {newer} THEN {best} END AS {new}",
-        )
-        .selectExpr("*", f"{expired} AS _fk_expires")
-        .selectExpr("*", f"{outcome} AS {OUTCOME}", f"{acting} AS _fk_acting")
-        .selectExpr(
-            *map(quote, keys),
-            *[f"{values[column]} AS {quote(column)}" for column in payload],
-            f"{new}.{s.SEQUENCE} AS {s.SEQUENCE}",
-            f"{new}.{s.BATCH} AS {s.OWNER}",
-            f"COALESCE({new}.{s.GENERATION}, 0) AS {s.GENERATION}",
-            f"CASE WHEN {propagated} THEN _fk_acting ELSE {old}.{s.APPLIED_IN} END AS {s.APPLIED_IN}",
-            f"CASE WHEN {propagated} THEN {old} IS NOT NULL ELSE {old}.{s.SEEN_BEFORE} END AS {s.SEEN_BEFORE}",
-            f"{values[s.HASH]} AS {s.HASH}",
-            OUTCOME,
-            # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
-            f"CASE WHEN NOT {propagated} AND {in_range.format(best)} THEN {best}.{s.BATCH} ELSE _fk_acting END "
-            f"AS {COUNTED_IN}",
-            BEFORE,
-        )
+    taken = rows.selectExpr(
+        "*",
+        f"(_fk_lost OR {newer}) AS _fk_takes",
+        f"CASE WHEN _fk_lost THEN _fk_winner WHEN {newer} THEN {best} END AS {new}",
+    )
+    if expired:
+        taken = taken.selectExpr("*", f"{expired} AS _fk_expires")
+    return taken.selectExpr("*", f"{outcome} AS {OUTCOME}", f"{acting} AS _fk_acting").selectExpr(
+        *map(quote, keys),
+        *[f"{values[column]} AS {quote(column)}" for column in payload],
+        f"{new}.{s.SEQUENCE} AS {s.SEQUENCE}",
+        f"{new}.{s.BATCH} AS {s.OWNER}",
+        f"COALESCE({new}.{s.GENERATION}, 0) AS {s.GENERATION}",
+        f"CASE WHEN {propagated} THEN _fk_acting ELSE {old}.{s.APPLIED_IN} END AS {s.APPLIED_IN}",
+        f"CASE WHEN {propagated} THEN {old} IS NOT NULL ELSE {old}.{s.SEEN_BEFORE} END AS {s.SEEN_BEFORE}",
+        f"{values[s.HASH]} AS {s.HASH}",
+        OUTCOME,
+        # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
+        f"CASE WHEN NOT {propagated} AND {in_range.format(best)} THEN {best}.{s.BATCH} ELSE _fk_acting END "
+        f"AS {COUNTED_IN}",
+        BEFORE,
     )
 
 

@@ -31,6 +31,11 @@ def span(text: str) -> timedelta:
         raise ValueError(f"{text!r} is longer than there is time") from None
 
 
+def micros(length: timedelta) -> int:
+    """Returns a span of time in microseconds."""
+    return length // timedelta(microseconds=1)
+
+
 def length_of(length: int | str) -> int | timedelta:
     """Returns a `Length` as a value: a span of time, or the number."""
     return span(length) if isinstance(length, str) else length

@@ -211,19 +211,18 @@ def exactly(keys: pa.Table, table: Table, sizes: Sizes) -> str | None:
         table: the table.
         sizes: the limits for the keys in a list and for the length of the text.
     """
-    if len(table.keys) > 1 and not table.either:
-        return _exactly_together(keys.select(list(table.keys)), sizes)
     if not table.either:
-        return _exactly(keys, table.keys[0], sizes)
+        return _exactly_by(table.keys, keys, sizes)
     import pyarrow.compute as pc  # a plan and a shell completion need none of it
 
     of_parts = [(part, keys.filter(pc.is_valid(keys[part[0]]))) for part in table.either]
-    parts = [
-        _exactly(some, part[0], sizes) if len(part) == 1 else _exactly_together(some.select(list(part)), sizes)
-        for part, some in of_parts
-        if len(some)
-    ]
+    parts = [_exactly_by(part, some, sizes) for part, some in of_parts if len(some)]
     return None if None in parts else f"({' OR '.join(f'({part})' for part in parts)})"
+
+
+def _exactly_by(columns: Sequence[str], keys: pa.Table, sizes: Sizes) -> str | None:
+    """SQL (BOOLEAN): `exactly` for a part of the key."""
+    return _exactly(keys, columns[0], sizes) if len(columns) == 1 else _exactly_together(keys.select(columns), sizes)
 
 
 def _exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
@@ -248,29 +247,29 @@ def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
     The keys with the same null columns are named together: each of the other columns by its values, by which Delta
     skips files, and the combinations of values as structs.
     """
-    kinds = {field.name: field.type for field in keys.schema}
+    kinds = [field.type for field in keys.schema]
     try:
-        listed = list(zip(*[keys[name].to_pylist() for name in kinds], strict=True))
+        listed = list(zip(*[column.to_pylist() for column in keys.columns], strict=True))
     except UnicodeDecodeError:
         return None
     wanted = len(listed) <= sizes.listed_keys and len({*listed}) == len(listed)
-    if not wanted or not all(map(_has_conditions, kinds.values())):
+    if not wanted or not all(map(_has_conditions, kinds)):
         return None
     by_nulls: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
     for key in listed:
         by_nulls.setdefault(tuple(value is None for value in key), []).append(key)
-    suffixes = ["L" if pt.is_int64(kind) else "" for kind in kinds.values()]
+    names, numbers = keys.column_names, [*map(pt.is_integer, kinds)]
+    suffixes = ["L" if pt.is_int64(kind) else "" for kind in kinds]
+    typed = [f"CAST({quote(name)} AS BIGINT)" if n else quote(name) for name, n in zip(names, numbers, strict=True)]
     parts = []
     for nulls, some in by_nulls.items():
-        said, there = [], [i for i, is_null in enumerate(nulls) if not is_null]
-        for i, name in enumerate(kinds):
-            values = list(dict.fromkeys(key[i] for key in some))
-            said.append(f"{quote(name)} IS NULL" if nulls[i] else _in_list(name, values, suffixes[i]))
+        there = [i for i, is_null in enumerate(nulls) if not is_null]
+        said = [f"{quote(name)} IS NULL" for name, is_null in zip(names, nulls, strict=True) if is_null]
+        said += [_in_list(names[i], [*dict.fromkeys(key[i] for key in some)], suffixes[i]) for i in there]
         if len(there) > 1:
-            names, numbers = [*kinds], [*map(pt.is_integer, kinds.values())]
-            typed = [f"CAST({quote(names[i])} AS BIGINT)" if numbers[i] else quote(names[i]) for i in there]
             literals = (", ".join(_literal(key[i]) + ("L" if numbers[i] else "") for i in there) for key in some)
-            said.append(f"STRUCT({', '.join(typed)}) IN ({', '.join(f'STRUCT({one})' for one in literals)})")
+            structs = ", ".join(f"STRUCT({one})" for one in literals)
+            said.append(f"STRUCT({', '.join(typed[i] for i in there)}) IN ({structs})")
         parts.append(f"({' AND '.join(said)})")
     return _if_short(f"({' OR '.join(parts)})", sizes)
 

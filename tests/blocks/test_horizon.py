@@ -63,7 +63,8 @@ def rows(spark: SparkSession, column: str, *times: str) -> DataFrame:
 def test_history_begins_so_long_before_the_newest_version_and_not_in_the_future(
     spark: SparkSession, history: Any, times: list[str], wanted: str | None
 ) -> None:
-    closing = EndedVersions(SimpleNamespace(history=history))  # type: ignore[arg-type]
+    spec: Any = SimpleNamespace(history=history)
+    closing = EndedVersions(spec)
     assert closing.horizon({Side.RIGHT: rows(spark, s.VALID_FROM, *times)}, NOW) == wanted
 
 
@@ -81,7 +82,9 @@ def test_history_begins_so_long_before_the_newest_version_and_not_in_the_future(
 def test_retention_begins_so_long_before_the_newest_event_of_both_sides_and_not_in_the_future(
     spark: SparkSession, left: list[str], right: list[str], wanted: str | None
 ) -> None:
-    spec = SimpleNamespace(retention="3 seconds", before=timedelta(0), after=timedelta(seconds=1), single_store=False)
-    closing = OldEvents(spec)  # type: ignore[arg-type]
+    spec: Any = SimpleNamespace(
+        retention="3 seconds", before=timedelta(0), after=timedelta(seconds=1), grace="0 seconds", single_store=False
+    )
+    closing = OldEvents(spec)
     states = {Side.LEFT: rows(spark, "_fk_time", *left), Side.RIGHT: rows(spark, "_fk_time", *right)}
     assert closing.horizon(states, NOW) == wanted

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.as_of import newest_version, removable
-from fk_pipeline.blocks.horizon import horizon_at, micros, micros_since_1970
+from fk_pipeline.blocks.horizon import horizon_at, micros_since_1970
 from fk_pipeline.contract import Role
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.spec.durations import length_of
+from fk_pipeline.spec.durations import length_of, micros
 from fk_pipeline.store import schemas as s
 
 

@@ -15,7 +15,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.durations import signed
+from fk_pipeline.spec.durations import micros, signed
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -75,8 +75,7 @@ def _joined(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool) 
 
 
 def _micros(length: str) -> int:
-    found = signed(length)
-    return (found.days * 86_400 + found.seconds) * 1_000_000 + found.microseconds
+    return micros(signed(length))
 
 
 def _shown(tables: Mapping[str, DataFrame], spec: WindowSpec) -> str:
@@ -145,7 +144,7 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
     frames = []
     for side in Side:
         source, keys = k.source(spec, side), k.own_key(spec, side)
-        horizon = ledger.folds.horizon(spec.definition.input(source).stage)
+        horizon = ledger.folds.horizon(k.log_stage(spec, side))
         if horizon is None:
             continue
         older = _micros(spec.within.before if side is Side.LEFT else spec.within.after)

@@ -85,7 +85,7 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
 
 def _horizon(reader: CheckReader, side: Side) -> int | None:
     """Returns the horizon of a side, in units of its times; None if there is none."""
-    horizon = reader.ledger.folds.horizon(reader.spec.definition.input(k.source(reader.spec, side)).stage)
+    horizon = reader.ledger.folds.horizon(k.log_stage(reader.spec, side))
     return None if horizon is None else ticks_of(horizon)
 
 
@@ -95,8 +95,7 @@ def _but_removed(reader: CheckReader, log: DataFrame, side: Side) -> DataFrame:
     if horizon is None or (reader.batches is not None and not any(batch in reader.batches for batch in folded)):
         return log
     spans, keys = _spans_of(reader), [c.name for c in reader.spec.side(side).key_columns]
-    older = [spans.after if one is Side.LEFT else spans.before for one in Side if k.source(reader.spec, one) is side]
-    last = horizon - max(0, *older)
+    last = horizon - spans.older(reader.spec, side)
     is_old = f"COALESCE({spans.ticks(TIME)} < {last} AND {ranges_sql(s.BATCH, folded)}, FALSE)"
     there = reader.whole(k.STATE_OF[side]).select(*map(quote, keys))
     return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(there, keys, "left_semi"))

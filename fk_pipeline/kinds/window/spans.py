@@ -7,17 +7,17 @@ BIGINT is no error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
 from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.durations import span
+from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
 
@@ -49,7 +49,7 @@ class Spans:
     def of(cls, spec: WindowSpec, kind: str) -> Spans:
         """Returns the window of a pipeline whose times have a type."""
         unit = UNITS_PER_SECOND[kind.upper()]
-        lengths = (_micros(one) * unit // 1_000_000 for one in (spec.before, spec.after, span(spec.grace)))
+        lengths = (micros(one) * unit // 1_000_000 for one in (spec.before, spec.after, span(spec.grace)))
         before, after, grace = (max(-_LONGEST, min(_LONGEST, length)) for length in lengths)
         return cls(kind.upper(), before, after, grace)
 
@@ -70,6 +70,11 @@ class Spans:
     def wait(self, side: Side) -> int:
         """Returns how long after its time a row of a side without a match is closed."""
         return (self.after if side is Side.LEFT else self.before) + self.grace
+
+    def older(self, spec: WindowSpec, source: Side) -> int:
+        """Returns how much older than its partners a row of a state may be; the state may serve both sides."""
+        lengths = {Side.LEFT: self.after, Side.RIGHT: self.before}
+        return max(0, *(length for side, length in lengths.items() if k.source(spec, side) is source))
 
     def matches(self, left: str, right: str) -> str:
         """SQL (BOOLEAN): the times of a left and a right row, in units, are near enough for a pair."""
@@ -101,10 +106,6 @@ class Spans:
     def placed(self, rows: DataFrame, spec: WindowSpec) -> DataFrame:
         """Returns living rows of a state that may be part of a pair, with `_fk_bucket`."""
         return rows.where(meets(spec)).withColumn(BUCKET, F.expr(self.bucket(self.ticks(TIME))))
-
-
-def _micros(length: timedelta) -> int:
-    return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
 
 
 def meets(spec: WindowSpec) -> str:

@@ -174,7 +174,6 @@ class _Resolving:
         self.by_keys = at_most <= limit and not everything
         self.messages = read.cached(due, at_most)
         self.alone_on = k.alone_on(self.spec)
-        self.heard: dict[Side, DataFrame] = {}
         self.is_empty = not read.rows(WindowStage.RESOLVED_JOIN)
 
     def effects(self) -> list[Effect]:
@@ -192,8 +191,8 @@ class _Resolving:
                 states = self._with_partner_rows(states, pairs.frame)
                 result = self._with_partners(result, pairs)
             result = read.cached(result, None).frame
-        rows = self._rows(states, closing, few=pairs.local is not None)
-        decided = resolver.decide_pairs(pairs.frame, rows, self.heard, result, spec, self.spans)
+        rows, heard = self._rows(states, closing, few=pairs.local is not None), self._heard(states, closing)
+        decided = resolver.decide_pairs(pairs.frame, rows, heard, result, spec, self.spans)
         failed: list[DataFrame] = []
         if read.evaluator.isolating:
             failed.append(read.cached(resolver.failing(decided, rows, spec), None).frame)
@@ -201,7 +200,7 @@ class _Resolving:
         kept = read.cached(decided, None)
         parts = [kept.frame]
         for side in self.alone_on:
-            alone = self._alone(side, asked, pairs.frame, closing, rows, kept.frame, result)
+            alone = self._alone(side, asked, pairs.frame, closing, rows, heard, kept.frame, result)
             if read.evaluator.isolating:
                 failed.append(read.cached(resolver.failing(alone, rows, spec), None).frame)
                 alone = resolver.refused(alone, failed[-1], MATCHED, spec)
@@ -380,17 +379,23 @@ class _Resolving:
         """Returns, per side, the living rows that decisions are about, or all; `few`: they are kept in the driver."""
         read, spec = self.read, self.spec
         rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
-        if any(read.history.horizon(spec.definition.input(source).stage) for source in k.sources(spec)):
-            self.heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
         if not self.by_keys:
             return rows
         for side, more in closing.items():
             rows[side] = rows[side].unionByName(more).dropDuplicates(k.parts(spec, side))
-            if self.heard:
-                self.heard[side] = self.heard[side].unionByName(resolver.told(more, side, spec)).distinct()
         if few:
             rows = {side: read.cached(of_side, None).frame for side, of_side in rows.items()}
         return rows
+
+    def _heard(self, states: Mapping[Side, DataFrame], closing: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
+        """Returns, per side, the keys of which the states tell; empty without a horizon: then they tell of all."""
+        spec = self.spec
+        if all(self.read.history.horizon(k.log_stage(spec, source)) is None for source in k.sources(spec)):
+            return {}
+        heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
+        for side, more in closing.items() if self.by_keys else ():
+            heard[side] = heard[side].unionByName(resolver.told(more, side, spec)).distinct()
+        return heard
 
     def _alone(
         self,
@@ -399,6 +404,7 @@ class _Resolving:
         pairs: DataFrame,
         closing: Mapping[Side, DataFrame],
         rows: Mapping[Side, DataFrame],
+        heard: Mapping[Side, DataFrame],
         decided: DataFrame,
         result: DataFrame | None,
     ) -> DataFrame:
@@ -411,7 +417,7 @@ class _Resolving:
         wanted = resolver.keys_in(resolver.union(keys), side, spec)
         paired = resolver.paired_keys(side, decided, result, spec)
         closed = "TRUE" if self.clock is None else self.clock.closed(side)
-        return resolver.decide_alone(side, wanted, rows[side], self.heard.get(side), paired, result, spec, closed)
+        return resolver.decide_alone(side, wanted, rows[side], heard.get(side), paired, result, spec, closed)
 
 
 class _Clock:
@@ -448,7 +454,7 @@ class _Clock:
 
 def _greatest(read: Reader, side: Side, spans: Spans) -> int | None:
     """Returns the greatest time of the living rows of a state; None if there are none."""
-    at, horizon = read.greatest(k.STATE_OF[side], TIME), read.history.horizon(read.spec.definition.input(side).stage)
+    at, horizon = read.greatest(k.STATE_OF[side], TIME), read.history.horizon(k.log_stage(read.spec, side))
     if at is None or horizon is None or at >= ticks_of(horizon):
         return at
     # Rows that expired have a time, but do not live.

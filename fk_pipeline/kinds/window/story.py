@@ -230,7 +230,7 @@ class _Told:
     @property
     def _horizon(self) -> str | None:
         """The time before which events expire; None if there is none."""
-        return self.ledger.folds.horizon(self.spec.definition.input(k.source(self.spec, self.side)).stage)
+        return self.ledger.folds.horizon(k.log_stage(self.spec, self.side))
 
     def _state(self, side: Side) -> DataFrame:
         return self.read.read(k.STATE_OF[k.source(self.spec, side)])

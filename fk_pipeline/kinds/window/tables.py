@@ -55,6 +55,11 @@ def parts(spec: WindowSpec, *sides: Side) -> list[str]:
     return [name for side in sides for name, _ in part_columns(spec, side)]
 
 
+def log_stage(spec: WindowSpec, side: Side) -> str:
+    """Returns the stage that writes the changelog from which the state of a side comes; the ledger has its horizon."""
+    return spec.definition.input(source(spec, side)).stage
+
+
 def own_key(spec: WindowSpec, side: Side) -> list[str]:
     """SQL: the key columns of a changelog or a state under the names that messages and result have."""
     return [f"{c.quoted} AS {quote(part(side, c.name))}" for c in spec.side(side).key_columns]
