@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fk_pipeline.identity import Side
-from tests.any_order.model import JOINS, Content, Event, Join, Row, partition, winner
+from tests.any_order.model import JOINS, Content, Event, Join, Row
 from tests.any_order.window_model import WindowModel, WindowSchedule
 
 RULES = {
@@ -171,13 +171,7 @@ class RetentionSchedule(WindowSchedule):
         self.writers.append(self._written())
 
     def _written(self) -> Rows:
-        found: Rows = {}
-        for side in Side:
-            read = Side.LEFT if self.retaining.to_itself else side
-            log = {n: partition(self._seen(content)[read]) for n, content in self.contents.items()}
-            last = {key: winner(log, key) for part in log.values() for key in part.rows}
-            found[side] = {key: won[1] for key, won in last.items() if won is not None}
-        return found
+        return self._last({n: self._seen(content) for n, content in self.contents.items()})
 
     def _living(self) -> Rows:
         """Returns the rows that live: no rows that were removed, and none that had expired when they landed."""
@@ -211,15 +205,7 @@ class RetentionSchedule(WindowSchedule):
             for rk, other in every[Side.RIGHT].items()
             if model.matches(one, other) and self._is_open(lk, one, rk, other)
         }
-        now = max((row[1] for side in Side for row in rows[side].values()), default=-1)
-        paired = {side: {pair[place] for pair in {**self.kept, **found}} for place, side in enumerate(Side)}
-        for side in model.alone_on():
-            for key, row in rows[side].items():
-                if key not in paired[side] and (model.at_once or model.close(side, row) < now):
-                    found[(key, None) if side is Side.LEFT else (None, key)] = (
-                        (row, None) if side is Side.LEFT else (None, row)
-                    )
-        return self.kept | found
+        return self._with_alone(rows, self.kept | found)
 
     def _is_open(self, left_key: str, left: Any, right_key: str, right: Any) -> bool:
         """Returns whether both rows of a pair live, or one does that is younger than the horizon."""

@@ -203,23 +203,33 @@ class WindowSchedule(Schedule):
 
         return {side: [event() for _ in range(number(0, 3))] for side in Side}
 
-    def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
-        model = self.model
-        assert isinstance(model, WindowModel)
+    def _last(self, contents: Mapping[int, Content]) -> dict[Side, dict[str, Any]]:
+        """Returns, per side, the rows of the last writers."""
         rows: dict[Side, dict[str, Any]] = {}
         for side in Side:
-            read = Side.LEFT if model.to_itself else side
+            read = Side.LEFT if self.windowed.to_itself else side
             log = {n: partition(content[read]) for n, content in contents.items()}
             last = {key: winner(log, key) for part in log.values() for key in part.rows}
             rows[side] = {key: won[1] for key, won in last.items() if won is not None and won[1] is not None}
-        found: dict[Any, Any] = {
-            (lk, rk): (one, other)
-            for lk, one in rows[Side.LEFT].items()
-            for rk, other in rows[Side.RIGHT].items()
-            if model.matches(one, other)
-        }
+        return rows
+
+    def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
+        rows = self._last(contents)
+        return self._with_alone(
+            rows,
+            {
+                (lk, rk): (one, other)
+                for lk, one in rows[Side.LEFT].items()
+                for rk, other in rows[Side.RIGHT].items()
+                if self.windowed.matches(one, other)
+            },
+        )
+
+    def _with_alone(self, rows: Mapping[Side, Mapping[str, Any]], pairs: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Returns pairs, and the closed rows that are in none of them."""
+        model, found = self.windowed, {**pairs}
         now = max((row[1] for side in Side for row in rows[side].values()), default=-1)
-        paired = {side: {pair[place] for pair in found} for place, side in enumerate(Side)}
+        paired = {side: {pair[place] for pair in pairs} for place, side in enumerate(Side)}
         for side in model.alone_on():
             for key, row in rows[side].items():
                 if key not in paired[side] and (model.at_once or model.close(side, row) < now):
@@ -227,6 +237,12 @@ class WindowSchedule(Schedule):
                         (row, None) if side is Side.LEFT else (None, row)
                     )
         return found
+
+    @property
+    def windowed(self) -> WindowModel:
+        """The model."""
+        assert isinstance(self.model, WindowModel)
+        return self.model
 
 
 def wrong(schedules: int, without: str | None = None) -> int:
