@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fk_pipeline.identity import BatchId, BatchRange, Side
+from fk_pipeline.identity import SIDES, BatchId, BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.store.ledger import Ledger
@@ -90,7 +90,7 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     """Returns the reason why a new batch with files of one side waits for the other side; None if it does not wait."""
     if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
-    here = [side for side in Side if ledger.files.of(batch, side)]
+    here = [side for side in SIDES if ledger.files.of(batch, side)]
     if len(here) != 1:
         return None
     since: datetime = ledger.files.lists[int(batch), here[0]]["recorded_at"]

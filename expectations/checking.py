@@ -115,7 +115,7 @@ def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
     """
     kind = spec.definition
     about = kind.result.name if stage == kind.result_stage else kind.side_of(stage)
-    own: tuple[OwnExpectation, ...] = () if about is None else getattr(spec.expectations, about)
+    own = () if about is None else spec.expectations.of(about)
     ours = {one.name for one in suites_of(kind)[stage]}
     for one in own:
         if one.name in ours:

@@ -148,17 +148,23 @@ def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[Batch
 
 
 class Side(StrEnum):
-    """The input of the join that a record belongs to."""
+    """The input that a record belongs to: a side of a join, or the only input of a kind that joins nothing."""
 
     LEFT = "left"
     RIGHT = "right"
+    INPUT = "input"
+
+
+SIDES = (Side.LEFT, Side.RIGHT)
+"""The inputs of a join."""
 
 
 class Origin(StrEnum):
-    """The origin of a record of the quarantine: a line of a side, or a pair of rows."""
+    """The origin of a record of the quarantine: a line of an input, or a row of the result that cannot be computed."""
 
     LEFT = "left"
     RIGHT = "right"
+    INPUT = "input"
     JOIN = "join"
 
 

@@ -14,7 +14,6 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.errors import EnvironmentNotFit, StateError, UsageError
 from fk_pipeline.identity import (
     BatchId,
-    Side,
 )
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import merged
@@ -74,7 +73,7 @@ class OpenPipeline:
         if self._session is None:
             from fk_pipeline.session import require_s3, start_session
 
-            require_s3([self.spec.home, *map(self.spec.landing, Side)], self.spec.settings)
+            require_s3([self.spec.home, *map(self.spec.landing, self.spec.sides)], self.spec.settings)
             self._session = start_session(merged([self.spec]))
         return self._session
 

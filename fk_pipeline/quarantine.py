@@ -153,7 +153,7 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
             why="no line is wrong: an expression of select fails on the two rows. Nothing was stored",
             fix="let the source send one of the rows anew, or edit select",
         )
-    side = next((one for one in Side if one == record.get("side")), None)
+    side = next((one for one in spec.sides if one == record.get("side")), None)
     landed = None if side is None else ledger.files.known.get((side, str(record.get("file"))))
     if landed is None:
         raise _unusable(f"{record.get('file')!r} is no landing file of side {record.get('side')}", where)

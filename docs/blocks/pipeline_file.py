@@ -19,14 +19,14 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.registry import KINDS, kind_named
 from fk_pipeline.kinds.window import spec as window
-from fk_pipeline.spec import inputs, model, settings
+from fk_pipeline.spec import inputs, join, model, settings
 from fk_pipeline.spec.model import registered
 
 MORE = {
-    "PipelineSpec.left": "#of-a-side",
-    "PipelineSpec.right": "#of-a-side",
+    "JoinSpec.left": "#of-a-side",
+    "JoinSpec.right": "#of-a-side",
     "ForeignKeySpec.result_key": "#result-key",
-    "PipelineSpec.select": "#select",
+    "JoinSpec.select": "#select",
     "PipelineSpec.schema_changes": "schema-changes.md",
     "PipelineSpec.on_bad_record": "command.md#quarantine",
     "PipelineSpec.expectations": "expectations.md#your-own-expectations",
@@ -68,6 +68,7 @@ def blocks() -> dict[str, str]:
     left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
     said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(inputs.CsvSpec)}
+    said["join"] = {name: row for name, row in _keys(join.JoinSpec).items() if name not in said["pipeline"]}
     said |= {f"kind {name}": _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
     said["own expectation"] = _keys(settings.OwnExpectation)
     names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
@@ -85,11 +86,19 @@ def blocks() -> dict[str, str]:
 
 
 def _own_keys(cls: type[BaseModel]) -> dict[str, list[str]]:
-    """The keys of a pipeline file that only one kind has."""
-    return {name: row for name, row in _keys(cls).items() if name not in model.PipelineSpec.model_fields}
+    """The keys of a pipeline file that only one kind has; both sides of a join are told elsewhere."""
+    common = join.JoinSpec if issubclass(cls, join.JoinSpec) else model.PipelineSpec
+    return {name: row for name, row in _keys(cls).items() if name not in common.model_fields}
 
 
-_PARTS = (model.PipelineSpec, ForeignKeySpec, window.WindowSpec, window.WindowSide, window.WindowSettings)
+_PARTS = (
+    model.PipelineSpec,
+    join.JoinSpec,
+    ForeignKeySpec,
+    window.WindowSpec,
+    window.WindowSide,
+    window.WindowSettings,
+)
 _OWNERS = {cls.__name__: cls for cls in (*_PARTS, inputs.SideSpec, inputs.LeftSpec, settings.Settings)}
 
 

@@ -82,7 +82,7 @@ class Watch:
         side = self.spec.side(self.side)
         if side.op_column or side.delete_when or not (side.format in PLAIN or ":" in side.format):
             return []
-        read = {column.name for column in self.spec.selected[self.side]} if self.spec.select is not None else set()
+        read = {column.name for column in self.spec.chosen(self.side)}
         read |= {path[0] for sql in self.spec.row_expressions(self.side) for path in parse_expression(sql).reads}
         declared = [name for name in self._declared if name not in {*read, *side.key}]
         found = [name for name in [*declared, *sorted(self._known | self._learned)] if may_say_deletes(name)]

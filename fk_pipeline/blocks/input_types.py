@@ -12,6 +12,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import Output, PipelineSpec, SideSpec
+from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 
@@ -46,7 +47,7 @@ def declared_sequence_type(side: SideSpec) -> str:
     return "STRUCT<value: expression>" if side.sequence_by else format_of(side).sequence_type
 
 
-def declared_type(spec: PipelineSpec, output: Output) -> str:
+def declared_type(spec: JoinSpec, output: Output) -> str:
     """Returns the type of a column of the result as far as the pipeline file alone tells it."""
     expression = parse_expression(output.sql)
     return spec.resolve(expression.reads[0])[1].type if expression.plain else UNKNOWN_TYPE

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.identity import SIDES, Side
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.store import schemas as s
 
 FAILED, PAIR_AS_JSON = "_fk_failed", "_fk_pair"
 """Columns of rows of a result: the reason why one cannot be computed as it is; the rows of both sides as JSON."""
 
 
-def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = ()) -> DataFrame:
+def select_outputs(joined: DataFrame, spec: JoinSpec, keep: Sequence[str] = ()) -> DataFrame:
     """Returns the result columns of joined rows, after the columns `keep`.
 
     Args:
@@ -27,12 +28,12 @@ def select_outputs(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str] = 
     return frame.select(*map(quote, keep), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
 
 
-def with_names(joined: DataFrame, spec: PipelineSpec, keep: Sequence[str]) -> DataFrame:
+def with_names(joined: DataFrame, spec: JoinSpec, keep: Sequence[str]) -> DataFrame:
     """Returns joined rows with the columns that only one side has, under their own names."""
-    names = [c.name.lower() for side in Side for c in spec.columns_of(side)]
+    names = [c.name.lower() for side in SIDES for c in spec.columns_of(side)]
     flat = [
         F.col(side.value)[c.name].alias(c.name)
-        for side in Side
+        for side in SIDES
         for c in spec.columns_of(side)
         if names.count(c.name.lower()) == 1
     ]
@@ -50,14 +51,14 @@ def quarantined_pairs(rows: DataFrame) -> DataFrame:
     )
 
 
-def keys_of_pairs(spec: PipelineSpec, names: Mapping[Side, Callable[[str], str]]) -> list[Column]:
+def keys_of_pairs(spec: JoinSpec, names: Mapping[Side, Callable[[str], str]]) -> list[Column]:
     """Returns the keys of a pair of rows in the quarantine, null without the row.
 
     Args:
         spec: the pipeline.
         names: per side, the function from a key column to its name in the outcome.
     """
-    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in Side}
+    keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in SIDES}
     pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
     return [
         pair[side.value][c.name].alias(name(c.name))

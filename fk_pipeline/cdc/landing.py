@@ -123,7 +123,7 @@ def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
     changed: list[LandedFile] = []
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
-    for side in Side:
+    for side in spec.sides:
         if spec.side(side).format == "delta":
             versions = _new_versions(spec, side, files)
             arrivals += [(side, file) for file in versions]
@@ -152,7 +152,7 @@ def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
     if arrivals:
         batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
         discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
-    for side in Side:
+    for side in spec.sides:
         new = [f for f in discovered if f.side is side]
         notices += about_names(spec, side, new, [f for s, f in arrivals if s is side], first=not files.of_side(side))
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))

@@ -56,7 +56,7 @@ def _print(directory: Path, made: Made) -> None:
         print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
     if made.doubts:
         print_lines(["", f"Guessed, and marked so in {file}:", *(f"  {one}" for one in made.doubts)])
-    sides = (made.spec.left, made.spec.right)
+    sides = [made.spec.side(side) for side in made.spec.sides]
     landing = [directory / side.path for side in sides]
     steps = [f"  {one}" for one in made.to_do]
     if made.samples:

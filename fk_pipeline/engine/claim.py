@@ -13,7 +13,6 @@ from pathlib import Path
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.environment.storage import scheme_of
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
 from fk_pipeline.store.ledger import FILE_THAT_RAN, Ledger, claimed, claimed_from_tables
@@ -48,7 +47,7 @@ def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
         StateError: a landing location differs; the error names both locations and the ways out.
     """
     is_now, was = claim(spec, ledger), ledger.claim
-    for side in Side:
+    for side in spec.sides:
         resolved, reached = claimed(side), claimed_from_tables(side)
         if resolved in was and resolved in is_now and was[resolved] != is_now[resolved]:
             if was[reached] and was[reached] == is_now[reached]:

@@ -230,7 +230,7 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
 def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -> None:
     """Records the files in the lists of the batches again, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
-    there = {spec.relative(file.path): file for side in Side for file in zone.list(spec.landing(side))}
+    there = {spec.relative(file.path): file for side in spec.sides for file in zone.list(spec.landing(side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, SideSpec
-from fk_pipeline.spec.sql import parse_columns, parse_expression
+from fk_pipeline.spec import Output, PipelineSpec, SideSpec
+from fk_pipeline.spec.sql import parse_columns
 from fk_pipeline.store.ledger import Ledger, StageState
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 
@@ -104,7 +104,7 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
     if not set(stale) <= explained:
         return False
     return "select" not in stale or stale["select"][0] == "; ".join(
-        o.sql for o in spec.outputs if not (o.plain and _reads(spec, o.sql) in added)
+        o.sql for o in spec.outputs if not (o.plain and _reads(spec, o) in added)
     )
 
 
@@ -112,8 +112,8 @@ def _more_than_added(edit: SchemaEdit) -> bool:
     return bool(edit.removed or edit.widened or edit.retyped or edit.beyond_delta)
 
 
-def _reads(spec: PipelineSpec, sql: str) -> tuple[Side, str]:
-    side, column = spec.resolve(parse_expression(sql).reads[0])
+def _reads(spec: PipelineSpec, output: Output) -> tuple[Side, str]:
+    side, column = spec.reads(output)[0]
     return side, column.name
 
 

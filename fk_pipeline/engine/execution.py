@@ -16,7 +16,7 @@ from fk_pipeline.engine.landing_refusals import refuse_gone_versions
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import BadRecordError, FanOutError, UnreadableFileError
 from fk_pipeline.failures import is_from_spark, is_of_a_file
-from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
@@ -217,7 +217,8 @@ class Execution:
     def _settings(self, read: StageReader) -> dict[str, str]:
         """Returns the Spark settings for the size of the changes, of the rows that they concern, and of the tables."""
         sizes, kind = read.sizes, self.spec.definition
-        landed = {side: [f for batch in self.known for f in self.ledger.files.of(batch, side)] for side in Side}
+        of = self.ledger.files.of
+        landed = {side: [file for batch in self.known for file in of(batch, side)] for side in self.spec.sides}
         joins = kind.table(self.stage.name).role in (Role.MESSAGES, Role.RESULT)
         many = SPLIT | holding(sizes) if joins else SPLIT
         many = {name: value for name, value in many.items() if name not in self.spec.settings.spark}

@@ -9,7 +9,6 @@ from fk_pipeline.contract import Kind, Role, Source
 from fk_pipeline.engine.claim import check_claim
 from fk_pipeline.engine.evolution import Stale, edits, only_adds
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.store.damage import damage_of, is_there
@@ -36,7 +35,7 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         HASHES: str(HASH_VERSION),
         VERSION: str(STATE_VERSION),
     }
-    for side in Side:
+    for side in spec.sides:
         side_spec = spec.side(side)
         parts[f"{side}.schema"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
         parts[f"{side}.key"] = ", ".join(side_spec.key)

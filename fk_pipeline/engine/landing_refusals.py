@@ -37,7 +37,7 @@ def refuse_gone_versions(
     if not gone:
         return
     batch = gone[0].batch
-    others = [f for other in Side if other is not side for f in ledger.files.of(batch, other)]
+    others = [f for other in spec.sides if other is not side for f in ledger.files.of(batch, other)]
     besides = [f.path for f in others if spec.side(f.side).format != "delta"]
     again = f". Land {', '.join(besides)} under another name: it is withdrawn with the batch" if besides else ""
     raise LandingError(

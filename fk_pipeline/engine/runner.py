@@ -36,7 +36,7 @@ from fk_pipeline.errors import (
     StageError,
 )
 from fk_pipeline.failures import is_conflict, is_from_spark
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
@@ -220,7 +220,7 @@ class Runner:
         if not has_ended(self.session, error):
             return None
         known = [batch for batch in self.ledger.batches if batch in batches]
-        files = [file for batch in known for side in Side for file in self.ledger.files.of(batch, side)]
+        files = [file for batch in known for side in self.spec.sides for file in self.ledger.files.of(batch, side)]
         largest = sorted(files, key=lambda file: -file.size)[:SUSPECTS]
         named = ", ".join(f"{file.path} ({file.size:,} bytes)" for file in largest)
         more = f" and {len(files) - len(largest)} more" if len(files) > len(largest) else ""

@@ -121,14 +121,12 @@ class OwnExpectation(Frozen):
 
 
 class OwnSuites(Frozen):
-    """The user's expectations of the input tables and of the result."""
+    """The user's expectations: a kind has a field per input, and one for its result."""
 
-    left: tuple[OwnExpectation, ...] = ()
-    """Of the rows of the left input."""
-    right: tuple[OwnExpectation, ...] = ()
-    """Of the rows of the right input."""
-    resolved_join: tuple[OwnExpectation, ...] = ()
-    """Of the result."""
+    def of(self, table: str) -> tuple[OwnExpectation, ...]:
+        """Returns the expectations of an input or of the result; none if the kind has no place for them."""
+        found: tuple[OwnExpectation, ...] = getattr(self, table, ())
+        return found
 
     @model_validator(mode="after")
     def _named(self) -> OwnSuites:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.trace.cases import AnyStreamCase, AnyWindowCase, Case, TableCase
@@ -49,7 +49,7 @@ class CaseRun(ABC, Generic[Of]):
     def each_batch(self, progress: BatchStarted | None) -> Iterator[int]:
         """Lands every event, runs batch after batch, and yields each batch when it has run."""
         batches = max((len(case.events) for case in self.cases), default=0)
-        for side in Side:
+        for side in SIDES:
             (self.folder / side.value).mkdir()
             for batch in range(batches):
                 lines = self.lines(side, batch)

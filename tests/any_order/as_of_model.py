@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.any_order.model import (
     EVERY_KEY,
@@ -202,7 +202,7 @@ class AsOfSchedule(Schedule):
         return self.random.randint(0, 6)
 
     def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
-        logs = {side: {n: partition(content[side]) for n, content in contents.items()} for side in Side}
+        logs = {side: {n: partition(content[side]) for n, content in contents.items()} for side in SIDES}
         left, right = logs[Side.LEFT], logs[Side.RIGHT]
         ends: list[int] = []
         if self.by_batch:  # a batch has only the rows after its truncate, and older batches keep theirs

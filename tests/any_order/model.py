@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 
 SIDE_OF = {Stage(one.stage): one.name for one in FOREIGN_KEY.inputs}
@@ -138,8 +138,8 @@ class Model:
 
     def __init__(self, *, join: Join, without: str | None = None) -> None:
         self.inner, self.outer, self.without = join == "inner", join == "outer", without
-        self.logs: dict[Side, Log] = {side: {} for side in Side}
-        self.states: dict[Side, dict[str, Row]] = {side: {} for side in Side}
+        self.logs: dict[Side, Log] = {side: {} for side in SIDES}
+        self.states: dict[Side, dict[str, Row]] = {side: {} for side in SIDES}
         self.responses: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
         """Per batch: left key, its content, right key, its content."""
         self.result: dict[str, tuple[Any, Any, Any]] = {}
@@ -406,7 +406,7 @@ def join_of(left: Mapping[str, Any], right: Mapping[str, Any], join: Join) -> di
 def joined(contents: Mapping[int, Content], *, join: Join) -> dict[Any, Any]:
     """Returns the join of the last writers: see `join_of`."""
     tables = {}
-    for side in Side:
+    for side in SIDES:
         log = {n: partition(content[side]) for n, content in contents.items()}
         last = {key: winner(log, key) for part in log.values() for key in part.rows}
         tables[side] = {key: won[1] for key, won in last.items() if won is not None and won[1] is not None}

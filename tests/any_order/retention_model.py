@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from tests.any_order.model import JOINS, Content, Event, Join, Row
 from tests.any_order.window_model import WindowModel, WindowSchedule
 
@@ -81,11 +81,11 @@ class RetentionModel(WindowModel):
             Side and key of the removed rows.
         """
         times = [
-            row.value[1] for side in Side for row in self.states[side].values() if row.value and row.owner in settled
+            row.value[1] for side in SIDES for row in self.states[side].values() if row.value and row.owner in settled
         ]
         gone: set[tuple[Side, str]] = set()
         self.horizon = max(self.horizon, max(times, default=NEVER) - self.retention)
-        for side in Side:
+        for side in SIDES:
             older = max(self.after, self.before) if self.to_itself else self.after if side is Side.LEFT else self.before
             bound = self.horizon - (0 if self._lacks("partners are kept longer") else older)
             for key, row in [*self.states[side].items()]:
@@ -95,7 +95,7 @@ class RetentionModel(WindowModel):
                 if at is None or at >= bound or not (final or self._lacks("a removed row cannot be withdrawn")):
                     continue
                 del self.states[side][key]
-                gone |= {(one, key) for one in (Side if self.to_itself else [side])}
+                gone |= {(one, key) for one in (SIDES if self.to_itself else [side])}
                 for n in written_in & settled if not dies else ():
                     del self.logs[side][n].rows[key]
         return gone
@@ -105,7 +105,7 @@ class RetentionSchedule(WindowSchedule):
     """One random schedule of streams whose times go on as batches land."""
 
     def __init__(self, seed: int, *, join: Join, without: str | None = None) -> None:
-        self.rows: Rows = {side: {} for side in Side}
+        self.rows: Rows = {side: {} for side in SIDES}
         """Per side, the rows that lived when the horizon last moved."""
         self.writers: list[Rows] = []
         """The last writers since the horizon last moved, after each batch that landed."""
@@ -135,7 +135,7 @@ class RetentionSchedule(WindowSchedule):
             row = choose(["x", "x", "y", None]), time, number(0, 1)
             return key, self.clock + choose([0, 0, 0, -15.5]) + self.random.random() / 10, row
 
-        return {side: [event(place) for place in range(number(0, 3))] for side in Side}
+        return {side: [event(place) for place in range(number(0, 3))] for side in SIDES}
 
     def _is_in_time(self, side: Side, event: Event) -> bool:
         return super()._is_in_time(side, event) and (side, event[0]) not in self.removed
@@ -175,7 +175,7 @@ class RetentionSchedule(WindowSchedule):
 
     def _living(self) -> Rows:
         """Returns the rows that live: no rows that were removed, and none that had expired when they landed."""
-        found: Rows = {side: {} for side in Side}
+        found: Rows = {side: {} for side in SIDES}
         for side, written in self._written().items():
             read = Side.LEFT if self.retaining.to_itself else side
             for key, row in written.items():

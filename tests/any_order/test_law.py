@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.any_order.model import JOINS, Content, Join, Model, join_of
 
@@ -32,7 +32,7 @@ def table(changes: list[tuple[str, Any]]) -> dict[str, Any]:
 @given(data=st.data())
 def test_the_table_of_the_joined_changes_is_the_join_of_the_tables(join: Join, data: st.DataObject) -> None:
     logs = {Side.LEFT: data.draw(st.lists(LEFT, max_size=8)), Side.RIGHT: data.draw(st.lists(RIGHT, max_size=6))}
-    batches: dict[int, Content] = {n: {side: [] for side in Side} for n in range(BATCHES)}
+    batches: dict[int, Content] = {n: {side: [] for side in SIDES} for n in range(BATCHES)}
     for side, changes in logs.items():
         for place, (key, value) in enumerate(changes):
             batches[data.draw(st.integers(0, BATCHES - 1))][side].append((key, float(place), value))

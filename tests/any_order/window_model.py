@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.any_order.model import EVERY_KEY, JOINS, Content, Event, Join, Model, Schedule, partition, winner
 
@@ -100,28 +100,28 @@ class WindowModel(Model):
         return {"inner": (), "left": (Side.LEFT,), "outer": (Side.LEFT, Side.RIGHT)}[self.join]
 
     def _asked(self, batch: int) -> Iterable[Any]:
-        for side in Side:
+        for side in SIDES:
             for key, row in self.states[side].items():
                 if row.applied_in == batch:
                     yield side, key, batch
 
     def _told(self, batch: int) -> Iterable[Any]:
         left, right = self.live(Side.LEFT), self.live(Side.RIGHT)
-        news = {side: {key for key, row in self.states[side].items() if row.applied_in == batch} for side in Side}
+        news = {side: {key for key, row in self.states[side].items() if row.applied_in == batch} for side in SIDES}
         for lk, one in left.items():
             for rk, other in right.items():
                 if (lk in news[Side.LEFT] or rk in news[Side.RIGHT]) and self.matches(one, other):
                     yield lk, rk
 
     def _resolve(self, batch: int) -> None:
-        rows = {side: self.live(side) for side in Side}
-        was, now = self.at, max((row[1] for side in Side for row in rows[side].values()), default=-1)
+        rows = {side: self.live(side) for side in SIDES}
+        was, now = self.at, max((row[1] for side in SIDES for row in rows[side].values()), default=-1)
         messages = self.responses.get(batch, [])
         told: set[Any] = {one for one in messages if len(one) == 2}  # the others are of a changed row, with its batch
-        asked = {side: {one[1] for one in messages if one[0] is side} for side in Side}
+        asked = {side: {one[1] for one in messages if one[0] is side} for side in SIDES}
         changed = {side: {key for key in keys if self._was_told(side, key)} for side, keys in asked.items()}
         if self._lacks("the pairs of a changed row are looked up"):
-            changed = {side: set() for side in Side}
+            changed = {side: set() for side in SIDES}
         stood = {
             pair
             for pair in self.result
@@ -201,12 +201,12 @@ class WindowSchedule(Schedule):
             row = None if self.random.random() < 0.2 else (choose(["x", "y", None]), number(0, 15), number(0, 1))
             return key, self.clock + choose([0, 0, 0, -15.5]) + self.random.random() / 10, row
 
-        return {side: [event() for _ in range(number(0, 3))] for side in Side}
+        return {side: [event() for _ in range(number(0, 3))] for side in SIDES}
 
     def _last(self, contents: Mapping[int, Content]) -> dict[Side, dict[str, Any]]:
         """Returns, per side, the rows of the last writers."""
         rows: dict[Side, dict[str, Any]] = {}
-        for side in Side:
+        for side in SIDES:
             read = Side.LEFT if self.windowed.to_itself else side
             log = {n: partition(content[read]) for n, content in contents.items()}
             last = {key: winner(log, key) for part in log.values() for key in part.rows}
@@ -228,8 +228,8 @@ class WindowSchedule(Schedule):
     def _with_alone(self, rows: Mapping[Side, Mapping[str, Any]], pairs: Mapping[Any, Any]) -> dict[Any, Any]:
         """Returns pairs, and the closed rows that are in none of them."""
         model, found = self.windowed, {**pairs}
-        now = max((row[1] for side in Side for row in rows[side].values()), default=-1)
-        paired = {side: {pair[place] for pair in pairs} for place, side in enumerate(Side)}
+        now = max((row[1] for side in SIDES for row in rows[side].values()), default=-1)
+        paired = {side: {pair[place] for pair in pairs} for place, side in enumerate(SIDES)}
         for side in model.alone_on():
             for key, row in rows[side].items():
                 if key not in paired[side] and (model.at_once or model.close(side, row) < now):

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES
 from fk_pipeline.pipeline import Pipeline, load
 
 TEXT = """\
@@ -131,7 +131,7 @@ def test_a_ledger_that_does_not_say_whose_it_is_goes_to_whoever_has_its_files(mi
     load(mine).discover()
     assert load(mine).ledger().claim["left.landing"] == str(mine.parent / "landing" / "left")
     unclaimed(load(mine))
-    for side in Side:  # a landing zone that is archived
+    for side in SIDES:  # a landing zone that is archived
         (mine.parent / "landing" / side / "1.jsonl").unlink()
     load(mine).discover()
     assert load(mine).ledger().claim["right.landing"] == str(mine.parent / "landing" / "right")

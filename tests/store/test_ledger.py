@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fk_pipeline.contract import Source
-from fk_pipeline.identity import BatchId, LandedFile, Side
+from fk_pipeline.identity import SIDES, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.corrections import Correction, digest_of
@@ -180,7 +180,7 @@ def test_a_reader_sees_what_another_process_wrote_after_a_refresh(home: str) -> 
 
 def test_a_withdrawn_batch_is_empty_and_due_until_it_is_brought_back(home: str) -> None:
     ledger = open_ledger(home)
-    for side in Side:
+    for side in SIDES:
         land(ledger, 0, side=side)
         land(ledger, 1, side=side)
     run_all(ledger, 0, 1)
@@ -188,7 +188,7 @@ def test_a_withdrawn_batch_is_empty_and_due_until_it_is_brought_back(home: str) 
     again = open_ledger(home)
     assert (again.files.removed, again.batches) == ({1}, [0, 1])
     assert due(again) == {"left_changelog": [1], "right_table": [1]}
-    assert [again.files.of(1, side) for side in Side] == [[], []]
+    assert [again.files.of(1, side) for side in SIDES] == [[], []]
     run_all(again, 1)
     assert again.runs.generations(LEFT) == {1: 1}
     land(again, 1, name="late")

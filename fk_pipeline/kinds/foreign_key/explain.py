@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.contract import AnyStory
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Origin, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, SIDES, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import names_key, quarantined_of, reference, versions_of
@@ -84,7 +84,7 @@ class _Explained:
         self.read, self.spec, self.ledger = read, spec, ledger
         self.key = key_row(read.warehouse.session, key, self.spec.left)
         self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, k.pk)
-        self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in Side}
+        self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in SIDES}
         self.logs: dict[Side, DataFrame] = {}
         for side, rows in ((Side.LEFT, self._left_log), (Side.RIGHT, self._right_log)):
             self.logs[side] = read.cached(rows(), None).frame

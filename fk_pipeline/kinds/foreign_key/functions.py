@@ -19,7 +19,7 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
 from fk_pipeline.frames import empty, join_by_key
-from fk_pipeline.identity import LATE, BatchRange, Side
+from fk_pipeline.identity import LATE, SIDES, BatchRange, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -48,7 +48,7 @@ class StageFunctions:
     """
 
     def __init__(self, spec: ForeignKeySpec, session: SparkSession) -> None:
-        for side in Side:
+        for side in SIDES:
             if format_of(spec.side(side)).sequence_type != ARRIVAL_TYPE:
                 raise UsageError(
                     f"{side}.format is {spec.side(side).format}: its order is in the files, and there are none here",

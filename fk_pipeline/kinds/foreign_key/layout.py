@@ -20,7 +20,7 @@ from fk_pipeline.blocks.input_types import (
 from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import with_result_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
@@ -64,9 +64,9 @@ def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
     except PySparkException as error:
         raise PipelineFileError(f"result_key: {first_line(error)}", where=str(spec.file)) from None
     keys = [(o.name, f.dataType.simpleString()) for o, f in zip(spec.key_outputs, chosen.schema.fields, strict=True)]
-    for side in Side:
+    for side in SIDES:
         check_delete_when(session, spec, side)
-    left_order, right_order = (sequence_type(session, spec, side) for side in Side)
+    left_order, right_order = (sequence_type(session, spec, side) for side in SIDES)
     return _layout(spec, left_order, right_order, types, keys, time)
 
 
@@ -125,7 +125,7 @@ def foreign_key_of_filled_rows(spec: ForeignKeySpec) -> list[str]:
 def declared_layout(spec: ForeignKeySpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
     types, keys = ([(o.name, declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
-    orders = [declared_sequence_type(spec.side(side)) for side in Side]
+    orders = [declared_sequence_type(spec.side(side)) for side in SIDES]
     return _layout(spec, orders[0], orders[1], types, keys, spec.time_type)
 
 
@@ -138,7 +138,7 @@ def _layout(
     time: str,
 ) -> Layout:
     keys = k.sensitive_names(spec)
-    left, right = (k.sensitive_names(spec, side) for side in Side)
+    left, right = (k.sensitive_names(spec, side) for side in SIDES)
 
     def marked(table: Table, names: frozenset[str] = keys) -> Table:
         return replace(table, sensitive=names & {*table.names})

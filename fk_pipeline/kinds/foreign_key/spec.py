@@ -11,7 +11,8 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import LeftSpec, check_row_expression
-from fk_pipeline.spec.model import UNKNOWN_TYPE, Output, PipelineSpec
+from fk_pipeline.spec.join import JoinSpec
+from fk_pipeline.spec.model import UNKNOWN_TYPE, Output
 from fk_pipeline.spec.sql import Column, parse_expression
 
 BY_BATCH = "batch"
@@ -21,7 +22,7 @@ VALIDITY = ("valid_from", "valid_to")
 """The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
 
 
-class ForeignKeySpec(PipelineSpec):
+class ForeignKeySpec(JoinSpec):
     """One foreign-key join, as its pipeline file describes it."""
 
     left: LeftSpec

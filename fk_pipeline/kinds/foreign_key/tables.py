@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import parse_expression
@@ -156,7 +156,7 @@ def sensitive_names(spec: ForeignKeySpec, *sides: Side) -> frozenset[str]:
     keys += [name(column) for column in fks for name in (fk, previous_fk, alone)]
     orders = [
         "value"  # the field of a sequence that `sequence_by` gives
-        for side in map(spec.side, Side)
+        for side in map(spec.side, SIDES)
         if side.sequence_by is not None
         and any(side.is_sensitive(path[0]) for path in parse_expression(side.sequence_by).reads)
     ]

@@ -21,7 +21,7 @@ from fk_pipeline.blocks.input_types import (
 from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -40,7 +40,7 @@ def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
     Raises:
         PipelineFileError: Spark refuses an expression, the types of `on` differ, or a time is none.
     """
-    rows = {side: empty_rows(session, spec, spec.side(side)) for side in Side}
+    rows = {side: empty_rows(session, spec, spec.side(side)) for side in SIDES}
     on_types = [_on_type(spec, rows, i) for i in range(len(spec.left.on))]
     time = _time_type(spec, rows)
     joined = rows[Side.LEFT].select(F.struct("*").alias("left")).join(
@@ -50,15 +50,15 @@ def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
         outputs = select_outputs(joined, spec).schema.fields
     except PySparkException as error:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
-    for side in Side:
+    for side in SIDES:
         check_delete_when(session, spec, side)
-    orders = [sequence_type(session, spec, side) for side in Side]
+    orders = [sequence_type(session, spec, side) for side in SIDES]
     return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs], on_types, time)
 
 
 def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:
     """Returns the type of an expression of `on`, which must be the same on both sides."""
-    left, right = (type_of(spec, rows[side], spec.side(side).on[i], f"{side}.on") for side in Side)
+    left, right = (type_of(spec, rows[side], spec.side(side).on[i], f"{side}.on") for side in SIDES)
     if left != right:
         raise PipelineFileError(
             f"left.on {spec.left.on[i]!r} is {left.simpleString()}, right.on {spec.right.on[i]!r} is "
@@ -72,7 +72,7 @@ def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:
 def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
     """Returns the type of the times, which must be the same on both sides: TIMESTAMP or BIGINT."""
     found = {
-        side: type_of(spec, rows[side], spec.side(side).time, f"{side}.time").simpleString().upper() for side in Side
+        side: type_of(spec, rows[side], spec.side(side).time, f"{side}.time").simpleString().upper() for side in SIDES
     }
     for side, kind in found.items():
         if kind not in UNITS_PER_SECOND:
@@ -92,7 +92,7 @@ def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
 
 def declared_layout(spec: WindowSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
-    orders = [declared_sequence_type(spec.side(side)) for side in Side]
+    orders = [declared_sequence_type(spec.side(side)) for side in SIDES]
     types = [(output.name, declared_type(spec, output)) for output in spec.outputs]
     on_types = [_declared(spec, sql) for sql in spec.left.on]
     return _layout(spec, orders, types, on_types, _declared(spec, spec.left.time))
@@ -111,7 +111,7 @@ def _layout(
         return replace(table, sensitive=k.sensitive_names(spec, *sides) & {*table.names})
 
     logs, states, indexes = [], [], []
-    for side, order in zip(Side, orders, strict=True):
+    for side, order in zip(SIDES, orders, strict=True):
         of_side = spec.side(side)
         logs.append(marked(changelog_table(k.LOG_OF[side], of_side, order, format_of(of_side).has_holes), side))
         states.append(marked(k.state(spec, side, order, on_types, time), side))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.horizon import ticks_of
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
 from fk_pipeline.kinds.window.spec import WindowSpec
@@ -36,7 +36,7 @@ def expected(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool 
         spec: the pipeline.
         isolating: whether an expression fails on a row.
     """
-    keys = [f"`{side}`.{c.quoted}" for side in Side for c in spec.side(side).key_columns]
+    keys = [f"`{side}`.{c.quoted}" for side in SIDES for c in spec.side(side).key_columns]
     joined = f"FROM {_joined(tables, spec, isolating)}"
     where = [_shown(tables, spec)]
     if isolating:
@@ -62,7 +62,7 @@ def _current(tables: Mapping[str, DataFrame], spec: WindowSpec, side: Side) -> D
 def _joined(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool) -> str:
     """SQL (FROM clause): the current rows of both sides, joined with the rows that match."""
     names = {}
-    for side in Side:
+    for side in SIDES:
         names[side] = f"fk_{side.value}_{uuid.uuid4().hex}"
         _current(tables, spec, side).createOrReplaceTempView(names[side])
     on = [f"`left`._fk_same_{i} = `right`._fk_same_{i}" for i in range(len(spec.left.on))]
@@ -83,7 +83,7 @@ def _shown(tables: Mapping[str, DataFrame], spec: WindowSpec) -> str:
     if not spec.waits:
         return "TRUE"
     views = []
-    for side in Side:
+    for side in SIDES:
         views.append(f"fk_times_{uuid.uuid4().hex}")
         _current(tables, spec, side).select("_fk_at").createOrReplaceTempView(views[-1])
     clock = f"(SELECT MAX(_fk_at) FROM (SELECT _fk_at FROM {views[0]} UNION ALL SELECT _fk_at FROM {views[1]}))"
@@ -92,7 +92,7 @@ def _shown(tables: Mapping[str, DataFrame], spec: WindowSpec) -> str:
         "left": f"`left`._fk_at + {_micros(spec.within.after) + grace} < {clock}",
         "right": f"`right`._fk_at + {_micros(spec.within.before) + grace} < {clock}",
     }
-    keys = {side.value: f"`{side}`.{spec.side(side).key_columns[0].quoted}" for side in Side}
+    keys = {side.value: f"`{side}`.{spec.side(side).key_columns[0].quoted}" for side in SIDES}
     return (
         f"CASE WHEN {keys['right']} IS NULL THEN {closed['left']} "
         f"WHEN {keys['left']} IS NULL THEN {closed['right']} ELSE TRUE END"
@@ -112,7 +112,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     """
     batches = sorted({int(batch) for found in due.values() for batch in found})
     frames = []
-    for side in Side:
+    for side in SIDES:
         source, keys = k.source(spec, side), k.own_key(spec, side)
         log, state = tables[k.LOG_OF[source]], tables[k.STATE_OF[source]]
         first = quote(spec.side(side).key_columns[0].name)
@@ -142,7 +142,7 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
         The keys, and SQL (BOOLEAN) over a difference: it may be that.
     """
     frames = []
-    for side in Side:
+    for side in SIDES:
         source, keys = k.source(spec, side), k.own_key(spec, side)
         horizon = ledger.folds.horizon(k.log_stage(spec, side))
         if horizon is None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, with_names
 from fk_pipeline.frames import join_by_key
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, on_columns
 from fk_pipeline.kinds.window.responses import PAIR
@@ -76,21 +76,21 @@ def told_before(keys: DataFrame, state: DataFrame, side: Side, spec: WindowSpec)
 
 def stood(result: DataFrame, asked: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
     """Returns the pairs of the result with a row that changed: both keys and the batch that asks."""
-    pairs = result.where(is_pair(spec)).select(*map(quote, k.parts(spec, *Side)))
+    pairs = result.where(is_pair(spec)).select(*map(quote, k.parts(spec, *SIDES)))
     return union(pairs.join(keys, k.parts(spec, side)) for side, keys in asked.items())
 
 
 def is_pair(spec: WindowSpec) -> str:
     """SQL (BOOLEAN): a row of messages or of the result is about two rows."""
-    return " AND ".join(f"{quote(k.parts(spec, side)[0])} IS NOT NULL" for side in Side)
+    return " AND ".join(f"{quote(k.parts(spec, side)[0])} IS NOT NULL" for side in SIDES)
 
 
 def candidates(messages: DataFrame, standing: DataFrame | None, spec: WindowSpec) -> DataFrame:
     """Returns the pairs to look up again, each once: those that messages are about, and those that stood."""
-    keys = [*k.parts(spec, *Side), s.BATCH]
+    keys = [*k.parts(spec, *SIDES), s.BATCH]
     told = messages.where(F.col(s.CAUSE) == PAIR).select(*map(quote, keys))
     both = told if standing is None else told.unionByName(standing.select(*map(quote, keys)))
-    return both.groupBy(*map(quote, k.parts(spec, *Side))).agg(F.max(s.BATCH).alias(s.BATCH))
+    return both.groupBy(*map(quote, k.parts(spec, *SIDES))).agg(F.max(s.BATCH).alias(s.BATCH))
 
 
 def decide_pairs(
@@ -115,7 +115,7 @@ def decide_pairs(
         One row per pair: both keys and hashes (those of the rows as they are now), `_fk_batch` and `_fk_action`.
     """
     both = asked
-    for side in Side:
+    for side in SIDES:
         matched_by = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
         narrow = rows[side].select(
             *map(quote, k.parts(spec, side)),
@@ -123,7 +123,7 @@ def decide_pairs(
             k.HASH_OF[side],
         )
         both = both.join(narrow, k.parts(spec, side), "left")
-    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
+    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in SIDES}
     same = [f"{name}_left = {name}_right" for name in on_columns(spec)]
     stands = " AND ".join([*same, spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT])])
     both = both.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
@@ -184,7 +184,7 @@ def _acted(
 
     Where `told`, SQL (BOOLEAN), is not true, the result stays as it is.
     """
-    keys = k.parts(spec, *Side) if by is None else k.parts(spec, by)
+    keys = k.parts(spec, *SIDES) if by is None else k.parts(spec, by)
     hashes = [s.LEFT_HASH, s.RIGHT_HASH]
     if result is None:
         found = found.withColumns({_THERE: F.lit(False), _CHANGED: F.lit(True)})
@@ -202,7 +202,7 @@ def _acted(
     action = (
         F.when(F.col(_LIVES) & F.col(_CHANGED), written).when(~F.col(_LIVES) & F.col(_THERE), removed).otherwise(_SAME)
     )
-    return found.select(*map(quote, k.parts(spec, *Side)), *hashes, s.BATCH, _LIVES, _THERE, action.alias(ACTION))
+    return found.select(*map(quote, k.parts(spec, *SIDES)), *hashes, s.BATCH, _LIVES, _THERE, action.alias(ACTION))
 
 
 def paired_keys(side: Side, decided: DataFrame, result: DataFrame | None, spec: WindowSpec) -> DataFrame:
@@ -217,7 +217,7 @@ def paired_keys(side: Side, decided: DataFrame, result: DataFrame | None, spec: 
     names = [*map(quote, k.parts(spec, side))]
     found = decided.where(_LIVES).select(*names)
     if result is not None:
-        both = k.parts(spec, *Side)
+        both = k.parts(spec, *SIDES)
         others = (
             result.where(is_pair(spec))
             .select(*map(quote, both))
@@ -246,19 +246,19 @@ def _with_rows(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowS
     changing = decided.where(F.col(ACTION) != _SAME).withColumns(
         {s.DELETED: F.col(ACTION).isin(PARTED, MATCHED), s.CHANGED_AT: F.current_timestamp()}
     )
-    for side in Side:
+    for side in SIDES:
         row = rows[side].select(*map(quote, k.parts(spec, side)), side.value)
         changing = changing.join(row, k.parts(spec, side), "left")
-    keep = [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED, ACTION]
+    keep = [*k.parts(spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED, ACTION]
     return changing, keep
 
 
 def failing(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowSpec) -> DataFrame:
     """Returns the living rows of decisions on which a selected expression fails: both keys, reason and rows as JSON."""
-    for side in Side:  # what stays is not computed
+    for side in SIDES:  # what stays is not computed
         decided = decided.where(f"{quote(k.parts(spec, side)[0])} IS NULL OR {k.HASH_OF[side]} IS NOT NULL")
     joined, _ = _with_rows(decided.where(_LIVES).withColumn(ACTION, F.lit(PAIRED)), rows, spec)
-    keys = [*k.parts(spec, *Side), s.BATCH]
+    keys = [*k.parts(spec, *SIDES), s.BATCH]
     named = with_names(
         joined.withColumn(PAIR_AS_JSON, F.to_json(F.struct("left", "right"))), spec, [*keys, PAIR_AS_JSON]
     )
@@ -275,7 +275,7 @@ def refused(decided: DataFrame, failed: DataFrame, removed: str, spec: WindowSpe
         removed: the action by which the result loses a row of these decisions.
         spec: the pipeline.
     """
-    both = k.parts(spec, *Side)
+    both = k.parts(spec, *SIDES)
     marks = failed.select(*map(quote, both), F.lit(True).alias("_fk_fails"))
     found = join_by_key(decided, marks, both, "left", nullable=True)
     fails = F.coalesce("_fk_fails", F.lit(False))
@@ -285,7 +285,7 @@ def refused(decided: DataFrame, failed: DataFrame, removed: str, spec: WindowSpe
 
 def quarantined_keys(records: DataFrame, spec: WindowSpec) -> DataFrame:
     """Returns the keys of the pairs of rows that records of the quarantine are about, with `_fk_batch`."""
-    names = {side: partial(k.part, side) for side in Side}
+    names = {side: partial(k.part, side) for side in SIDES}
     return records.select(*keys_of_pairs(spec, names), s.BATCH)
 
 
@@ -296,4 +296,4 @@ def union(parts: Iterable[DataFrame]) -> DataFrame:
 
 def result_columns(spec: WindowSpec) -> list[str]:
     """Returns the columns of the result that decisions need."""
-    return [*k.parts(spec, *Side), s.LEFT_HASH, s.RIGHT_HASH]
+    return [*k.parts(spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import SIDES, BatchRange, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
 from fk_pipeline.kinds.window.spans import Spans
@@ -41,7 +41,7 @@ def responses(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: Ba
     """
     rows = {Side.LEFT: lefts, Side.RIGHT: rights}
     found = pairs(lefts, rights, spec, batches, spans)
-    for side in Side:
+    for side in SIDES:
         found = found.unionByName(_changed(rows[side], side, spec, batches))
     return found
 
@@ -70,7 +70,7 @@ def pairs(lefts: DataFrame, rights: DataFrame, spec: WindowSpec, batches: BatchR
         .where(f"{s.BATCH} IS NOT NULL")
         .select(
             s.BATCH,
-            *map(quote, k.parts(spec, *Side)),
+            *map(quote, k.parts(spec, *SIDES)),
             F.lit(PAIR).alias(s.CAUSE),
             s.LEFT_HASH,
             s.RIGHT_HASH,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.horizon import ticks_of
 from fk_pipeline.frames import marked
-from fk_pipeline.identity import Side, ranges_sql
+from fk_pipeline.identity import SIDES, Side, ranges_sql
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import BUCKET, EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.proof import pending
@@ -116,7 +116,7 @@ def _index(reader: CheckReader, side: Side) -> View:
 def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views: messages of one key, and rows that a batch changed beside their messages."""
     spec = reader.spec
-    parts = k.parts(spec, *Side)
+    parts = k.parts(spec, *SIDES)
     kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
     messages = reader.of_batches(WindowStage.RESPONSES, s.BATCH).where(kept)
     rows = with_copies(messages, [s.BATCH, *map(quote, parts), s.CAUSE])
@@ -150,7 +150,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views: the rows of the result with the current rows of both sides, and rows that may be alone."""
     result, states = _touched(reader)
-    rows = {side: living(states[side], side, reader.spec) for side in Side}
+    rows = {side: living(states[side], side, reader.spec) for side in SIDES}
     views = [_pairs(reader, result, states, rows)]
     return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
 
@@ -160,12 +160,12 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
 
     In a check of some batches of large tables these are the rows with keys that the batches concern.
     """
-    spec, names = reader.spec, [*k.parts(reader.spec, *Side), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    spec, names = reader.spec, [*k.parts(reader.spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
     if reader.batches is None or reader.small:
-        states = {side: reader.whole(k.STATE_OF[k.source(spec, side)]) for side in Side}
+        states = {side: reader.whole(k.STATE_OF[k.source(spec, side)]) for side in SIDES}
         return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), states
     keys = {}
-    for side in Side:
+    for side in SIDES:
         columns = [*map(quote, k.parts(spec, side))]
         told = [
             reader.of_batches(name, s.BATCH).select(*columns).where(f"{columns[0]} IS NOT NULL")
@@ -173,7 +173,7 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         ]
         keys[side] = reader.at_hand(told[0].unionByName(told[1]).distinct(), None)
     found = []
-    for side in Side:
+    for side in SIDES:
         own = {name: name for name in k.parts(spec, side)}
         of_side = reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own, needed=names)
         of_side = of_side.select(*map(quote, names)).join(keys[side].frame, list(own), "left_semi")
@@ -183,7 +183,7 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         found.append(of_side)
     result = reader.at_hand(found[0].unionByName(found[1]), None).frame
     states = {}
-    for side in Side:
+    for side in SIDES:
         columns = k.parts(spec, side)
         wanted = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
         every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
@@ -214,8 +214,8 @@ def _pairs(
     What the result has of a row that a state does not tell any more (`retention`) stays, whatever became of the other.
     """
     spec, spans = reader.spec, _spans_of(reader)
-    there = with_copies(result, [quote(name) for name in k.parts(spec, *Side)])
-    for side in Side:
+    there = with_copies(result, [quote(name) for name in k.parts(spec, *SIDES)])
+    for side in SIDES:
         own = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
         now = rows[side].select(
             *map(quote, k.parts(spec, side)),
@@ -230,7 +230,7 @@ def _pairs(
             is_told = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({told.columns[-1]}, FALSE)"
             there = there.join(told, k.parts(spec, side), "left")
             there = there.withColumn(f"_fk_told_{side.value}", F.expr(is_told)).drop(told.columns[-1])
-    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in Side}
+    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in SIDES}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
     found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
@@ -293,7 +293,7 @@ def _excused(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
 def _shown(spec: WindowSpec) -> str:
     """SQL (STRUCT): the key of a row of messages or result, for people."""
     shown = []
-    for side in Side:
+    for side in SIDES:
         shown += [
             f"{quote(k.part(side, c.name))} AS {quote(f'{side.value}_{c.name}')}" for c in spec.side(side).key_columns
         ]

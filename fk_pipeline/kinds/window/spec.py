@@ -12,7 +12,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec.base import Frozen, StringList, problem
 from fk_pipeline.spec.durations import SignedSpan, Span, signed, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
-from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import parse_expression
 
@@ -80,7 +80,7 @@ class WindowSettings(Settings):
         return self.optimize == ("all",) or rule in self.optimize
 
 
-class WindowSpec(PipelineSpec):
+class WindowSpec(JoinSpec):
     """One windowed join, as its pipeline file describes it."""
 
     left: WindowSide

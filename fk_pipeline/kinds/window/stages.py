@@ -16,7 +16,7 @@ from fk_pipeline.blocks.outputs import quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME, Expiry, apply_versions
 from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
-from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, BatchRange, Origin, Side
+from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, SIDES, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
@@ -143,7 +143,7 @@ def _meeting(read: Reader, source: Side, news: Mapping[Side, RowSet]) -> DataFra
     if not read.rows(k.TIMES_OF[source]):
         return read.read(k.STATE_OF[source])
     probes = []
-    for side in Side:  # its rows match rows of a state that serves the other side
+    for side in SIDES:  # its rows match rows of a state that serves the other side
         if k.source(spec, k.other(side)) is source:
             changed = news[k.source(spec, side)].frame
             probes.append(_spans(read).spread(changed, side, spec).select(*map(quote, columns)))
@@ -268,7 +268,7 @@ class _Resolving:
         if spec.computes and not read.history.first_time:
             records = read.of_batches(s.QUARANTINE, s.BATCH).where(read.batches.predicate(s.BATCH))
             before = resolver.quarantined_keys(records.where(F.col(s.SIDE) == Origin.JOIN.value), spec)
-        for side in Side:
+        for side in SIDES:
             changed = self.messages.frame.where(F.col(s.CAUSE) == side.value)
             keys = [*k.parts(spec, side), s.BATCH]
             rows = changed.select(*map(quote, keys))
@@ -291,8 +291,8 @@ class _Resolving:
     def _told(self, asked: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
         """Returns, per side, the keys of the rows that messages are about."""
         pairs = self.messages.frame.where(F.col(s.CAUSE) == PAIR)
-        names = {side: [*map(quote, k.parts(self.spec, side))] for side in Side}
-        return {side: pairs.select(*names[side]).unionByName(asked[side].select(*names[side])) for side in Side}
+        names = {side: [*map(quote, k.parts(self.spec, side))] for side in SIDES}
+        return {side: pairs.select(*names[side]).unionByName(asked[side].select(*names[side])) for side in SIDES}
 
     def _states(self, keys: Mapping[Side, DataFrame]) -> dict[Side, DataFrame]:
         """Returns, per state, its rows with some keys, given per side, or the whole state."""
@@ -333,7 +333,7 @@ class _Resolving:
         if not self.by_keys:
             return self.read.read(WindowStage.RESOLVED_JOIN).select(*map(quote, names))
         keys = {}
-        for side in Side:
+        for side in SIDES:
             own = [*map(quote, k.parts(self.spec, side))]
             found = [older[side].select(*own)] if side in older else []
             if side in self.alone_on:
@@ -357,17 +357,17 @@ class _Resolving:
             )
         if not found:
             return read.read(WindowStage.RESOLVED_JOIN).select(*map(quote, names)).limit(0)
-        return resolver.union(found).dropDuplicates(k.parts(self.spec, *Side))
+        return resolver.union(found).dropDuplicates(k.parts(self.spec, *SIDES))
 
     def _with_partners(self, result: DataFrame, pairs: RowSet) -> DataFrame:
         """Returns rows of the result, and those with keys of pairs that stood."""
         more = {side: pairs.frame.select(*map(quote, k.parts(self.spec, side))).distinct() for side in self.alone_on}
         found = self._with_keys(more)
-        return result.unionByName(found).dropDuplicates(k.parts(self.spec, *Side))
+        return result.unionByName(found).dropDuplicates(k.parts(self.spec, *SIDES))
 
     def _with_partner_rows(self, states: Mapping[Side, DataFrame], pairs: DataFrame) -> dict[Side, DataFrame]:
         """Returns rows of the states, and those of pairs that stood."""
-        more = self._states({side: pairs.select(*map(quote, k.parts(self.spec, side))) for side in Side})
+        more = self._states({side: pairs.select(*map(quote, k.parts(self.spec, side))) for side in SIDES})
         return {
             source: rows.unionByName(more[source]).dropDuplicates(_keys(self.spec, source))
             for source, rows in states.items()
@@ -378,7 +378,7 @@ class _Resolving:
     ) -> dict[Side, DataFrame]:
         """Returns, per side, the living rows that decisions are about, or all; `few`: they are kept in the driver."""
         read, spec = self.read, self.spec
-        rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in Side}
+        rows = {side: resolver.living(states[k.source(spec, side)], side, spec) for side in SIDES}
         if not self.by_keys:
             return rows
         for side, more in closing.items():
@@ -392,7 +392,7 @@ class _Resolving:
         spec = self.spec
         if all(self.read.history.horizon(k.log_stage(spec, source)) is None for source in k.sources(spec)):
             return {}
-        heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in Side}
+        heard = {side: resolver.heard(states[k.source(spec, side)], side, spec) for side in SIDES}
         for side, more in closing.items() if self.by_keys else ():
             heard[side] = heard[side].unionByName(resolver.told(more, side, spec)).distinct()
         return heard

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import Column, quote
@@ -37,7 +37,7 @@ def source(spec: WindowSpec, side: Side) -> Side:
 
 def sources(spec: WindowSpec) -> tuple[Side, ...]:
     """Returns the sides that have a changelog and a state of their own."""
-    return tuple(dict.fromkeys(source(spec, side) for side in Side))
+    return tuple(dict.fromkeys(source(spec, side) for side in SIDES))
 
 
 def part(side: Side, name: str) -> str:
@@ -73,7 +73,7 @@ def no_row(spec: WindowSpec, side: Side) -> list[str]:
 
 def alone_on(spec: WindowSpec) -> tuple[Side, ...]:
     """Returns the sides whose rows may stand alone in the result."""
-    return () if spec.inner else tuple(Side) if spec.outer else (Side.LEFT,)
+    return () if spec.inner else SIDES if spec.outer else (Side.LEFT,)
 
 
 def payload_columns(spec: WindowSpec, side: Side) -> tuple[Column, ...]:
@@ -90,9 +90,9 @@ def sensitive_names(spec: WindowSpec, *sides: Side) -> frozenset[str]:
         sides: the sides whose columns the tables have under the names of the source.
     """
     found = [
-        part(side, c.name) for side in Side for c in spec.side(side).key_columns if c.name in spec.side(side).sensitive
+        part(side, c.name) for side in SIDES for c in spec.side(side).key_columns if c.name in spec.side(side).sensitive
     ]
-    for side in map(spec.side, Side):
+    for side in map(spec.side, SIDES):
         reads = [{path[0] for path in parse_expression(text).reads} for text in side.on]
         names = zip(on_columns(spec), reads, strict=True)
         found += [name for name, read in names if any(map(side.is_sensitive, read))]
@@ -105,14 +105,14 @@ def sensitive_names(spec: WindowSpec, *sides: Side) -> frozenset[str]:
 
 def keys_of(spec: WindowSpec, table: str) -> Table:
     """Returns a table with only the columns that identify a row, and the names of all sensitive columns."""
-    sides = [side for side in Side if table in (STATE_OF[side], LOG_OF[side])]
+    sides = [side for side in SIDES if table in (STATE_OF[side], LOG_OF[side])]
     keys: tuple[tuple[str, str], ...] = ()
     nullable: tuple[tuple[str, str], ...] = ()
-    for side in Side:
+    for side in SIDES:
         if table == STATE_OF[side]:
             keys = typed_columns(spec.side(side).key_columns)
     if table == WindowStage.RESOLVED_JOIN:
-        left, right = (part_columns(spec, side) for side in Side)
+        left, right = (part_columns(spec, side) for side in SIDES)
         keys = (*left, *right)
         nullable = () if spec.inner else keys if spec.outer else right
     return Table(
@@ -243,7 +243,7 @@ def lineage(spec: WindowSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
 
     The stages that read landing files have none.
     """
-    stages = {side: STATE_OF[source(spec, side)] for side in Side}
+    stages = {side: STATE_OF[source(spec, side)] for side in SIDES}
     found: dict[str, list[tuple[str, str]]] = {}
     if stage == WindowStage.SUBSCRIPTION_STORE:
         log = WindowStage.LEFT_CHANGELOG.value

@@ -17,7 +17,7 @@ from fk_pipeline.blocks.input_types import (
 )
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
@@ -62,23 +62,23 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
         outputs = rows.selectExpr(*[output.sql for output in spec.outputs]).schema.fields
     except PySparkException as error:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
-    for side in Side:
+    for side in SIDES:
         check_delete_when(session, spec, side)
-    orders = [sequence_type(session, spec, side) for side in Side]
+    orders = [sequence_type(session, spec, side) for side in SIDES]
     return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs])
 
 
 def declared_layout(spec: PipelineSpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells."""
     types = [(output.name, declared_type(spec, output)) for output in spec.outputs]
-    orders = [declared_sequence_type(spec.side(side)) for side in Side]
+    orders = [declared_sequence_type(spec.side(side)) for side in SIDES]
     return _layout(spec, orders, types)
 
 
 def _layout(spec: PipelineSpec, orders: list[str], outputs: list[tuple[str, str]]) -> Layout:
     logs = [
         changelog_table(f"{side}_changelog", spec.side(side), order, format_of(spec.side(side)).has_holes)
-        for side, order in zip(Side, orders, strict=True)
+        for side, order in zip(SIDES, orders, strict=True)
     ]
     states = [
         Table(name, (*keys_of(spec, name).columns, *version_columns(order), *values), (s.APPLIED_IN, s.OWNER),

@@ -1,0 +1,157 @@
+"""The rules of `kind: aggregate` as a model, in the schedules of `tests.any_order.model`.
+
+A row is (group, time, number). It counts in its group, or in one or more windows of its group. The result has, per
+group and window, the number of rows and the sum of their numbers. The stages of the model are the five of a join: the
+left ones are `changelog`, `grouping_store`, `touched_groups` and `aggregated`; the right table stays empty.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from tests.any_order.model import EVERY_KEY, Content, Event, Model, Schedule, partition, winner
+
+RULES = {
+    "the old group is noted": "a group that a row left keeps it",
+    "notes come before the state": "a run dies between the two, and nobody knows which groups it changed",
+    "notes are only added": "a run that changes nothing takes the notes of an older one that is not resolved",
+    "notes stay until they are resolved": "those of a folded batch go while its result is still to be made",
+    "a group is computed when it is written": "it is computed with the notes, and overwrites what is newer",
+}
+"""Per rule that can be left out, the consequence of leaving it out."""
+
+Group = tuple[str | None, int | None]
+"""A value of `group_by`, and the start of a window; None without windows."""
+
+
+class AggregateModel(Model):
+    """A pipeline of `kind: aggregate`."""
+
+    def __init__(self, *, seed: int, without: str | None = None) -> None:
+        super().__init__(join="inner", without=without)
+        self.size, self.every = [(None, None), (4, 4), (4, 2), (5, 2), (2, 3)][seed % 5]
+        self.notes: dict[int, list[Group]] = {}
+        """Per batch, the groups in which rows stood that it changed, and in which they stand now."""
+
+    def run(self, stage: Stage, batch: int, content: Content) -> None:
+        if stage is Stage.SUBSCRIPTION_STORE:
+            before = dict(self.states[Side.LEFT])
+            super().run(stage, batch, content)
+            self._note(batch, before)
+        elif stage is Stage.RESPONSES:
+            touched = set(self.notes.get(batch, ()))
+            self.responses[batch] = [(group, self.aggregated(group)) for group in touched]  # type: ignore[misc]
+        elif stage is not Stage.RIGHT_TABLE:
+            super().run(stage, batch, content)
+
+    def _note(self, batch: int, before: Mapping[str, Any]) -> None:
+        found: list[Group] = []
+        for key, row in self.states[Side.LEFT].items():
+            old = before.get(key)
+            if old is None or (old.value, old.applied_in) != (row.value, row.applied_in):
+                found += self.groups(row.value)
+                if old is not None and not self._lacks("the old group is noted"):
+                    found += self.groups(old.value)
+        kept = [] if self._lacks("notes are only added") else self.notes.get(batch, [])
+        self.notes[batch] = [*kept, *found]
+
+    def groups(self, row: Any) -> list[Group]:
+        """Returns the groups in which a row counts; none if it is deleted."""
+        if row is None:
+            return []
+        if self.size is None or self.every is None:
+            return [(row[0], None)]
+        last = row[1] // self.every * self.every
+        return [(row[0], start) for start in range(last, row[1] - self.size, -self.every)]
+
+    def aggregated(self, group: Group) -> tuple[int, int] | None:
+        """Returns the number of rows of a group and their sum, as the state has them; None without rows."""
+        rows = [row.value for row in self.states[Side.LEFT].values() if group in self.groups(row.value)]
+        return (len(rows), sum(row[2] for row in rows)) if rows else None
+
+    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+        if stage is Stage.RIGHT_TABLE:
+            return [lambda: None]
+        if stage is not Stage.SUBSCRIPTION_STORE:
+            return super().commits(stage, batch, content)
+        after = deepcopy(self)
+        after.run(stage, batch, content)
+        had = 0 if self._lacks("notes are only added") else len(self.notes.get(batch, ()))
+        more = after.notes.get(batch, [])[had:]
+        rows = {k: row for k, row in after.states[Side.LEFT].items() if self.states[Side.LEFT].get(k) != row}
+
+        def notes() -> None:
+            kept = [] if self._lacks("notes are only added") else self.notes.get(batch, [])
+            self.notes[batch] = [*kept, *more]
+
+        def state() -> None:
+            self.states[Side.LEFT].update(rows)
+
+        return [state, notes] if self._lacks("notes come before the state") else [notes, state]
+
+    def _resolve(self, batch: int) -> None:
+        for group, then in self.responses.get(batch, []):  # type: ignore[misc]
+            found: Any = then if self._lacks("a group is computed when it is written") else self.aggregated(group)
+            if found is None:
+                self.result.pop(group, None)
+            else:
+                self.result[group] = (*found, found)
+
+    def fold(self, batches: Any, settled: Callable[[int], bool]) -> None:
+        super().fold(batches, settled)
+        for batch in self.folded:
+            if settled(batch) or self._lacks("notes stay until they are resolved"):
+                self.notes.pop(batch, None)
+
+    def refused(self) -> set[tuple[str, Any, Any]]:
+        return set()
+
+
+class AggregateSchedule(Schedule):
+    """One random schedule."""
+
+    def __init__(self, seed: int, *, without: str | None = None) -> None:
+        self.seed = seed
+        super().__init__(seed, join="inner", without=without)
+
+    def _model(self, without: str | None) -> AggregateModel:
+        return AggregateModel(seed=self.seed, without=without)
+
+    def _content(self, _batch: int) -> Content:
+        choose, number = self.random.choice, self.random.randint
+
+        def event() -> Event:
+            self.clock += 1
+            key = EVERY_KEY if self.random.random() < 0.04 else choose("abcd")
+            row = None if self.random.random() < 0.2 else (choose(["x", "y", None]), number(0, 9), number(0, 3))
+            return key, self.clock + choose([0, 0, 0, -15.5]) + self.random.random() / 10, row
+
+        return {Side.LEFT: [event() for _ in range(number(0, 4))], Side.RIGHT: []}
+
+    def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
+        log = {n: partition(content[Side.LEFT]) for n, content in contents.items()}
+        last = (winner(log, key) for key in {key for part in log.values() for key in part.rows})
+        found: dict[Group, list[int]] = {}
+        model = self.model
+        assert isinstance(model, AggregateModel)
+        for row in (won[1] for won in last if won is not None and won[1] is not None):
+            for group in model.groups(row):
+                found.setdefault(group, []).append(row[2])
+        return {group: (len(numbers), sum(numbers)) for group, numbers in found.items()}
+
+
+def wrong(schedules: int, without: str | None = None) -> int:
+    """Returns the number of schedules that end with a wrong result."""
+    return sum(not AggregateSchedule(seed, without=without).is_right() for seed in range(schedules))
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 4000
+    for rule, then in [(None, "all rules hold"), *RULES.items()]:
+        name = then if rule is None else f"without {rule!r} {then}"
+        sys.stdout.write(f"{wrong(number, rule):6,} of {number:,} wrong: {name}\n")

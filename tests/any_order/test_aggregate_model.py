@@ -1,0 +1,16 @@
+"""The rules of `kind: aggregate`, by their model: right in any order, and wrong without any of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.any_order.aggregate_model import RULES, AggregateSchedule, wrong
+
+
+def test_with_all_rules_every_schedule_ends_with_the_groups_of_the_last_writers() -> None:
+    assert wrong(1000) == 0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_some_schedule_does_not(rule: str) -> None:
+    assert any(not AggregateSchedule(seed, without=rule).is_right() for seed in range(12_000))
