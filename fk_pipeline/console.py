@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from fk_pipeline.contract import Kind
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.passes import Pass
     from fk_pipeline.verify.report import VerifyReport
@@ -93,13 +94,16 @@ def print_due(due: Mapping[str, Sequence[int]]) -> None:
     print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 
 
-def print_verification(report: VerifyReport, file: str | Path) -> None:
-    """Prints a report for people: what was compared, what the join leaves out, and what is wrong, with remedies."""
+def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> None:
+    """Prints a report for people: what was compared, what the result leaves out, and what is wrong, with remedies."""
     lacks = _left_out(report, file)
-    verdict = f"equal to the join of the two tables{', without what is listed here' if lacks else ''}"
+    verdict = f"equal to {kind.proof.says}{', without what is listed here' if lacks else ''}"
     print(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
     share = f", a share of {report.share:g}," if report.share < 1 else ""
-    print_lines([f"joined anew: {report.left_rows:,} left rows{share} and {report.right_rows:,} right rows", *lacks])
+    anew = f"joined anew: {report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
+    if len(kind.inputs) == 1:
+        anew = f"grouped anew: {report.left_rows:,} rows"
+    print_lines([anew, *lacks])
     if not report.ok or report.pending:
         print(
             f"missing {report.missing:,}, stale {report.stale:,}, unexpected {report.unexpected:,}, "

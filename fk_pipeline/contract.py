@@ -149,12 +149,17 @@ class Proof:
         counted: function of tables, pipeline, `isolating`, and a function from columns of a key to SQL (BOOLEAN,
             the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
             about the inputs, a frame with as many rows.
+        tolerance: by what share of their size two floating-point values of a column may differ: a sum depends in its
+            last digits on the order in which it is computed.
+        says: what the result equals, in words.
     """
 
     expected: str
     pending: str
     counted: str
     unproved: str | None = None
+    tolerance: float = 0
+    says: str = "the join of the two tables"
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,19 @@ class ReplaceBatches:
 
 
 @dataclass(frozen=True)
+class Append:
+    """Adds rows to a table; if the stage runs again, it may add the same rows again.
+
+    Attributes:
+        table: a table of messages.
+        rows: the rows.
+    """
+
+    table: str
+    rows: RowSet
+
+
+@dataclass(frozen=True)
 class Index:
     """The index of a large state; its entries are written before the rows of the state.
 
@@ -380,5 +393,5 @@ class Reopen:
     batches: Sequence[int]
 
 
-Effect = ReplaceBatches | Upsert | Reject | Report | Reopen
+Effect = ReplaceBatches | Append | Upsert | Reject | Report | Reopen
 """One element of the list that a stage returns; the list is applied in order."""

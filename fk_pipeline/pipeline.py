@@ -304,11 +304,11 @@ class Pipeline(OpenPipeline):
 
         self.refuse_never_run()
         with concealing(self.spec):
-            return export(self.table("resolved_join"), self.spec, Path(file))
+            return export(self.table(self.spec.definition.result.name), self.spec, Path(file))
 
     def changed_rows(self, batch: int) -> tuple[int, int]:
         """Returns the number of result rows whose last change was in `batch`, and the number of all result rows."""
         from fk_pipeline.store.schemas import BATCH
 
-        result = self.table("resolved_join")
+        result = self.table(self.spec.definition.result.name)
         return result.where(f"{BATCH} = {int(batch)}").count(), result.count()

@@ -185,9 +185,10 @@ class Rebuild:
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
             chosen = self.kind.downstream([*chosen, *needed.stages])
         if self.ledger.folds.on_all_sides:  # messages of folded batches are not stored: rebuild those that are read
-            made_of = {up for stage in chosen for up in self.kind.stage(stage).upstream}
-            messages = {self.kind.table(name).stage for name in self.kind.with_role(Role.MESSAGES)}
-            chosen = self.kind.downstream([*chosen, *(made_of & messages)])
+            messages = {str(self.kind.table(name).stage) for name in self.kind.with_role(Role.MESSAGES)}
+            for stage in reversed(self.kind.stage_names):
+                if stage in chosen:
+                    chosen = self.kind.downstream([*chosen, *(messages & {*self.kind.stage(stage).upstream})])
         if self.source is Source.CHANGELOG:
             for one in self.kind.inputs:
                 for part in {one.derived_as(column) for column in one.derives(self.spec)} & {*stale}:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from fk_pipeline.contract import loaded
+from fk_pipeline.kinds.aggregate import spec as aggregate
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.registry import KINDS, kind_named
 from fk_pipeline.kinds.window import spec as window
@@ -24,6 +25,7 @@ from fk_pipeline.spec.model import registered
 
 MORE = {
     "JoinSpec.left": "#of-a-side",
+    "AggregateSpec.input": "#of-a-side",
     "JoinSpec.right": "#of-a-side",
     "ForeignKeySpec.result_key": "#result-key",
     "JoinSpec.select": "#select",
@@ -82,6 +84,7 @@ def blocks() -> dict[str, str]:
     optimize = {"optimize (`kind: window`)": _keys(window.WindowSettings)["optimize"]}
     found["settings"] = _table(said["settings"] | optimize)
     found["within"] = _table(_keys(window.WithinSpec))
+    found["time window"] = _table(_keys(aggregate.TimeWindow))
     return {f"keys: {name}": text for name, text in found.items()}
 
 
@@ -96,6 +99,7 @@ _PARTS = (
     join.JoinSpec,
     ForeignKeySpec,
     window.WindowSpec,
+    aggregate.AggregateSpec,
     window.WindowSide,
     window.WindowSettings,
 )

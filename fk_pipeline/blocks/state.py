@@ -44,6 +44,7 @@ def state_effects(
     index: Index | None = None,
     first: str = INSERTED,
     check: Callable[[RowSet], RowSet] = lambda rows: rows,
+    note: Callable[[RowSet], tuple[RowSet, list[Effect]]] = lambda rows: (rows, []),
 ) -> list[Effect]:
     """Returns the effects of a stage with a state.
 
@@ -57,6 +58,7 @@ def state_effects(
         index: the index of the state.
         first: the count of the first rows of the state, if all of them have the same outcome; else empty.
         check: checks the new rows before anything is committed; may raise.
+        note: function of the new rows that returns them, computed or not, and effects that come before their own.
     """
     history = read.history
     if history.read_nothing(log_stage):
@@ -79,8 +81,8 @@ def state_effects(
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
-    kept = check(read.planned(rows, at_most))
-    return [Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]
+    kept, first_effects = note(check(read.planned(rows, at_most)))
+    return [*first_effects, Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

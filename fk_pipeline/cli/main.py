@@ -207,7 +207,7 @@ def verify(
     if format_ is OutputFormat.JSON:
         print_json(as_json(loaded, report, checked, index))
     else:
-        print_verification(report, loaded.spec.file)
+        print_verification(report, loaded.spec.file, loaded.spec.definition)
         print_checks(loaded, report, checked, index)
     if not report.ok or any(one.failed or one.not_run for one in checked):
         raise typer.Exit(1)

@@ -75,7 +75,7 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     print_table(COLUMNS_SHOWN, [[row[name] for name in COLUMNS_SHOWN] for row in rows], title=title)
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
     print(f"\nBatch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
-    print_verification(report, file)
+    print_verification(report, file, pipeline.spec.definition)
     shown = shlex.quote(str(file))
     print(f"""
 Try next:

@@ -10,6 +10,7 @@ from fk_pipeline.contract import Kind, loaded
 KINDS = {
     "foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY",
     "window": "fk_pipeline.kinds.window.kind:WINDOW",
+    "aggregate": "fk_pipeline.kinds.aggregate.kind:AGGREGATE",
 }
 """Per value of `kind` in the pipeline file, the reference to its `Kind`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fk_pipeline.errors import UsageError
@@ -22,15 +22,24 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
     Raises:
         UsageError: the text does not have the columns of the key.
     """
-    names = {c.name.lower(): c.name for c in side.key_columns}
+    return parse_columns_of_key(said, side.key_columns, option)
+
+
+def parse_columns_of_key(said: str, columns: Sequence[Column], option: str = "--key") -> dict[str, str]:
+    """Returns some key columns with their values as text; as `parse_key`.
+
+    Raises:
+        UsageError: the text does not have the columns.
+    """
+    names = {c.name.lower(): c.name for c in columns}
     starts = re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)
     found = [(names[start[1].lower()], start.start(), start.end()) for start in starts]
     if len({name for name, *_ in found}) == len(found) == len(names) and found[0][1] == 0:
         ends = [*(comma for _, comma, _ in found[1:]), len(said)]
         return {name: said[begin:end] for (name, _, begin), end in zip(found, ends, strict=True)}
     if len(names) == 1:
-        return {side.key_columns[0].name: said}
-    example = ",".join(f"{c.name}=..." for c in side.key_columns)
+        return {columns[0].name: said}
+    example = ",".join(f"{c.name}=..." for c in columns)
     raise UsageError(f"{option}: {said!r} is no key of {len(names)} columns", fix=f"{option} {example}")
 
 

@@ -117,7 +117,7 @@ def parse_expression(text: str) -> Expression:
     Raises:
         SqlTextError: not one scalar expression, or one that is not deterministic.
     """
-    tree = _one_tree(text)
+    tree = one_tree(text)
     for node in tree.walk():
         if isinstance(node, (exp.Query, exp.Subquery)):
             raise SqlTextError("a subquery is not possible here")
@@ -150,7 +150,7 @@ def refuse_moments(text: str, type_of: TypeOf) -> None:
     Raises:
         SqlTextError: there is such a text; the message names it.
     """
-    found = moment_in(_one_tree(text), type_of)
+    found = moment_in(one_tree(text), type_of)
     if found is not None:
         raise SqlTextError(
             f"{found} may become the day on which it is computed: {_WOULD_CHANGE}; write the day, DATE'2024-01-31', "
@@ -158,7 +158,16 @@ def refuse_moments(text: str, type_of: TypeOf) -> None:
         )
 
 
-def _one_tree(text: str) -> exp.Expr:
+def body_of(text: str) -> str:
+    """Returns an expression without `AS name`."""
+    if not isinstance(one_tree(text), exp.Alias):
+        return text
+    tokens = sqlglot.tokenize(text, dialect=DIALECT)
+    name = tokens[-2] if tokens[-2].text.upper() == "AS" else tokens[-1]
+    return text[: name.start].strip()
+
+
+def one_tree(text: str) -> exp.Expr:
     """Parses a text as the list of a SELECT: alone, a column called `comment` or `cache` would begin a statement."""
     if "${" in text:
         raise SqlTextError(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
+from fk_pipeline.effects import Append, CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
@@ -83,6 +83,12 @@ class TableWriter:
             written = self.warehouse.read(table, where=[Within(by.batch, self.batches)])
             groups = counted(written, by.batch, by.column)
         return _named(groups, by)
+
+    def append(self, effect: Append) -> None:
+        """Adds rows to those that the table has."""
+        number = effect.rows.at_most
+        if number:
+            self._append(effect.rows.frame, self.read.table_of(effect.table), number, effect.rows.local)
 
     def reject(self, effect: Reject) -> None:
         """Replaces the bad records of the batches from an earlier run in the quarantine."""

@@ -34,7 +34,13 @@ DIFFERENCES_SHOWN = 20
 
 
 def compare(
-    expected: DataFrame, result: DataFrame, keys: Sequence[str], names: Sequence[str], *, nullable: bool
+    expected: DataFrame,
+    result: DataFrame,
+    keys: Sequence[str],
+    names: Sequence[str],
+    *,
+    nullable: bool,
+    tolerance: float = 0,
 ) -> DataFrame:
     """Returns the rows that differ.
 
@@ -47,6 +53,7 @@ def compare(
         keys: the key columns.
         names: the columns to compare; `expected` and `found` are structs of them.
         nullable: whether a key column may be null.
+        tolerance: as of `contract.Proof`.
     """
     fields = {f.name: f.dataType for f in result.schema.fields}
 
@@ -55,7 +62,7 @@ def compare(
 
     same = F.lit(True)
     for name in names:
-        same = same & _same(name, fields[name])
+        same = same & _same(name, fields[name], tolerance)
     both = join_by_key(packed(expected, "expected"), packed(result, "found"), keys, "full", nullable=nullable)
     both = both.withColumn("same", same)
     # If a key has several rows, one is compared (an equal one if there is any). The others are unexpected.
@@ -64,14 +71,21 @@ def compare(
     difference = (
         F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
     )
-    differing = F.array_compact(F.array(*[F.when(~_same(name, fields[name]), F.lit(name)) for name in names]))
+    differing = F.array_compact(
+        F.array(*[F.when(~_same(name, fields[name], tolerance), F.lit(name)) for name in names])
+    )
     rows = both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
     return rows.withColumn("differing", differing)
 
 
-def _same(name: str, kind: T.DataType) -> Column:
-    """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column."""
-    return _comparable(F.col("expected")[name], kind).eqNullSafe(_comparable(F.col("found")[name], kind))
+def _same(name: str, kind: T.DataType, tolerance: float) -> Column:
+    """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column, or nearly the same."""
+    one, other = (_comparable(F.col(side)[name], kind) for side in ("expected", "found"))
+    same = one.eqNullSafe(other)
+    if tolerance and isinstance(kind, T.FractionalType) and not isinstance(kind, T.DecimalType):
+        near = F.abs(one - other) <= F.greatest(F.abs(one), F.abs(other)) * tolerance
+        same |= F.coalesce(near, F.lit(False))
+    return same
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:
@@ -147,7 +161,9 @@ class _Verification:
         expected = loaded(self.proof.expected)(self.tables, self.spec, isolating)
         expected = expected.where(self._chosen(self.share_by))
         work = sum(map(len, self.due.values()))
-        differences = compare(expected, self.result, self.keys, names, nullable=self.nullable).persist()
+        differences = compare(
+            expected, self.result, self.keys, names, nullable=self.nullable, tolerance=self.proof.tolerance
+        ).persist()
         try:
             pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()
             found = marked(differences, "pending", pending, nullable=self.nullable)

@@ -1,0 +1,1 @@
+"""Tables grouped by something that is not their key, and streams counted in windows of time."""

@@ -1,0 +1,133 @@
+"""The tables of an aggregate, with the types that only Spark can determine: those of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fk_pipeline.blocks.input_types import (
+    check_delete_when,
+    declared_sequence_type,
+    empty_rows,
+    first_line,
+    sequence_type,
+    type_of,
+)
+from fk_pipeline.cdc.reader import format_of
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.frames import empty
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.aggregate import tables as k
+from fk_pipeline.kinds.aggregate.aggregated import outputs_of
+from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, AggregateStage, by
+from fk_pipeline.kinds.aggregate.spec import AggregateSpec
+from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
+from fk_pipeline.spec.model import UNKNOWN_TYPE
+from fk_pipeline.spec.sql import KEY_TYPES_REFUSED, parse_expression
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.layout import Layout
+from fk_pipeline.store.schemas import Table, changelog_table
+
+_FLOATING = ("FLOAT", "DOUBLE")
+
+
+def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
+    """Returns the tables; Spark analyses every expression of the pipeline file on empty rows.
+
+    Raises:
+        PipelineFileError: Spark refuses an expression, a group is no key, or a time is none.
+    """
+    rows = empty_rows(session, spec, spec.input)
+    types = {by(name): _group_type(spec, rows, name) for name in spec.group_names}
+    if spec.window is not None:
+        types[AT] = _time_type(spec, rows)
+    check_delete_when(session, spec, Side.INPUT)
+    sequence = sequence_type(session, spec, Side.INPUT)
+    stored = k.store(spec, sequence, types)
+    windows = None if spec.window is None else Windows.of(spec.window, types[AT])
+    try:
+        outputs = outputs_of(empty(session, stored.columns), spec, windows).schema.fields
+    except PySparkException as error:
+        raise PipelineFileError(f"aggregates, having or select: {first_line(error)}", where=str(spec.file)) from None
+    named = {output.name for output in spec.outputs}
+    kinds = [(field.name, field.dataType.simpleString()) for field in outputs if field.name in named]
+    return _layout(spec, sequence, types, kinds)
+
+
+def _group_type(spec: AggregateSpec, rows: object, name: str) -> str:
+    """Returns the type of a group, which must be one whose values can be told apart."""
+    sql = spec.grouped_by[name]
+    kind = type_of(spec, rows, sql, "group_by").simpleString()  # type: ignore[arg-type]
+    base = kind.upper().split("<")[0].split("(")[0].split(" ")[0]
+    if base in KEY_TYPES_REFUSED or base in _FLOATING:
+        fix = f"CAST(({sql}) AS DECIMAL(18, 6))" if base in _FLOATING else f"TO_JSON({sql})"
+        raise PipelineFileError(
+            f"group_by {name!r} is {kind}, whose values cannot be told apart as keys",
+            where=str(spec.file),
+            fix=f"group by another value, for example {fix} AS {name}",
+        )
+    return kind
+
+
+def _time_type(spec: AggregateSpec, rows: object) -> str:
+    """Returns the type of the times of windows: TIMESTAMP or BIGINT."""
+    assert spec.window is not None
+    kind = type_of(spec, rows, spec.window.time, "window.time").simpleString().upper()  # type: ignore[arg-type]
+    if kind not in MICROS:
+        raise PipelineFileError(
+            f"window.time is {kind}, which is no time",
+            where=str(spec.file),
+            fix="make it TIMESTAMP, or BIGINT (milliseconds), for example with CAST",
+        )
+    if kind == "BIGINT" and spec.window.local:
+        raise PipelineFileError(
+            f"window.zone is {spec.window.zone}, and window.time is BIGINT",
+            where=str(spec.file),
+            fix=f"make it TIMESTAMP: TIMESTAMP_MILLIS({spec.window.time})",
+        )
+    if Windows.of(spec.window, kind).size == 0 or Windows.of(spec.window, kind).step == 0:
+        raise PipelineFileError("window: times in milliseconds have no window shorter than that", where=str(spec.file))
+    return kind
+
+
+def declared_layout(spec: AggregateSpec) -> Layout:
+    """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
+
+    def declared(sql: str) -> str:
+        expression = parse_expression(sql)
+        column = spec.input.column(expression.reads[0][0]) if expression.plain else None
+        return UNKNOWN_TYPE if column is None else column.type
+
+    types = {by(name): declared(sql) for name, sql in spec.grouped_by.items()}
+    named = {name.lower(): types[by(name)] for name in spec.group_names}
+    if spec.window is not None:
+        types[AT] = declared(spec.window.time)
+        named |= dict.fromkeys(("window_start", "window_end"), types[AT])
+    outputs = []
+    for output in spec.outputs:
+        names = [path[0].lower() for path in parse_expression(output.sql).reads] if output.plain else [""]
+        outputs.append((output.name, named.get(names[0], UNKNOWN_TYPE)))
+    return _layout(spec, declared_sequence_type(spec.input), types, outputs)
+
+
+def _layout(spec: AggregateSpec, sequence: str, types: k.Types, outputs: Sequence[tuple[str, str]]) -> Layout:
+    def marked(table: Table) -> Table:
+        of_source = table.name in (AggregateStage.CHANGELOG, AggregateStage.GROUPING_STORE, GROUP_ROWS)
+        return replace(table, sensitive=k.sensitive_names(spec, of_source=of_source) & {*table.names})
+
+    result = k.aggregated(spec, types, outputs)
+    secret = k.sensitive_names(spec, of_source=False) | spec.sensitive_outputs
+    return Layout(
+        (
+            marked(changelog_table(AggregateStage.CHANGELOG, spec.input, sequence, format_of(spec.input).has_holes)),
+            marked(k.notes(spec, types)),
+            marked(k.store(spec, sequence, types)),
+            marked(k.group_rows(spec)),
+            marked(k.touched_groups(spec, types)),
+            replace(result, sensitive=secret & {*result.names}),
+            s.quarantine_table(),
+        )
+    )

@@ -1,0 +1,139 @@
+"""The proof of an aggregate: the table of last writers grouped in SQL, without the code of the stages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.aggregate import tables as k
+from fk_pipeline.kinds.aggregate.aggregated import placed
+from fk_pipeline.kinds.aggregate.kind import (
+    AT,
+    EVERY_GROUP,
+    NOTES,
+    START,
+    WINDOW_END,
+    WINDOW_START,
+    AggregateStage,
+    by,
+)
+from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
+from fk_pipeline.kinds.aggregate.windows import Windows
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.durations import micros, span
+from fk_pipeline.spec.failing import ISOLATING
+from fk_pipeline.spec.sql import text
+from fk_pipeline.store import schemas as s
+from fk_pipeline.verify.last_writers import current_rows
+
+_DAY = 86_400_000_000
+_EPOCH = "DATE'1970-01-01'"
+_FROM, _TO = "_fk_from", "_fk_to"
+
+
+def expected(tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: bool = False) -> DataFrame:
+    """Returns the groups of the last writers: key columns and selected columns.
+
+    Args:
+        tables: the changelog.
+        spec: the pipeline.
+        _isolating: not used: an aggregate that fails stops the stage.
+    """
+    rows = current_rows(tables[AggregateStage.CHANGELOG], spec.input)
+    session, view, named = rows.sparkSession, f"fk_{uuid.uuid4().hex}", f"fk_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    values = [f"({sql}) AS _fk_value_{i}" for i, sql in enumerate(spec.grouped_by.values())]
+    source = f"SELECT {', '.join(['*', *values])} FROM {view}"
+    names = {f"_fk_value_{i}": name for i, name in enumerate(spec.group_names)}
+    if spec.window is not None:
+        kind = rows.selectExpr(f"({spec.window.time}) AS at").schema["at"].dataType.simpleString()
+        source = _windowed(source, spec.window, kind)
+        names |= {_FROM: WINDOW_START, _TO: WINDOW_END}
+    measures = [one.text for one in spec.measures]
+    groups = f"SELECT {', '.join([*names, *measures])} FROM ({source}) GROUP BY {', '.join(names)}"
+    session.sql(groups).withColumnsRenamed(names).createOrReplaceTempView(named)
+    columns = {by(name): name for name in spec.group_names} | {START: WINDOW_START}
+    keys = [quote(columns[column]) for column in k.group_key(spec)]
+    outputs = [output.sql for output in spec.outputs]
+    found: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {named} WHERE {spec.having or 'TRUE'}")
+    return found.toDF(*k.group_key(spec), *[output.name for output in spec.outputs])
+
+
+def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
+    """SQL (query): rows once per window in which each counts, with the bounds of the window."""
+    size, step, at = micros(span(window.size)), micros(span(window.step)), f"({window.time})"
+    if window.local:
+        zone, size, step = text(window.zone), size // _DAY, step // _DAY
+        place = f"DATEDIFF(TO_DATE(FROM_UTC_TIMESTAMP({at}, {zone})), {_EPOCH})"
+
+        def time(number: str) -> str:
+            return f"TO_UTC_TIMESTAMP(CAST(DATE_ADD({_EPOCH}, CAST({number} AS INT)) AS TIMESTAMP), {zone})"
+
+    elif kind == "bigint":
+        place, size, step = at, size // 1000, step // 1000
+
+        def time(number: str) -> str:
+            return number
+
+    else:  # Spark has windows of timestamps
+        found = f"SELECT *, WINDOW({at}, '{size} microseconds', '{step} microseconds') AS _fk_w FROM ({rows})"
+        return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO} FROM ({found})"
+    last = f"({place} - (({place} % {step}) + {step}) % {step})"
+    spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows}) WHERE {at} IS NOT NULL"
+    start = f"({last} - _fk_back * {step})"
+    bounds = f"{time(start)} AS {_FROM}, {time(f'({start} + {size})')} AS {_TO}"
+    return f"SELECT *, {bounds} FROM ({spread}) WHERE {start} + {size} > {place}"
+
+
+def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: AggregateSpec) -> list[DataFrame]:
+    """Returns the keys of the groups that due work may still change, each once.
+
+    These are the groups of every version of the rows that due batches concern, as the changelog and the store have
+    them, and the groups that notes of due batches name. All groups, if a due batch has a truncate, or a note names all.
+
+    Args:
+        tables: the tables.
+        due: the due batches per stage.
+        spec: the pipeline.
+    """
+    batches = sorted({int(batch) for found in due.values() for batch in found})
+    log, store, notes = (tables[name] for name in ("changelog", AggregateStage.GROUPING_STORE, NOTES))
+    windows = None
+    if spec.window is not None:
+        windows = Windows.of(spec.window, store.schema[AT].dataType.simpleString())
+    keys, first = [*map(quote, k.input_key(spec))], quote(k.input_key(spec)[0])
+    own = log.where(F.col(s.BATCH).isin(batches))
+    noted = notes.where(F.col(s.BATCH).isin(batches))
+    concerned = own.where(f"{first} IS NOT NULL").select(*keys).unionByName(
+        store.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).select(*keys)
+    )  # fmt: skip
+    whole = own.where(f"{first} IS NULL").select().union(noted.where(F.col(s.CAUSE) == EVERY_GROUP).select()).limit(1)
+    versions = with_content(log.where(f"{first} IS NOT NULL"), spec, Side.INPUT, ISOLATING)
+    placing = [*k.by_columns(spec), *([] if spec.window is None else [AT]), s.HASH]
+
+    def groups(rows: DataFrame) -> DataFrame:
+        if spec.window is not None:
+            rows = rows.where(f"{AT} IS NOT NULL")
+        return placed(rows, windows).select(*map(quote, k.group_key(spec)))
+
+    parts = [groups(noted.where(F.col(s.CAUSE) != EVERY_GROUP).withColumn(s.HASH, F.lit(b"")))]
+    for rows in (versions, store):
+        narrow = rows.select(*keys, *map(quote, placing))
+        parts.append(groups(narrow.join(concerned.distinct(), k.input_key(spec), "left_semi")))
+        parts.append(groups(narrow.crossJoin(F.broadcast(whole))))
+    everything = tables[AggregateStage.AGGREGATED].select(*map(quote, k.group_key(spec)))
+    parts.append(everything.crossJoin(F.broadcast(whole)))
+    return [reduce(DataFrame.unionByName, parts).distinct()]
+
+
+def counted(
+    tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: bool, _chosen: Callable[[Iterable[str]], str]
+) -> dict[str, DataFrame]:
+    """Returns, per number of a `VerifyReport` that is about the inputs, a frame with as many rows: `left_rows`."""
+    return {"left_rows": current_rows(tables[AggregateStage.CHANGELOG], spec.input)}

@@ -1,0 +1,226 @@
+"""The parts of a pipeline file that only `kind: aggregate` has: groups, windows of time, and aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator, model_validator
+
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.aggregate.functions import parse_aggregate
+from fk_pipeline.kinds.aggregate.kind import WINDOW_END, WINDOW_START
+from fk_pipeline.spec.base import Frozen, Strings, problem
+from fk_pipeline.spec.durations import Span, micros, span
+from fk_pipeline.spec.inputs import SideSpec, check_row_expression
+from fk_pipeline.spec.model import Output, PipelineSpec
+from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
+from fk_pipeline.spec.sql import Column, Expression, SqlTextError, body_of, parse_expression, quote, refuse_moments
+
+UTC_ZONE = "UTC"
+_DAY, _MILLISECOND = 86_400_000_000, 1_000
+
+
+class TimeWindow(Frozen):
+    """The windows of time in which rows count."""
+
+    time: str = Field(min_length=1)
+    """When a row happened: a SQL expression over the columns of the input (TIMESTAMP, or BIGINT in milliseconds). A row
+    without a time goes to the quarantine."""
+    size: Span
+    """How long a window is."""
+    every: Span | None = None
+    """How far apart the starts of two windows are, at most `size`; default: `size`, so that a row counts in one
+    window."""
+    zone: str = UTC_ZONE
+    """The time zone in which windows of whole days begin at midnight, as `Europe/Berlin`: such a day has 23 or 25 hours
+    when the clocks change. Times must be TIMESTAMP."""
+
+    @field_validator("zone")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise problem(f"{value!r} is no time zone; write one as Europe/Berlin") from None
+        return value
+
+    @property
+    def step(self) -> str:
+        """How far apart the starts of two windows are."""
+        return self.every or self.size
+
+    @property
+    def local(self) -> bool:
+        """Whether windows are days of a time zone."""
+        return self.zone != UTC_ZONE
+
+    @model_validator(mode="after")
+    def _windows_fit(self) -> TimeWindow:
+        size, step = micros(span(self.size)), micros(span(self.step))
+        if not size:
+            raise problem("a window of no length has no rows", "size")
+        if not step:
+            raise problem("windows that begin at the same time are one", "every")
+        if step > size:
+            raise problem(f"{self.every} is longer than size, {self.size}: rows between would count nowhere", "every")
+        if self.local and (size % _DAY or step % _DAY):
+            raise problem(
+                f"windows of whole days begin at midnight of a zone; {self.size} every {self.step} are counted from "
+                "1970-01-01 in UTC: leave zone out",
+                "zone",
+            )
+        return self
+
+
+class AggregateSuites(OwnSuites):
+    """The user's expectations of the input table and of the result."""
+
+    input: tuple[OwnExpectation, ...] = ()
+    """Of the rows of the input."""
+    aggregated: tuple[OwnExpectation, ...] = ()
+    """Of the result."""
+
+
+class AggregateSpec(PipelineSpec):
+    """One aggregate, as its pipeline file describes it."""
+
+    input: SideSpec
+    """The input."""
+    group_by: Strings = ()
+    """What the rows of a group have in common: a SQL expression over the columns of the input, or a list; an expression
+    that is no column needs a name. Null is a group, as in SQL; default: none, which needs a window."""
+    window: TimeWindow | None = None
+    """The windows of time in which rows count; default: a row counts in its group, whenever it happened."""
+    aggregates: tuple[str, ...] = Field(min_length=1)
+    """Expressions over Spark's aggregate functions, each with a name: `count(*) AS n`. Functions whose value depends on
+    the order of the rows are refused."""
+    having: str | None = None
+    """A SQL expression over the columns of the result: only groups on which it is true are in the result; default: all
+    groups that have rows."""
+    select: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The columns of the result, as SQL expressions over groups, `window_start`, `window_end` and aggregates; default:
+    all of these."""
+    expectations: AggregateSuites = Field(default_factory=AggregateSuites)
+    """Expectations of your own, per input and of the result."""
+
+    @cached_property
+    def groups(self) -> tuple[Expression, ...]:
+        """The expressions of `group_by`; each has a name."""
+        return tuple(map(parse_expression, self.group_by))
+
+    @cached_property
+    def measures(self) -> tuple[Expression, ...]:
+        """The expressions of `aggregates`; each has a name."""
+        return tuple(map(parse_aggregate, self.aggregates))
+
+    @cached_property
+    def grouped_by(self) -> dict[str, str]:
+        """Per name of a group, the SQL over a row of the input."""
+        return {str(one.name): body_of(one.text) for one in self.groups}
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The names of the groups."""
+        return tuple(self.grouped_by)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that `select` and `having` may use, in the order of the default result."""
+        window = () if self.window is None else (WINDOW_START, WINDOW_END)
+        return (*self.group_names, *window, *(str(one.name) for one in self.measures))
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The columns of the result, in their order."""
+        parsed = [parse_expression(text) for text in self.select or map(quote, self.names)]
+        return tuple(Output(one.name or "", one.text, one.plain) for one in parsed)
+
+    @property
+    def computes(self) -> bool:
+        """False: no row of the result is left out because computing it fails; the stage stops there."""
+        return False
+
+    def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
+        """Returns the columns of the input that a column of the result is made of."""
+        made_of = self._made_of
+        names = [read[0].lower() for read in parse_expression(output.sql).reads]
+        return tuple(dict.fromkeys((Side.INPUT, column) for name in names for column in made_of.get(name, ())))
+
+    @cached_property
+    def _made_of(self) -> Mapping[str, tuple[Column, ...]]:
+        """Per name that `select` may use, in lower case, the columns of the input that it is made of."""
+        time = () if self.window is None else self._columns(parse_expression(self.window.time).reads)
+        found = {WINDOW_START: time, WINDOW_END: time}
+        return found | {str(one.name).lower(): self._columns(one.reads) for one in (*self.groups, *self.measures)}
+
+    def _columns(self, reads: Iterable[tuple[str, ...]]) -> tuple[Column, ...]:
+        found = [self.input.column(read[0]) for read in reads]
+        return tuple(dict.fromkeys(column for column in found if column is not None))
+
+    @cached_property
+    def selected(self) -> dict[Side, tuple[Column, ...]]:
+        """The columns of the input that the aggregates read."""
+        read = {column for one in self.measures for column in self._columns(one.reads)}
+        return {Side.INPUT: tuple(column for column in self.input.columns if column in read)}
+
+    def check_outputs(self) -> None:
+        """Refuses groups, aggregates, `having` and `select` that do not fit the input and each other."""
+        if not self.group_by and self.window is None:
+            raise problem("there are neither groups nor windows: give group_by, or window", "group_by")
+        if self.window is not None:
+            check_row_expression(self.input, self.window.time, "window", "time")
+        taken: set[str] = set() if self.window is None else {WINDOW_START, WINDOW_END}
+        for i, text in enumerate(self.group_by):
+            self._take(taken, check_row_expression(self.input, text, "group_by", i), "group_by", i)
+        for i, text in enumerate(self.aggregates):
+            try:
+                expression = parse_aggregate(text)
+                refuse_moments(text, self.input.type_of)
+            except SqlTextError as error:
+                raise problem(f"{text!r}: {error}", "aggregates", i) from None
+            for read in expression.reads:
+                if self.input.column(read[0]) is None:
+                    have = ", ".join(column.name for column in self.input.columns)
+                    raise problem(
+                        f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", "aggregates", i
+                    )
+            self._take(taken, expression, "aggregates", i)
+        if self.having is not None:
+            self._check_names(self.having, "having")
+        taken = set()
+        for i, text in enumerate(self.select or ()):
+            self._take(taken, self._check_names(text, "select", i), "select", i)
+
+    def _check_names(self, text: str, *place: str | int) -> Expression:
+        """Returns an expression over the names of the result; refuses another."""
+        known = {name.lower() for name in self.names}
+        try:
+            expression = parse_expression(text)
+            refuse_moments(text, lambda _: None)
+        except SqlTextError as error:
+            raise problem(f"{text!r}: {error}", *place) from None
+        for read in expression.reads:
+            if read[0].lower() not in known:
+                raise problem(f"{text!r}: there is no {read[0]!r}; there are {', '.join(self.names)}", *place)
+        return expression
+
+    @staticmethod
+    def _take(taken: set[str], expression: Expression, *place: str | int) -> None:
+        """Refuses a column without a name of its own."""
+        name = expression.name
+        if not name:
+            raise problem(f"{expression.text!r} needs a name: write '{expression.text} AS some_name'", *place)
+        if name.lower() in taken:
+            raise problem(f"two columns are called {name!r}", *place)
+        if name.lower().startswith("_fk_"):
+            raise problem(f"{name!r}: names that start with _fk_ are the pipeline's own", *place)
+        taken.add(name.lower())
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> AggregateSpec:
+        if self.input.valid_from is not None:
+            why = "valid_from is of the right side of a join, whose versions a left row sees"
+            raise problem(why, "input", "valid_from")
+        return self

@@ -1,0 +1,199 @@
+"""Aggregates: groups and windows that follow changed, corrected, late and withdrawn rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from fk_pipeline.errors import PipelineFileError, UsageError
+from fk_pipeline.store import faults
+from tests.any_order.subjects import WAYS
+from tests.deaths import Killed, dies_at
+from tests.expectations.world import mutated
+from tests.kinds.aggregate.grouped import AGGREGATES, EVENTS, SLOW, Grouped, expected, random_rows
+from tests.mutations import Update
+
+pytestmark = pytest.mark.spark
+
+WINDOWS = {
+    "": (None, None),
+    "window: {time: at, size: 10 milliseconds}": (10, 10),
+    "window: {time: at, size: 10 milliseconds, every: 4 milliseconds}": (10, 4),
+}
+
+
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w in SLOW else ()) for w in WAYS])
+@pytest.mark.parametrize("window", WINDOWS, ids=["groups", "tumbling", "hopping"])
+def test_groups_follow_late_corrected_and_withdrawn_batches(
+    grouped: Callable[..., Grouped], way: str, window: str
+) -> None:
+    settings = "{strategy: full}" if way == "whole tables" else "{}"
+    made, random = grouped(WAYS[way], window=window, settings=settings), Random(f"{way} {window}")
+    for batches in ([5], [2, 8], [1], [2], [7]):
+        for batch in batches:
+            made.land(batch, random_rows(random, 8))
+        made.pipeline.run()
+        assert made.result() == expected(made.rows(), *WINDOWS[window])
+    made.land(2, [])  # it is taken back
+    made.land(8, [{"op": "d", "id": number} for number in range(1, 7)])
+    made.pipeline.run()
+    assert made.result() == expected(made.rows(), *WINDOWS[window])
+    changes = made.pipeline.changes(8).select("_change_type").collect()
+    assert {row[0] for row in changes} >= {"delete"}
+    assert made.red() == set()
+    assert made.pipeline.verify().ok
+
+
+def test_events_without_a_key_count_each(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(contents=EVENTS, aggregates="[count(*) AS n, sum(v) AS total]")
+    event = {"user": "a", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [event, event])
+    made.land(1, [event, {**event, "user": None}])
+    made.pipeline.run()
+    assert made.result() == [("a", 3, 6), (None, 1, 2)]
+    made.land(0, [event])
+    made.pipeline.run()
+    assert made.result() == [("a", 2, 4), (None, 1, 2)]
+
+
+def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped: Callable[..., Grouped]) -> None:
+    made, random = grouped(), Random(3)
+    made.land(0, random_rows(random, 12))
+    made.pipeline.run()
+    points = ("after commit of group_notes", "after commit of grouping_store", "after commit of touched_groups")
+    for batch, point in enumerate((*points, "before commit of aggregated"), 1):
+        made.land(batch, random_rows(random, 6))
+        with faults.listening(dies_at(point)), pytest.raises(Killed):
+            made.pipeline.run()
+        made.land(batch, random_rows(random, 6))  # the batch is rewritten before anybody runs again
+        made.pipeline.run()
+        assert made.result() == expected(made.rows())
+    assert made.pipeline.verify().ok
+
+
+def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:
+    made = grouped()
+    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": 1, "user": "a"}, {**row, "id": 2, "user": "b"}])
+    made.pipeline.run()
+    made.land(1, [{**row, "id": 1, "user": "a", "note": "no aggregate reads it"}, {**row, "id": 3, "user": "c"}])
+    made.pipeline.run()
+    changes = made.pipeline.changes(1).select("user", "_change_type").collect()
+    assert [tuple(row) for row in changes] == [("c", "insert")]
+
+
+def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(
+        options="having: n > 1\nselect: [user AS who, total / n AS mean, n * 10 AS tens, hour(window_start) AS h]",
+        window="window: {time: at, size: 1 hour}",
+        time="TIMESTAMP",
+        aggregates="[count(*) AS n, sum(v) AS total]",
+    )
+    row = {"op": "u", "user": "a", "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": n, "at": f"2024-05-01T0{n // 3}:30:00Z"} for n in range(1, 5)])
+    made.pipeline.run()
+    assert made.result() == [("a", 2.0, 20, 0), ("a", 2.0, 20, 1)]
+    made.land(1, [{"op": "d", "id": 1}])
+    made.pipeline.run()
+    assert made.result() == [("a", 2.0, 20, 1)]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+    story = made.pipeline.explain("user=a,window_start=2024-05-01 00:00:00")
+    assert story.as_expected
+    assert "`having` keeps it out of the result." in story.sentences()
+
+
+def test_days_of_a_time_zone_have_23_or_25_hours(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(
+        window="window: {time: at, size: 2 days, every: 1 day, zone: Europe/Berlin}",
+        time="TIMESTAMP",
+        contents=EVENTS,
+        aggregates="[count(*) AS n]",
+    )
+    start = datetime(2024, 3, 29, tzinfo=UTC)
+    times = [start + timedelta(hours=hour) for hour in range(72)]
+    autumn = datetime(2024, 10, 26, tzinfo=UTC)
+    times += [autumn + timedelta(hours=hour) for hour in range(48)]
+    made.land(0, [{"user": "a", "at": one.isoformat(), "v": 1} for one in times])
+    made.pipeline.run()
+    zone, wanted = ZoneInfo("Europe/Berlin"), {}
+    for one in times:
+        day = one.astimezone(zone).date()
+        for first in (day, day - timedelta(days=1)):
+            bounds = [datetime.combine(d, datetime.min.time(), zone) for d in (first, first + timedelta(days=2))]
+            key = "a", *(bound.astimezone(UTC).replace(tzinfo=None) for bound in bounds)
+            wanted[key] = wanted.get(key, 0) + 1
+    assert {row[:3]: row[3] for row in made.result()} == wanted
+    assert {end - start for _, start, end in wanted} == {timedelta(hours=hours) for hours in (47, 48, 49)}
+    assert made.pipeline.verify().ok
+
+
+def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(grouped: Callable[..., Grouped]) -> None:
+    made = grouped()
+    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": 1, "user": "a"}, {**row, "id": 2, "user": None}])
+    made.pipeline.run()
+    made.land(4, [{**row, "id": 3, "user": "a", "v": 7}])
+    made.pipeline.run()
+    story = made.pipeline.explain("a")
+    assert story.sentences() == ["2 rows count in it.", "The result has it since batch 4, as it should."]
+    assert [event[:3] for event in story.events()] == [
+        (0, "row", "1: v=2"), (0, "touched", "every group was"), (4, "row", "3: v=7"), (4, "touched", ""),
+    ]  # fmt: skip
+    assert made.pipeline.explain("null").sentences()[0] == "1 row counts in it."
+    assert made.pipeline.explain("nobody").as_expected
+    with pytest.raises(UsageError, match="no right side"):
+        made.pipeline.impact("a")
+
+
+def test_a_corrupted_group_is_found(grouped: Callable[..., Grouped], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = grouped(window="window: {time: at, size: 10 milliseconds}")
+    made.land(0, random_rows(Random(1), 12))
+    made.pipeline.run()
+    with mutated(monkeypatch, {"aggregated": Update("n = 1", {"_fk_rows": "2"})}):
+        assert made.red() == {"aggregated: members_are_those_of_the_store"}
+    with mutated(monkeypatch, {"aggregated": Update("n = 1", {"total": "total + 1"})}):
+        report = made.pipeline.verify()
+        assert not report.ok
+        assert report.stale == report.rows - sum(row[3] > 1 for row in made.result())
+
+
+def test_another_aggregate_is_built_from_the_changelog_also_after_a_compaction(grouped: Callable[..., Grouped]) -> None:
+    made, random = grouped(settings="{fold_after_hours: 0, retention_hours: 0}"), Random(5)
+    for batch in range(3):
+        made.land(batch, random_rows(random, 6))
+        made.pipeline.run()
+    made.pipeline.compact()
+    assert made.pipeline.table("group_notes").isEmpty()
+    made.edit(options="having: n >= 1")
+    made.pipeline.rebuild("changelog")
+    assert made.result() == expected(made.rows())
+    made.edit(aggregates=f"{AGGREGATES[:-1]}, min(note) AS least]")
+    made.pipeline.rebuild("changelog")
+    assert [row[:-1] for row in made.result()] == expected(made.rows())
+    made.land(3, random_rows(random, 6))
+    made.pipeline.run()
+    assert [row[:-1] for row in made.result()] == expected(made.rows())
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"group_by": "[CAST(v AS DOUBLE) AS d]"}, "cannot be told apart as keys"),
+        ({"window": "window: {time: user, size: 1 hour}"}, "window.time is STRING, which is no time"),
+        ({"window": "window: {time: at, size: 1 day, zone: Europe/Berlin}"}, "window.time is BIGINT"),
+        ({"aggregates": "[sum(v) + v AS s]"}, "aggregates, having or select"),
+    ],
+)
+def test_types_that_do_not_fit_are_refused(
+    grouped: Callable[..., Grouped], parts: dict[str, str], message: str
+) -> None:
+    made = grouped(**parts)
+    made.land(0, [])
+    with pytest.raises(PipelineFileError, match=message):
+        made.pipeline.run()
