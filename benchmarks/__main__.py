@@ -15,19 +15,19 @@ from pathlib import Path
 
 from dated import Dated
 from engines import KafkaStreams, Ours, Recompute, digest
+from grouped import Grouped
 from progress import say
 from pyspark.sql import SparkSession
-from streaming import StructuredStreaming
+from streaming import StreamingCounts, StreamingJoin, StructuredStreaming
 from windowed import Windowed
 from workload import Change, Workload
 
-from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.session import start_session
 from fk_pipeline.spec import Settings
 
 OURS, SPARK, DUCKDB, KAFKA = "ours", "Spark recompute", "DuckDB recompute", "Kafka Streams"
 STREAMING = "structured streaming"
-AS_OF, LATE, WINDOW = "as-of", "late", "window"
+AS_OF, LATE, WINDOW, AGGREGATE = "as-of", "late", "window", "aggregate"
 CHECKS, PROOF = "checks of the batch", "full checks"
 WARM_UP = 500_000, 50_000
 """Left and right rows."""
@@ -56,7 +56,7 @@ class Measured:
         return None if mine is None or other is None else mine / other
 
 
-def rounded(taken: dict[Stage, float]) -> dict[str, float]:
+def rounded(taken: dict[str, float]) -> dict[str, float]:
     """Seconds by stage, for people."""
     return {str(stage): round(one, 2) for stage, one in taken.items()}
 
@@ -64,13 +64,14 @@ def rounded(taken: dict[Stage, float]) -> dict[str, float]:
 def cases(left: int, right: int, wanted: list[str]) -> dict[str, Change]:
     """The cases by name: `recent`, `right` and `<percent>%` of all left rows, with right rows in proportion.
 
-    `as-of` is `recent` over other tables, and `late` only its right rows. `window` is so many new events on each side.
+    `as-of` is `recent` over other tables, and `late` only its right rows. `window` is so many new events on each side,
+    `aggregate` so many and a tenth as many late ones.
     """
     found = {}
     for name in wanted:
         if name == LATE:
             found[name] = Change(0, 10)
-        elif name in ("recent", AS_OF, WINDOW):
+        elif name in ("recent", AS_OF, WINDOW, AGGREGATE):
             found[name] = Change(1000, 10, recent=True)
         elif name == "right":
             found[name] = Change(0, right)
@@ -88,7 +89,8 @@ class Bench:
         self.kafka = KafkaStreams(folder) if options.kafka_limit else None
         self.fed: dict[str, dict[str, float]] = {}
         wanted = {*options.cases}
-        made = Dated if {AS_OF, LATE} & wanted else Windowed if WINDOW in wanted else Workload
+        own = {AS_OF: Dated, LATE: Dated, WINDOW: Windowed, AGGREGATE: Grouped}
+        made = next((own[name] for name in own if name in wanted), Workload)
         self.workload = made(folder, options.left, options.right, options.skewed)
         say(f"generating {options.left:,} left and {options.right:,} right rows in {folder}")
         self.workload.generate()
@@ -97,7 +99,9 @@ class Bench:
         self.recompute: Recompute | None = None
         self.streaming: StructuredStreaming | None = None
         if options.streaming and isinstance(self.workload, Windowed):
-            self.streaming = StructuredStreaming(self.workload, session, options.join)
+            self.streaming = StreamingJoin(self.workload, session, options.join)
+        elif options.streaming and isinstance(self.workload, Grouped):
+            self.streaming = StreamingCounts(self.workload, session)
 
     def run(self) -> None:
         """Every case, one after the other; then the results are compared."""
@@ -120,7 +124,7 @@ class Bench:
             for done in range(self.options.repeat):
                 batch = self.workload.change(change)
                 measured = self._measure(name, str(batch), self.workload.events(batch), measured)
-                if isinstance(self.workload, Dated | Windowed):
+                if isinstance(self.workload, Dated | Windowed | Grouped):
                     self._count(self.workload)
                 self._stream(measured)
                 if done < self.options.recomputes:
@@ -143,7 +147,7 @@ class Bench:
             if measured is not None:
                 measured.add(STREAMING, taken)
 
-    def _count(self, workload: Dated | Windowed) -> None:
+    def _count(self, workload: Dated | Windowed | Grouped) -> None:
         """The batch wrote the rows of the result that it changes, and no other.
 
         Raises:
@@ -271,7 +275,7 @@ def main() -> None:
     )
     parser.add_argument("--backlog", type=int, default=0, help="left changes of ten batches that run as one range")
     parser.add_argument("--kafka-limit", type=int, default=0, help="seconds per phase of Kafka Streams; 0: without it")
-    parser.add_argument("--streaming", action="store_true", help="case window: also Spark's structured streaming")
+    parser.add_argument("--streaming", action="store_true", help="cases window, aggregate: also structured streaming")
     parser.add_argument("--checks", action="store_true", help="also time the checks of every batch, and full ones")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--recomputes", type=int, help="per case; default: as many as there are batches of a case")

@@ -16,7 +16,6 @@ from workload import DUCKDB, Workload
 from expectations.checking import check
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import writing
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
@@ -44,17 +43,17 @@ class Ours:
         self.workload = workload
         self.pipeline = Pipeline(load_spec(self.file), session)
         self.written = 0
-        self.stages: dict[Stage, float] = {}
-        self.stages_checked: dict[Stage, float] = {}
+        self.stages: dict[str, float] = {}
+        self.stages_checked: dict[str, float] = {}
 
     def check_all(self) -> float:
         """Checks every stage at full depth; returns the seconds, and leaves those of each stage in `stages_checked`."""
         self.stages_checked = {}
-        for stage in Stage:
+        for stage in self.pipeline.spec.definition.stage_names:
             self._check(stage, None)
         return sum(self.stages_checked.values())
 
-    def _check(self, stage: Stage, batches: BatchRange | None) -> None:
+    def _check(self, stage: str, batches: BatchRange | None) -> None:
         """Checks a stage.
 
         Raises:
@@ -78,7 +77,7 @@ class Ours:
         def progress(work: Pass, done: StageRun | None) -> None:
             if done is not None:
                 self.stages[work.stage] = self.stages.get(work.stage, 0) + done.seconds
-                if work.stage == Stage.RESOLVED_JOIN:
+                if work.stage == self.pipeline.spec.definition.result_stage:
                     changing = self.workload.WRITES or writing(self.pipeline.spec)
                     self.written += sum(found.get(name, 0) for found in done.counts.values() for name in changing)
                 if checked:
@@ -88,7 +87,7 @@ class Ours:
 
     def result(self) -> DataFrame:
         """The result."""
-        return self.pipeline.table("resolved_join").select(*self.workload.result)
+        return self.pipeline.table(self.pipeline.spec.definition.result.name).select(*self.workload.result)
 
 
 class Recompute:
@@ -98,7 +97,7 @@ class Recompute:
         self.session, self.kind, self.workload = session, kind, workload
         self.folder = workload.folder / name
         self.folder.mkdir(exist_ok=True)
-        for side, names in (("left", workload.LEFT), ("right", workload.RIGHT)):
+        for side, names in zip(workload.SIDES, (workload.LEFT, workload.RIGHT), strict=False):
             plain = self.folder / f"{side}.parquet"
             workload.current(side, plain)
             table = session.read.parquet(str(plain)).select(*names)
@@ -110,7 +109,8 @@ class Recompute:
 
     def spark(self) -> float:
         """One full recompute with Spark and Delta."""
-        joined = self.session.sql(self.workload.spark_query(self._delta("left"), self._delta("right"), self.kind))
+        sides = {side: self._delta(side) for side in self.workload.SIDES}
+        joined = self.session.sql(self.workload.spark_query(**sides, kind=self.kind))
         writer = joined.write.format("delta").mode("overwrite")
         return seconds(lambda: writer.save(str(self.folder / "result")))
 
@@ -121,7 +121,8 @@ class Recompute:
     def duckdb(self) -> float:
         """One full recompute with DuckDB, on the files of the same tables."""
         with duckdb.connect(config=DUCKDB) as connection:
-            sides = {side: f"read_parquet({DeltaTable(self.folder / side).file_uris()})" for side in ("left", "right")}
+            files = {side: DeltaTable(self.folder / side).file_uris() for side in self.workload.SIDES}
+            sides = {side: f"read_parquet({uris})" for side, uris in files.items()}
             query = self.workload.duckdb_query(**sides, kind=self.kind)
             out = self.folder / "result.parquet"
             return seconds(lambda: connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet)"))

@@ -57,6 +57,7 @@ class Workload:
     }
     RIGHT: ClassVar = {"id": "BIGINT", "name": "STRING", "balance": "DECIMAL(15,2)", "segment": "STRING"}
     KEYS: ClassVar = {"left": ["id"], "right": ["id"]}
+    SIDES: ClassVar[tuple[str, ...]] = ("left", "right")
     AS_OF: ClassVar = ""
     VALID_FROM: ClassVar = ""
     WRITES: ClassVar[tuple[str, ...]] = ()
@@ -71,7 +72,7 @@ class Workload:
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(config=DUCKDB))
 
     def __post_init__(self) -> None:
-        for side in ("left", "right"):
+        for side in self.SIDES:
             (self.folder / "landing" / side).mkdir(parents=True, exist_ok=True)
 
     @property
@@ -203,7 +204,7 @@ class Workload:
 
     def events(self, batch: int) -> int:
         """How many changes a batch has."""
-        sides = (self.landing(side, batch) for side in ("left", "right"))
+        sides = (self.landing(side, batch) for side in self.SIDES)
         return sum(self.connection.execute(f"SELECT COUNT(*) FROM '{f}'").fetchall()[0][0] for f in sides if f.exists())
 
     def rows(self, side: str, batches: int) -> str:

@@ -7,6 +7,7 @@ worlds, so that one pass of Spark tests many histories at once.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -176,7 +177,7 @@ def story(key: Key, landings: Iterable[tuple[str, Place, Content]]) -> tuple[int
     Returns:
         The number of these events, and the description.
     """
-    world, number, lines = key // 2 if isinstance(key, int) else int(key[:-1]), 0, []
+    world, number, lines = key // 2 if isinstance(key, int) else int(re.sub("[a-z]+$", "", key)), 0, []
     lefts = {key} if isinstance(key, int) else {2 * world, 2 * world + 1}
     concerned = {None, *lefts, *(f"{world}{letter}" for letter in "abc")}
     for what, (batch, side), content in landings:

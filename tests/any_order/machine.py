@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from expectations.violations import violations
 from fk_pipeline.engine.fingerprints import columns_to_add
 from fk_pipeline.errors import FkPipelineError
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
@@ -95,34 +95,26 @@ class AnyOrder(RuleBasedStateMachine):
         joins, self.sizes = self.joins or self.subject.joins, self.ways[way % len(self.ways)]
         self.file, self.join, self.declared = self.folder / "pipeline.yaml", joins[join % len(joins)], set[str]()
         self._write_file()
-        for side in (LEFT, RIGHT):
+        for side in self.subject.sides:
             (self.folder / "landing" / side).mkdir(parents=True)
         self.pipeline = self._open(self.file)
         order = "by sequence" if sequenced else "by arrival"
         self._say(f"{self.join} join, {order}, way {way % len(self.ways)}, seed {seed}")
         for batch in self.random.sample(BATCHES, 3):
-            for side in (LEFT, RIGHT):
+            for side in self.subject.sides:
                 self._write("landed:", (batch, side), self.histories.content(side, 0.6))
 
     def _write_file(self) -> None:
         """Writes the pipeline file with the fields that are declared so far."""
         order = "    sequence_by: seq\n" if self.histories.sequenced else ""
-        options = self.subject.options
         schemas = {
             side: ", ".join(
                 [self.subject.schemas[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)]
             )
-            for side in (LEFT, RIGHT)
+            for side in self.subject.sides
         }
-        self.file.write_text(
-            f"name: any_order\nkind: {self.subject.kind.name}\njoin: {self.join}\n{options.get('', '')}"
-            f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
-            f"    op_column: op\n{options.get(LEFT, '')}{order}"
-            f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
-            f"    op_column: op\n{options.get(RIGHT, '')}{order}"
-            f"select: [{', '.join(self.subject.columns(self.join, self.declared))}]\n"
-            "settings: {fold_after_hours: 0}\n"
-        )
+        text = self.subject.text(self.subject, self.join, schemas, order, self.declared)
+        self.file.write_text(f"{text}settings: {{fold_after_hours: 0}}\n")
 
     def teardown(self) -> None:
         try:
@@ -152,7 +144,9 @@ class AnyOrder(RuleBasedStateMachine):
             report
         )
         for key in self.random.sample(range(self.histories.left_keys), 2):
-            assert self.pipeline.explain(str(key)).as_expected, f"{self._story()}\nexplain calls key {key} wrong"
+            assert self.pipeline.explain(self.subject.explained(key)).as_expected, (
+                f"{self._story()}\nexplain calls key {key} wrong"
+            )
         if self.random.random() < 0.3 and self.landed:
             self._another_way(expected)
         mine = self.totals
@@ -191,13 +185,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(batch=batches, side=sides, both=st.booleans(), share=st.sampled_from([0.1, 0.5, 0.9]))
     def lands_or_is_rewritten(self, batch: int, side: str, both: bool, share: float) -> None:
-        assume((batch, side) not in self.withdrawn)
-        for of in (LEFT, RIGHT) if both else (side,):
+        assume((batch, self._side(side)) not in self.withdrawn)
+        for of in self.subject.sides if both else (self._side(side),):
             if (batch, of) not in self.withdrawn:
                 self._rewrite((batch, of), self.histories.content(of, share))
 
     @rule(side=sides, data=st.data(), how=st.sampled_from(["back to an older content", "cut", "emptied"]))
     def is_rewritten_by_what_was_there(self, side: str, data: st.DataObject, how: str) -> None:
+        side = self._side(side)
         known = sorted({place for _, place, _ in self.landings if place[1] == side and place not in self.withdrawn})
         assume(known)
         place = data.draw(st.sampled_from(known))
@@ -212,8 +207,8 @@ class AnyOrder(RuleBasedStateMachine):
         """Removes a file that was read before, which must change nothing."""
         ledger = self.pipeline.ledger()
         self.pipeline.discover()
-        stage_of = {one.name: one.stage for one in self.subject.kind.inputs}
-        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[Side(p[1])], p[0])]
+        stage_of = dict(zip(self.subject.sides, (one.stage for one in self.subject.kind.inputs), strict=True))
+        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[p[1]], p[0])]
         assume(read)
         batch, side = data.draw(st.sampled_from(read))
         self._say(f"files of batch {batch} {side} vanish")
@@ -291,6 +286,7 @@ class AnyOrder(RuleBasedStateMachine):
         steps = self.subject.kind.stage_names[:-1]
         for step in steps[: number % len(steps) + 1]:
             self._run_stage(step, BatchRange.of(slow))
+        side = self._side(side)
         self._rewrite((fast, side), self.histories.content(side, 0.6))
         self._run(f"batches [{fast}]", str(fast))
 
@@ -343,7 +339,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_field_is_declared_or_not_any_more(self, side: str, after: int) -> None:
         """Adds a column to the schema, which the tables add in place, or removes it, which needs a rebuild."""
         assume(not self.vanished and self.pipeline.ledger().rebuilds.unfinished is None)
-        field = MORE[side]
+        field = MORE[self._side(side)]
         self.declared ^= {field}
         self._write_file()
         self.pipeline = self._open(self.file)
@@ -501,6 +497,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.totals["rewrites"] += known
         self._say(f"batch {place[0]} {place[1]} {'is rewritten' if known else 'lands'}")
         self._write("rewritten:" if known else "landed:", place, content)
+
+    def _side(self, drawn: str) -> str:
+        """Returns a drawn side if the subject has it, else the one that it has."""
+        return drawn if drawn in self.subject.sides else self.subject.sides[0]
 
     def _result(self, pipeline: Pipeline) -> Rows:
         return self.subject.result(pipeline, self.join, self.declared)

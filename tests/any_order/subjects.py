@@ -10,13 +10,14 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Kind
+from fk_pipeline.kinds.aggregate.kind import AGGREGATE
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from tests.any_order import dated, windowed
-from tests.any_order.dated import DatedHistories
+from tests.any_order.dated import DatedHistories, time_of
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place
 from tests.any_order.windowed import WindowedHistories
 from tests.kinds.semi_join.kind import SEMI_JOIN
@@ -55,6 +56,19 @@ def registered() -> Iterator[None]:
         KINDS.update(before)
 
 
+def join_file(subject: Subject, join: str, schemas: Mapping[str, str], order: str, declared: Iterable[str]) -> str:
+    """Returns the pipeline file of a join."""
+    options = subject.options
+    return (
+        f"name: any_order\nkind: {subject.kind.name}\njoin: {join}\n{options.get('', '')}"
+        f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
+        f"    op_column: op\n{options.get(LEFT, '')}{order}"
+        f'right:\n    path: landing/right\n    format: rows\n    schema: "{schemas[RIGHT]}"\n    key: k\n'
+        f"    op_column: op\n{options.get(RIGHT, '')}{order}"
+        f"select: [{', '.join(subject.columns(join, declared))}]\n"
+    )
+
+
 @dataclass(frozen=True)
 class Subject:
     """A kind of join as the machine tests it.
@@ -72,6 +86,10 @@ class Subject:
         histories: draws the contents of the batches.
         number: the number of rows of the result that such rows stand for.
         shown: the tables with rows about a key, shown when it is wrong: SQL (BOOLEAN) per table and kind of key.
+        sides: the sides of the histories that its inputs are.
+        text: function of the subject, a join, the schemas per side, the line about the order, and declared fields that
+            returns the pipeline file.
+        explained: function from a left key to a key that `explain` takes.
     """
 
     name: str
@@ -86,6 +104,9 @@ class Subject:
     options: Mapping[str, str] = field(default_factory=lambda: {LEFT: REFERS})
     histories: Callable[..., Histories] = Histories
     number: Callable[[Rows], int] = len
+    sides: tuple[str, ...] = (LEFT, RIGHT)
+    text: Callable[[Subject, str, Mapping[str, str], str, Iterable[str]], str] = join_file
+    explained: Callable[[int], str] = str
 
 
 def _columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -264,7 +285,80 @@ WINDOW_AT_ONCE = replace(
     options=WINDOW_JOIN.options | {"": f"{windowed.FILE}unmatched: at_once\n"},
 )
 
-_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE)
+_NULL = "0null"
+"""The key under which the group without a value is compared."""
+
+_SIZE, _EVERY = 6, 4
+
+
+def _aggregate_file(
+    subject: Subject, _join: str, schemas: Mapping[str, str], order: str, _declared: Iterable[str]
+) -> str:
+    return (
+        f"name: any_order\nkind: {subject.kind.name}\n"
+        f'input:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
+        f"    op_column: op\n{order}group_by: [fk]\n"
+        f"window: {{time: at, size: {_SIZE} milliseconds, every: {_EVERY} milliseconds}}\n"
+        "aggregates: [count(*) AS n, sum(id) AS ids, 'max(struct(v, id)).id AS best']\n"
+    )
+
+
+def _windows(pipeline: Pipeline, _join: str, _declared: Iterable[str]) -> Rows:
+    """Returns, per group, its windows: start, number of rows, sum and greatest of their keys."""
+    found: dict[Key, list[Any]] = {}
+    for row in pipeline.table("aggregated").select("fk", "window_start", "n", "ids", "best").collect():
+        found.setdefault(row[0] or _NULL, []).append(tuple(row[1:]))
+    return {key: tuple(sorted(windows)) for key, windows in found.items()}
+
+
+def _grouped(histories: Histories, landed: Mapping[Place, Content], _join: str, _declared: Iterable[str]) -> Rows:
+    last = histories.last(landed, LEFT, lambda _, event: event.key)
+    groups: dict[Key, dict[int, list[tuple[str, int]]]] = {}
+    for key, (_, event) in last.items():
+        if event.row is None:
+            continue
+        at, value = time_of(event), (str(event.row["v"]), int(key))
+        start = at // _EVERY * _EVERY
+        while start > at - _SIZE:
+            groups.setdefault(event.row["fk"] or _NULL, {}).setdefault(start, []).append(value)
+            start -= _EVERY
+    return {
+        key: tuple(
+            (start, len(rows), sum(number for _, number in rows), max(rows)[1])
+            for start, rows in sorted(windows.items())
+        )
+        for key, windows in groups.items()
+    }
+
+
+def _stale_groups(pipeline: Pipeline) -> list[Any]:
+    """Returns the groups whose number of members is not that of the result (architecture, rule 14)."""
+    rows = pipeline.table("aggregated").where("_fk_rows <> n OR NOT (fk <=> _fk_by_fk)")
+    return [row[0] for row in rows.select("fk").collect()]
+
+
+AGGREGATE_OF_ONE = Subject(
+    "aggregate",
+    AGGREGATE,
+    ("",),
+    lambda *_: [],
+    _windows,
+    _grouped,
+    _stale_groups,
+    lambda key: dict.fromkeys(
+        ("grouping_store", "touched_groups", "group_notes"),
+        "_fk_by_fk IS NULL" if key == _NULL else f"_fk_by_fk = '{key}'",
+    ),
+    dated.SCHEMAS,
+    {},
+    DatedHistories,
+    lambda rows: sum(map(len, rows.values())),
+    sides=(LEFT,),
+    text=_aggregate_file,
+    explained=lambda key: f"fk={key // 2}a,window_start={key % 5 * _EVERY}",
+)
+
+_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE, AGGREGATE_OF_ONE)
 
 SUBJECTS = {subject.name: subject for subject in _ALL}
 """The subjects by their names."""

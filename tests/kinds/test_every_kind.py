@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,7 +14,7 @@ from fk_pipeline.contract import Role, loaded
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import schemas as s
-from tests.any_order.histories import LEFT, RIGHT
+from tests.any_order.histories import LEFT
 from tests.any_order.subjects import SUBJECTS, WAYS, Subject, registered
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
@@ -23,25 +22,6 @@ from tests.mutations import Copy, Delete, Mutation, Update
 pytestmark = pytest.mark.spark
 
 SLOW = ("foreign_key", "as_of", "as_of_batch", "window")
-
-FILE = """
-name: any_kind
-kind: {kind}
-join: {join}
-{options}left:
-    path: left
-    format: rows
-    schema: "{left}"
-    key: id
-    op_column: op
-{of_left}right:
-    path: right
-    format: rows
-    schema: "{right}"
-    key: k
-    op_column: op
-{of_right}select: [{select}]
-"""
 
 
 @pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SUBJECTS])
@@ -56,17 +36,14 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
     folder, join = tmp_path_factory.mktemp("kind"), subject.joins[-1]
     histories = subject.histories(Random(7), 20, sequenced=False)
     file = folder / "pipeline.yaml"
-    select = ", ".join(subject.columns(join, ()))
-    options = {"options": "", "of_left": LEFT, "of_right": RIGHT}
-    named = {"kind": subject.kind.name, "join": join} | {k: subject.options.get(v, "") for k, v in options.items()}
-    file.write_text(FILE.format(**named, left=subject.schemas[LEFT], right=subject.schemas[RIGHT], select=select))
+    file.write_text(subject.text(subject, join, subject.schemas, "", ()))
     landed = {}
 
     def land(batch: int) -> None:
-        for side in (LEFT, RIGHT):
+        for side in subject.sides:
             landed[batch, side] = histories.content(side, 0.7)
-            path = Path(folder / side / f"{batch}.jsonl")
-            path.parent.mkdir(exist_ok=True)
+            path = folder / "landing" / side / f"{batch}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(landed[batch, side].text(side))
 
     for batch in range(3):
@@ -124,8 +101,9 @@ def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monk
 def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark: SparkSession) -> None:
     spec = pipeline.spec
     before = pipeline.table(spec.definition.result.name).count()
-    (spec.file.parent / LEFT / "3.jsonl").write_text('{"op": "u", "id": 999, "fk": "nobody", "at": 1}\n')
+    (spec.file.parent / "landing" / LEFT / "3.jsonl").write_text('{"op": "u", "id": 999, "fk": "nobody", "at": 1}\n')
     made = Pipeline(load_spec(spec.file), spark, sizes=WAYS["whole tables"])
     made.run()
-    assert made.table(spec.definition.result.name).count() == before + (spec.join != "inner")
+    more = made.table(spec.definition.result.name).count() - before
+    assert (more > 0) == (getattr(spec, "join", None) != "inner")
     assert made.verify().ok
