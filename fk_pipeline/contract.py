@@ -60,6 +60,7 @@ class Input:
         derived_as: function from such a column to the key of the pipeline file under which it is declared.
         shared: function of a pipeline that returns the input whose log also has the rows of this one, which then reads
             no landing files; None if it has its own.
+        referred: whether rows of another input refer to its key.
         versions_by: function of a pipeline that returns the columns of the log which, beside the key, identify a row of
             the state, whose deletions are rows too; none: the state has the last row of each key.
     """
@@ -72,6 +73,7 @@ class Input:
     needs: tuple[str, ...] = ()
     derived_as: Callable[[str], str] = lambda _: ""
     shared: Callable[[Any], Side | None] = lambda _: None
+    referred: bool = False
     versions_by: Callable[[Any], tuple[str, ...]] = lambda _: ()
 
 

@@ -14,11 +14,31 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines
 from fk_pipeline.cdc.table_versions import version_range
-from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.sql import text
 
 _OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+_KEY_OPTIONS = (
+    "MAP('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
+)
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
+
+
+def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
+    """Returns rows of the result of another pipeline with the declared columns, without those of the engine.
+
+    With a key that may be null, `result_key` has it as JSON. Otherwise a row with a null in its key is left out: no row
+    can refer to it.
+    """
+    feed = [name for name in _OF_THE_FEED if name in stored.columns]
+    columns = [column.quoted for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
+    if side.key_of_result:
+        key = f"STRUCT({', '.join(map(quote, side.key_of_result))})"
+        return stored.selectExpr(*columns, f"TO_JSON({key}, {_KEY_OPTIONS}) AS {RESULT_KEY}", *feed)
+    whole = " AND ".join(f"{column.quoted} IS NOT NULL" for column in side.key_columns)
+    return stored.where(whole).selectExpr(*columns, *feed)
 
 
 class Delta(Columnar):
@@ -38,6 +58,8 @@ class Delta(Columnar):
             else:
                 changes = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
                 stored, op, version = reader.options(**changes).load(table), _OP, "_commit_version"
+            if side.pipeline is not None:
+                stored = _of_result(stored, side)
             place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")
             parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op, besides=_OF_THE_FEED))
         return reduce(DataFrame.unionByName, parts)

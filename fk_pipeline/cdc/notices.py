@@ -94,7 +94,10 @@ def about_listed(
 
 def no_table(spec: PipelineSpec, side: Side) -> Notice:
     """Returns the notice that no Delta table exists at the path of the side."""
-    where = spec.landing(side)
+    where, of_side = spec.landing(side), spec.side(side)
+    if of_side.pipeline is not None:
+        first = f"run it first: fk-pipeline run {spec.file.parent / of_side.pipeline}"
+        return Notice(side, MISSING, 0, where, f"{side}: pipeline {of_side.pipeline} has no result yet; {first}")
     then = f"correct {side}.path, or wait until it is made"
     return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}")
 

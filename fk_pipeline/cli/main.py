@@ -13,11 +13,20 @@ import typer.core
 
 from fk_pipeline import __version__
 from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
-from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile
-from fk_pipeline.console import OutputFormat, Progress, print_due, print_json, print_table, print_verification, say
+from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile, Pipelines, each
+from fk_pipeline.console import (
+    OutputFormat,
+    Progress,
+    print_due,
+    print_json,
+    print_lines,
+    print_table,
+    print_verification,
+    say,
+)
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError
+from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError
 from fk_pipeline.failures import root_message
 from fk_pipeline.identity import MAX_BATCH
 
@@ -93,7 +102,8 @@ init.add_to(app)
 
 @app.command(epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join")
 def run(
-    pipeline: PipelineFile,
+    context: typer.Context,
+    pipelines: Pipelines,
     batches: Annotated[
         str | None,
         typer.Option(
@@ -118,29 +128,54 @@ def run(
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Discovers batches and runs the stages."""
+    """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
     if check:
         require_own_packages()
+    told = []
+    for file, several in each(pipelines, context):
+        if several and (batches or stages):
+            raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
+        name, done = _run(file, batches, stages.split(",") if stages else None, check, waive, adopt, format_, several)
+        told.append((name, [_run_as_json(result) for result in done]))
+    if format_ is OutputFormat.JSON:
+        runs = [{"pipeline": name, "runs": found} for name, found in told]
+        print_json(runs if len(told) > 1 else told[0][1])
+
+
+def _run(
+    file: Path,
+    batches: str | None,
+    wanted: list[str] | None,
+    check: bool,
+    waive: str | None,
+    adopt: bool,
+    format_: OutputFormat,
+    several: bool,
+) -> tuple[str, list[Any]]:
+    """Runs one pipeline; returns its name and its runs.
+
+    Raises:
+        CheckFailedError: a check failed; what ran before is printed.
+    """
     from fk_pipeline.pipeline import load
 
-    wanted = stages.split(",") if stages else None
-    loaded, shown = load(pipeline), Progress()
+    loaded, shown = load(file), Progress()
+    if several and format_ is OutputFormat.TEXT:
+        print(f"Pipeline {loaded.spec.name}", flush=True)
     if check:
         from fk_pipeline.cli.verify import Checking
 
         shown = Checking(loaded)
-    refused: CheckFailedError | None = None
     try:
         with shown as progress:
             done = loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
     except CheckFailedError as error:
-        done, refused = list(error.done), error
-    if format_ is OutputFormat.JSON:
-        print_json([_run_as_json(result) for result in done])
-    elif not done and refused is None:
+        if format_ is OutputFormat.JSON:
+            print_json([_run_as_json(result) for result in error.done])
+        raise
+    if format_ is OutputFormat.TEXT and not done:
         print("Nothing is due.")
-    if refused is not None:
-        raise refused
+    return loaded.spec.name, done
 
 
 def _run_as_json(result: Any) -> dict[str, Any]:
@@ -161,18 +196,25 @@ def _run_as_json(result: Any) -> dict[str, Any]:
 @app.command(
     epilog="Example: fk-pipeline plan pipeline.yaml", short_help="What a run would do, and why; does nothing itself."
 )
-def plan(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
+def plan(
+    context: typer.Context, pipelines: Pipelines, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False
+) -> None:
     """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
     from fk_pipeline.cli.plan import as_json, print_plan
     from fk_pipeline.pipeline import load
 
-    loaded = load(pipeline)
-    made = loaded.plan()
+    told, stale = [], False
+    for file, several in each(pipelines, context):
+        loaded = load(file)
+        made = loaded.plan()
+        told.append(as_json(loaded.spec.name, made))
+        stale |= bool(made.stale)
+        if format_ is OutputFormat.TEXT:
+            print_lines([f"Pipeline {loaded.spec.name}"] * several)
+            print_plan(made)
     if format_ is OutputFormat.JSON:
-        print_json(as_json(loaded.spec.name, made))
-    else:
-        print_plan(made)
-    if made.stale:
+        print_json(told if len(told) > 1 else told[0])
+    if stale:
         raise typer.Exit(1)
 
 
@@ -181,7 +223,8 @@ def plan(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debu
     short_help="Proves the result row by row and checks every table.",
 )
 def verify(
-    pipeline: PipelineFile,
+    context: typer.Context,
+    pipelines: Pipelines,
     docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
     share: Annotated[
         float,
@@ -199,17 +242,24 @@ def verify(
     from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
     from fk_pipeline.pipeline import load
 
-    loaded = load(pipeline)
     if checks:
         import_early()
-    report = loaded.verify(share)
-    checked, index = checks_of_all(loaded, report, docs) if checks else ([], None)
+    told, wrong = [], False
+    for file, several in each(pipelines, context):
+        loaded = load(file)
+        if several and format_ is OutputFormat.TEXT:
+            print(f"Pipeline {loaded.spec.name}", flush=True)
+        report = loaded.verify(share)
+        within = docs / loaded.spec.name if several and docs is not None else docs
+        checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
+        told.append({"pipeline": loaded.spec.name, "report": as_json(loaded, report, checked, index)})
+        if format_ is OutputFormat.TEXT:
+            print_verification(report, loaded.spec.file, loaded.spec.definition)
+            print_checks(loaded, report, checked, index)
+        wrong |= not report.ok or any(one.failed or one.not_run for one in checked)
     if format_ is OutputFormat.JSON:
-        print_json(as_json(loaded, report, checked, index))
-    else:
-        print_verification(report, loaded.spec.file, loaded.spec.definition)
-        print_checks(loaded, report, checked, index)
-    if not report.ok or any(one.failed or one.not_run for one in checked):
+        print_json(told if len(told) > 1 else told[0]["report"])
+    if wrong:
         raise typer.Exit(1)
 
 
@@ -261,16 +311,20 @@ def show(
 @app.command(
     epilog="Example: fk-pipeline status pipeline.yaml", short_help="Per batch and stage what is done, due or failed."
 )
-def status(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
+def status(
+    context: typer.Context, pipelines: Pipelines, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False
+) -> None:
     """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
     from fk_pipeline.cli.status import print_status, status_of
     from fk_pipeline.pipeline import load
 
-    found = status_of(load(pipeline))
+    told = []
+    for file, _ in each(pipelines, context):
+        told.append(status_of(load(file)))
+        if format_ is OutputFormat.TEXT:
+            print_status(told[-1])
     if format_ is OutputFormat.JSON:
-        print_json(found)
-    else:
-        print_status(found)
+        print_json(told if len(told) > 1 else told[0])
 
 
 @app.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from fk_pipeline.cli import completion
 from fk_pipeline.console import OutputFormat
+from fk_pipeline.errors import UsageError
 
 PIPELINE = "fk_pipeline.file"
 """The key in the context of a command under which its pipeline file is stored."""
@@ -19,6 +21,17 @@ def _remember(context: typer.Context, file: Path) -> Path:
     return file
 
 
+def each(named: Sequence[Path], context: typer.Context) -> Iterator[tuple[Path, bool]]:
+    """Yields pipeline files, those whose results others read first, and whether there are several."""
+    from fk_pipeline.spec.load import feeding_order, pipeline_files
+
+    files = pipeline_files(named)
+    if not files:
+        raise UsageError(f"there is no pipeline file in {', '.join(map(str, named))}", fix="name a .yaml file")
+    for file in files if len(files) == 1 else feeding_order(files):
+        yield _remember(context, file), len(files) > 1
+
+
 PipelineFile = Annotated[
     Path,
     typer.Argument(
@@ -26,6 +39,14 @@ PipelineFile = Annotated[
         help="the pipeline file",
         autocompletion=completion.completed_files,
         callback=_remember,
+    ),
+]
+Pipelines = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PIPELINE.yaml...",
+        help="pipeline files, or folders of them",
+        autocompletion=completion.completed_files,
     ),
 ]
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help="text for people, json for machines")]

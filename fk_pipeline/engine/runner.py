@@ -34,6 +34,7 @@ from fk_pipeline.errors import (
     LeaseLostError,
     SparkEndedError,
     StageError,
+    StateError,
 )
 from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange
@@ -175,12 +176,24 @@ class Runner:
             self.finish_rebuild()
             self.add_columns()
 
+    def _refuse_unknown_types(self) -> None:
+        """Refuses to make tables while the result of another pipeline is not there: its types are not known."""
+        for side in map(self.spec.side, self.spec.sides):
+            if side.not_run:
+                raise StateError(
+                    f"pipeline {side.pipeline} has no result yet, so the types of its columns are not known",
+                    where=str(self.spec.file),
+                    why="the batches stay due; nothing was changed",
+                    fix=f"fk-pipeline run {side.not_run} {self.spec.file}",
+                )
+
     def _run_leased(self, stage: str, batches: BatchRange, held: LeaseCheck, run_id: str) -> StageRun:
         started = time.monotonic()
         known = [b for b in self.ledger.batches if b in batches]
         if not known:
             note = f"batch {batches} has no files: an empty batch"
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
+        self._refuse_unknown_types()
         refused = self.ledger.checks.refusing(stage, known)
         if refused:
             raise check_failed(refused, self.spec, self.ledger)

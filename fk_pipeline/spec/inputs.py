@@ -42,6 +42,9 @@ COMMITTED_AT = "committed_at"
 TELLING_TIMES = ("debezium", "dms", "maxwell")
 """The formats whose records tell that time."""
 
+RESULT_KEY = "result_key"
+"""The key of the result of another pipeline if parts of it may be null: all of them as JSON."""
+
 EVENT_COLUMN = Column("event", "STRING")
 """The key of events without a key: the place where each landed (`docs/reference/pipeline-file.md`)."""
 
@@ -66,6 +69,8 @@ LogicalType = Literal["decimal_bytes", "epoch_seconds", "epoch_millis", "epoch_m
 class SideSpec(Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
+    pipeline: str | None = None
+    """The result of another pipeline, given by its file, in place of `path`, `format`, `schema` and `key`."""
     path: str = Field(min_length=1)
     """The landing files: a folder, a glob or a URI; relative to the pipeline file."""
     format: str = "debezium"
@@ -99,6 +104,8 @@ class SideSpec(Frozen):
     """How CSV files are written; `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
     """By column, how the source writes values whose text does not tell."""
+    key_of_result: tuple[str, ...] = Field(default=(), exclude=True)
+    not_run: str = Field(default="", exclude=True)
     sensitive: Strings = ()
     """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
     and messages. Those that have the same values on the other side are sensitive too."""

@@ -86,6 +86,19 @@ class JoinSpec(PipelineSpec):
         """Returns the columns of both sides that a column of the result is made of."""
         return tuple(map(self.resolve, parse_expression(output.sql).reads))
 
+    def plain_outputs(self, side: Side, nullable: bool) -> list[tuple[str, str | None, bool]]:
+        """Returns the key columns of a side as `result_key_outputs` does.
+
+        Of `result_key` these are the columns that it is made of, if it is not selected itself.
+        """
+        plain = {self.resolve(parse_expression(o.sql).reads[0]): o.name for o in self.outputs if o.plain}
+        of_side = self.side(side)
+        found = [(f"{side}.{c.name}", plain.get((side, c)), nullable) for c in of_side.key_columns]
+        if of_side.key_of_result and found[0][1] is None:
+            made_of = [(name, of_side.column(name)) for name in of_side.key_of_result]
+            found = [(f"{side}.{name}", None if c is None else plain.get((side, c)), True) for name, c in made_of]
+        return found
+
     def chosen(self, side: Side) -> tuple[Column, ...]:
         """Returns the columns of a side that `select` names; none without one."""
         return () if self.select is None else self.selected[side]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
 
 
-def load_spec(file: str | Path) -> PipelineSpec:
+def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     """Returns the pipeline that a YAML file describes.
+
+    Args:
+        file: the file.
+        read_by: the files of the pipelines that read its result, the first of them first.
 
     Raises:
         PipelineFileError: the file is missing, not YAML, or not a pipeline; each problem is on its own line.
@@ -38,7 +44,8 @@ def load_spec(file: str | Path) -> PipelineSpec:
     if "file" in document:
         raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
     try:
-        return PipelineSpec.model_validate({**document, "file": path, **_with_suites(document, path)})
+        given = {**document, "file": path, **_with_suites(document, path), **_with_results(document, path, read_by)}
+        return PipelineSpec.model_validate(given)
     except ValidationError as error:
         problems = [_describe(e, document) for e in error.errors()]
     lines = [f"{path}:{line}: {message}" for line, message in sorted(problems)]
@@ -58,6 +65,35 @@ def _parse(text: str, path: Path) -> Any:
     if not isinstance(document, dict):
         raise PipelineFileError("a pipeline file is a YAML mapping with name, join, left and right", where=f"{path}:1")
     return document
+
+
+def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[str, Any]:
+    """Returns the inputs of a pipeline file that are results of other pipelines, with their schema and key.
+
+    Raises:
+        PipelineFileError: such a pipeline reads, itself or by others, the result of this one.
+    """
+    name = document.get("kind", FIRST)
+    found = {}
+    for one in kind_named(name).inputs if name in KINDS else ():
+        given = document.get(one.name.value)
+        if not isinstance(given, dict) or not isinstance(given.get("pipeline"), str):
+            continue
+        where = f"{path}:{_line_of(document, (one.name.value, 'pipeline'))}"
+        for key in REPLACED:
+            if key in given:
+                raise PipelineFileError(
+                    f"{one.name}: {key!r} is given by the result of {given['pipeline']}",
+                    where=f"{path}:{_line_of(document, (one.name.value, key))}",
+                    fix=f"leave out {key}, or pipeline",
+                )
+        other = path.parent / given["pipeline"]
+        chain = [*read_by, path]
+        if other.resolve() in [one.resolve() for one in chain]:
+            circle = " -> ".join(one.name for one in [*chain, other])
+            raise PipelineFileError(f"{one.name}: these pipelines read each other's results: {circle}", where=where)
+        found[one.name.value] = {**given, **as_input(load_spec(other, chain), referred=one.referred)}
+    return found
 
 
 def _with_suites(document: Any, path: Path) -> dict[str, Any]:
@@ -160,6 +196,26 @@ def pipeline_files(named: Sequence[Path]) -> list[Path]:
     for path in named:
         found += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
     return found
+
+
+def feeding_order(files: Sequence[Path]) -> list[Path]:
+    """Returns pipeline files in an order in which each comes after those whose results it reads.
+
+    Raises:
+        PipelineFileError: a file is wrong, or pipelines read each other's results.
+    """
+    specs = {file.resolve(): load_spec(file) for file in files}
+    reads = {
+        path: [
+            other
+            for side in spec.sides
+            if (named := spec.side(side).pipeline) is not None
+            and (other := (spec.file.parent / named).resolve()) in specs
+        ]
+        for path, spec in specs.items()
+    }
+    given = {file.resolve(): file for file in files}
+    return [given[path] for path in TopologicalSorter(reads).static_order()]
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:

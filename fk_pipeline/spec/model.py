@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -104,6 +104,15 @@ class PipelineSpec(Frozen):
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of inputs that a column of the result is made of."""
+        raise NotImplementedError
+
+    def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
+        """Returns the columns of the key of the result, for a pipeline that reads it.
+
+        Returns:
+            Per column its name for people, the column of `select` that has its values (None if none has), and whether
+            it may be null.
+        """
         raise NotImplementedError
 
     @property

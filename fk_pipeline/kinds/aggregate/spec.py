@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -141,6 +141,14 @@ class AggregateSpec(PipelineSpec):
     def computes(self) -> bool:
         """False: no row of the result is left out because computing it fails; the stage stops there."""
         return False
+
+    def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
+        """Returns the columns of the key: groups, which may be null, and the start of the window."""
+        keys = [*self.group_names, *([] if self.window is None else [WINDOW_START])]
+        plain = {
+            parse_expression(output.sql).reads[0][0].lower(): output.name for output in self.outputs if output.plain
+        }
+        return [(key, plain.get(key.lower()), key != WINDOW_START) for key in keys]
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of the input that a column of the result is made of."""

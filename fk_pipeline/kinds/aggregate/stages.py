@@ -114,8 +114,8 @@ def _notes(rows: DataFrame, spec: AggregateSpec) -> DataFrame:
 
 
 def group_rows(spec: AggregateSpec) -> Index:
-    """Returns the index of a large store: it is sorted by group, then by time."""
-    columns = [GROUP, *([] if spec.window is None else [SLICE])]
+    """Returns the index of a large store: it is sorted by time, in which batches are near, then by group."""
+    columns = [*([] if spec.window is None else [SLICE]), GROUP]
 
     def entries(rows: DataFrame) -> DataFrame:
         if OUTCOME in rows.columns:
@@ -160,7 +160,8 @@ def aggregated(read: Reader) -> list[Effect]:
     due = read.of_batches(AggregateStage.TOUCHED_GROUPS, s.BATCH).where(read.batches.predicate(s.BATCH))
     messages = read.cached(due, at_most)
     limit = read.lookup_limit(at_most, result)
-    if at_most <= limit and messages.frame.where(F.col(s.CAUSE) == EVERY_GROUP).isEmpty():
+    causes = {cause for found in messages.counts(s.BATCH, s.CAUSE).values() for (cause,) in found}
+    if at_most <= limit and EVERY_GROUP not in causes:
         changed, bound = _of_some(read, messages.frame), at_most
     else:
         changed, bound = _of_all(read)
@@ -191,7 +192,7 @@ def _members(read: Reader, wanted: RowSet, windows: Windows | None) -> DataFrame
     whole = read.read(stored)  # a store is opened before its index, which then has all rows of this version
     if not read.rows(GROUP_ROWS):
         return whole
-    columns = [GROUP] if windows is None else [GROUP, SLICE]
+    columns = group_rows(spec).keys
     probes = wanted.frame.select(GROUP)
     if windows is not None:
         probes = wanted.frame.select(GROUP, F.explode(F.expr(windows.slices(START))).alias(SLICE))

@@ -117,7 +117,7 @@ def store(spec: AggregateSpec, sequence: str, types: Types) -> Table:
 
 def group_rows(spec: AggregateSpec) -> Table:
     """Index of a large store: the group and the span of time of every row that it ever had, with its key."""
-    found = ((GROUP, "BIGINT"), *(() if spec.window is None else ((SLICE, "BIGINT"),)))
+    found = (*(() if spec.window is None else ((SLICE, "BIGINT"),)), (GROUP, "BIGINT"))
     return Table(GROUP_ROWS, (*found, *typed_columns(spec.input.key_columns)), skip_by=skippable(found))
 
 

@@ -121,7 +121,7 @@ FOREIGN_KEY = Kind(
     spec="fk_pipeline.kinds.foreign_key.spec:ForeignKeySpec",
     inputs=(
         Input(Side.LEFT, Stage.LEFT_CHANGELOG, log="left_changelog", derives=_subscribed_to, derived_as=_declared_as),
-        Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog", versions_by=_versions_by),
+        Input(Side.RIGHT, stage=Stage.RIGHT_TABLE, log="right_changelog", referred=True, versions_by=_versions_by),
     ),
     tables=(
         TableDef("left_changelog", Role.LOG, Stage.LEFT_CHANGELOG, Side.LEFT),

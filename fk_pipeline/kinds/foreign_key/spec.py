@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -58,6 +59,15 @@ class ForeignKeySpec(JoinSpec):
             if column is not None:
                 return column.type
         return UNKNOWN_TYPE
+
+    def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
+        """Returns the left key; in an outer join also the right key; or the columns of `result_key`."""
+        if self.key_outputs:
+            names = {output.name for output in self.outputs}
+            return [(o.name, o.name if o.name in names else None, True) for o in self.key_outputs]
+        left = self.plain_outputs(Side.LEFT, self.outer)
+        both = self.outer or self.result_key is not None
+        return [*left, *(self.plain_outputs(Side.RIGHT, True) if both else [])]
 
     @property
     def selects_end(self) -> bool:

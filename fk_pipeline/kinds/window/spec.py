@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Literal
@@ -115,6 +116,10 @@ class WindowSpec(JoinSpec):
     def after(self) -> timedelta:
         """How much later than the left row the right row of a pair may have happened."""
         return signed(self.within.after)
+
+    def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
+        """Returns both keys; one of them is null in a row that stands alone."""
+        return [*self.plain_outputs(Side.LEFT, self.outer), *self.plain_outputs(Side.RIGHT, not self.inner)]
 
     @property
     def keeps(self) -> str | None:

@@ -1,0 +1,108 @@
+"""The result of another pipeline as an input: `pipeline: other.yaml` in place of path, format, schema and key.
+
+Schema and key are those of the result table. Before the other pipeline has run there is no table, and only the types
+that its file tells are known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fk_pipeline.contract import loaded
+from fk_pipeline.environment import storage
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.spec.inputs import RESULT_KEY
+from fk_pipeline.spec.model import UNKNOWN_TYPE, PipelineSpec
+from fk_pipeline.spec.sql import quote
+
+REPLACED = ("path", "format", "schema", "key", "op_column", "sequence_by", "batch_by", "delete_when", "csv", "table")
+"""The keys of an input that the result of another pipeline determines."""
+
+_PRIMITIVE = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}
+"""Per type of Delta, the type of Spark."""
+
+
+def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
+    """Returns the keys of an input that is the result of another pipeline.
+
+    Args:
+        other: the other pipeline.
+        referred: whether rows of another input refer to its key: a row whose key has a null is then left out. Otherwise
+            a key that may be null is the column `result_key`, the key as JSON.
+
+    Raises:
+        PipelineFileError: `select` of the other pipeline leaves out a column of its key.
+    """
+    key = _key(other)
+    types, is_there = _types(other)
+    columns = [f"{quote(output.name)} {types[output.name]}" for output in other.outputs]
+    found: dict[str, Any] = {"key": [name for name, _ in key]}
+    if any(nullable for _, nullable in key) and not referred:
+        columns.append(f"{RESULT_KEY} STRING")
+        found = {"key": [RESULT_KEY], "key_of_result": found["key"]}
+    secret = [name for name in types if name in other.sensitive_outputs]
+    return found | {
+        "path": f"{other.home}/{other.definition.result.name}",
+        "format": "delta",
+        "schema": ", ".join(columns),
+        "not_run": "" if is_there else str(other.file),
+        **({"sensitive": secret} if secret else {}),
+    }
+
+
+def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
+    """Returns per column of the key of a result its name in `select`, and whether it may be null."""
+    found = []
+    for shown, name, nullable in other.result_key_outputs():
+        if name is None:
+            raise PipelineFileError(
+                f"select leaves out {shown!r}, which is part of the key of its result",
+                where=str(other.file),
+                why="another pipeline reads the result, whose rows it must tell apart",
+                fix=f"add {shown} to select",
+            )
+        found.append((name, nullable))
+    return found
+
+
+def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
+    """Returns the types of the columns of a result, and whether its table is there; unknown types are STRING."""
+    from deltalake import DeltaTable
+
+    path = f"{other.home}/{other.definition.result.name}"
+    options = storage.delta_options(path)
+    if DeltaTable.is_deltatable(path, options):
+        schema = json.loads(DeltaTable(path, storage_options=options).schema().to_json())
+        stored = {field["name"]: _ddl(field["type"]) for field in schema["fields"]}
+        if {output.name for output in other.outputs} <= {*stored}:
+            return {output.name: stored[output.name] for output in other.outputs}, True
+    declared = dict(loaded(other.definition.declared_layout)(other)[other.definition.result.name].columns)
+    types = {output.name: declared[output.name] for output in other.outputs}
+    return {name: "STRING" if kind == UNKNOWN_TYPE else kind for name, kind in types.items()}, False
+
+
+def _ddl(kind: Any) -> str:
+    """Returns a type of a Delta schema as Spark DDL."""
+    if isinstance(kind, str):
+        return _PRIMITIVE.get(kind, kind.upper())
+    if kind["type"] == "array":
+        return f"ARRAY<{_ddl(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"MAP<{_ddl(kind['keyType'])}, {_ddl(kind['valueType'])}>"
+    fields = ", ".join(f"{quote(field['name'])}: {_ddl(field['type'])}" for field in kind["fields"])
+    return f"STRUCT<{fields}>"

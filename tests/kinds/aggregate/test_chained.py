@@ -1,0 +1,111 @@
+"""Pipelines that read the results of others: keys that may be null, the order in which they run, and circles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.load import feeding_order
+from tests.kinds.aggregate.grouped import Grouped, groups, random_rows
+
+SIZE = 10
+COMPARED = """
+name: compared
+join: {join}
+left:
+  pipeline: pipeline.yaml
+  foreign_key: [user, window_start - 10]
+right:
+  pipeline: pipeline.yaml
+select: [left.user AS user, left.window_start AS start, left.n AS n, right.n AS before]
+"""
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.spark
+def test_windows_are_joined_to_those_before_them(grouped: Callable[..., Grouped], spark: SparkSession) -> None:
+    made, random = grouped(window=f"window: {{time: at, size: {SIZE} milliseconds}}"), Random(4)
+    file = written(made.folder, "compared.yaml", COMPARED.format(join="left"))
+    assert {load_spec(file).side(side).not_run for side in load_spec(file).sides} == {str(made.file)}
+    assert Pipeline(load_spec(file), spark).run() == []  # the other has not run
+    for batch in range(3):
+        made.land(batch, random_rows(random, 10))
+        made.pipeline.run()
+        compared = Pipeline(load_spec(file), spark)
+        compared.run()
+        counts = {key: len(rows) for key, rows in groups(made.rows(), SIZE, SIZE).items()}
+        wanted = {
+            (user, start, n, None if user is None else counts.get((user, start - SIZE, start)))
+            for (user, start, _), n in counts.items()
+        }
+        rows = compared.table("resolved_join").select("user", "start", "n", "before").collect()
+        assert len(rows) == len(wanted)
+        assert {tuple(row) for row in rows} == wanted
+        assert compared.verify().ok
+    key = json.dumps({"user": rows[0]["user"], "window_start": rows[0]["start"]}, separators=(",", ":"))
+    assert compared.explain(key).as_expected
+
+
+@pytest.mark.spark
+def test_a_join_with_rows_of_its_own_waits_for_the_types_of_the_other(
+    grouped: Callable[..., Grouped], spark: SparkSession
+) -> None:
+    made = grouped()
+    orders = "left: {path: orders, format: rows, schema: 'id BIGINT, user STRING', key: id, foreign_key: user}"
+    text = f"name: orders\njoin: inner\n{orders}\nright: {{pipeline: pipeline.yaml}}\nselect: [id, total]\n"
+    file = written(made.folder, "orders.yaml", text)
+    (made.folder / "orders").mkdir()
+    written(made.folder / "orders", "0.jsonl", '{"id": 1, "user": "a"}\n')
+    with pytest.raises(StateError, match=r"has no result yet.*\n.*\n.*fk-pipeline run .*pipeline.yaml .*orders.yaml"):
+        Pipeline(load_spec(file), spark).run()
+    made.land(0, [{"op": "u", "id": 1, "user": "a", "at": 1, "v": 5, "note": "x"}])
+    made.pipeline.run()
+    pipeline = Pipeline(load_spec(file), spark)
+    pipeline.run()
+    assert [tuple(row) for row in pipeline.table("resolved_join").select("id", "total").collect()] == [(1, 5)]
+
+
+RESULT = "name: {}\nkind: aggregate\ninput: {{pipeline: {}}}\ngroup_by: [n]\naggregates: [count(*) AS {}]\n"
+FIRST = (
+    "name: first\nkind: aggregate\ninput: {path: x, format: rows, schema: 'id BIGINT, m BIGINT', key: id}\n"
+    "group_by: [m AS n]\naggregates: [count(*) AS k]\n"
+)
+
+
+def test_pipelines_come_after_those_whose_results_they_read(tmp_path: Path) -> None:
+    last = written(tmp_path, "a.yaml", RESULT.format("last", "b.yaml", "c"))
+    middle = written(tmp_path, "b.yaml", RESULT.format("middle", "c.yaml", "m"))
+    first = written(tmp_path, "c.yaml", FIRST)
+    assert feeding_order([last, first, middle]) == [first, middle, last]
+    assert feeding_order([last, first]) == [last, first] or feeding_order([last, first]) == [first, last]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RESULT.format("a", "b.yaml", "k"), r"each other's results: a.yaml -> b.yaml -> a.yaml"),
+        (RESULT.format("a", "a.yaml", "k"), r"each other's results: a.yaml -> a.yaml"),
+        (RESULT.format("a", "none.yaml", "k"), "there is no such pipeline file"),
+        (RESULT.format("a", "unkeyed.yaml", "k"), "select leaves out 'n', which is part of the key"),
+        (RESULT.format("a", "first.yaml, schema: 'n BIGINT'", "k"), "'schema' is given by the result of first.yaml"),
+    ],
+)
+def test_what_cannot_be_an_input_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    written(tmp_path, "b.yaml", RESULT.format("b", "a.yaml", "m"))
+    written(tmp_path, "first.yaml", FIRST)
+    written(tmp_path, "unkeyed.yaml", f"{FIRST}select: [k]\n")
+    with pytest.raises(PipelineFileError, match=message):
+        load_spec(written(tmp_path, "a.yaml", text))
