@@ -115,7 +115,7 @@ class History(Protocol):
         ...
 
     def horizon(self, stage: str) -> str | None:
-        """Returns the time by which versions had ended that do not answer any more; None if all answer."""
+        """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""
         ...
 
     def limit(self, check: str) -> int | None:

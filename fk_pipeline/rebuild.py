@@ -75,7 +75,7 @@ class Rebuild:
         stages: the stages to rebuild, with everything downstream; default: state and result, and the stages that a
             stale part of the pipeline file makes necessary.
         sizes: the sizes at which the engine chooses another physical plan.
-        forget: agrees that rows of closed times lose what they saw (`history`).
+        forget: agrees that the result loses what is made of rows that are not kept (`history`, `retention`).
     """
 
     def __init__(

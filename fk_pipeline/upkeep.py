@@ -158,8 +158,10 @@ def _writers(kind: Kind, name: str) -> list[str]:
     """Returns the stages whose leases keep a table unchanged."""
     table = kind.table(name)
     writers = [*kind.rejecting.values()] if table.stage is None else [table.stage]
-    # A stage that finds rows by an index may have opened an older state and needs the entries of that state.
-    return writers + [stage.name for stage in kind.stages if stage.index == name]
+    if table.role is Role.INDEX:
+        # A stage that finds rows by an index may have opened an older state and needs the entries of that state.
+        writers += [stage.name for stage in kind.stages if kind.indexed_by(table) in stage.reads]
+    return [*dict.fromkeys(writers)]
 
 
 @contextmanager

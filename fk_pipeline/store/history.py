@@ -115,7 +115,7 @@ class RunHistory:
         return Messages(number, min((state.started for state in states), default=None), wrote)
 
     def horizon(self, stage: str) -> str | None:
-        """Returns the time by which versions had ended that do not answer any more; None if all answer."""
+        """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""
         return self.ledger.folds.horizon(stage)
 
     def limit(self, check: str) -> int | None:

@@ -17,8 +17,8 @@ class VerifyReport:
         unexpected: number of rows that the result should not have.
         pending: number of differences that work still due explains; they are not counted above.
         due: number of stage runs that are due.
-        unproved: number of differences about which the inputs do not tell any more what is right (`history`); they are
-            not counted above.
+        unproved: number of differences about which the inputs do not tell any more what is right (`history`,
+            `retention`); they are not counted above.
         share: the share of the left keys that was compared.
         left_rows: number of current rows of the left table that were joined, within the share.
         right_rows: number of current rows of the right table that were joined.

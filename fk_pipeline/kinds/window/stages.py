@@ -16,6 +16,7 @@ from fk_pipeline.blocks.outputs import quarantined_pairs
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME, Expiry, apply_versions
 from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
+from fk_pipeline.errors import StateError
 from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, SIDES, BatchRange, Origin, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
@@ -46,7 +47,10 @@ def _state(read: Reader, side: Side) -> list[Effect]:
     spec, keys = read.spec, _keys(read.spec, side)
     payload = [*on_columns(spec), TIME, *(c.name for c in k.payload_columns(spec, side))]
     stage = spec.definition.input(side).stage
-    horizon = sql_of(read.history.horizon(stage))
+    known = read.history.horizon(stage)
+    if known is not None:
+        _refuse_other_times(read, side, known)
+    horizon = sql_of(known)
     expiry = None if horizon is None else Expiry(TIME, horizon)
 
     def make(
@@ -63,6 +67,22 @@ def _state(read: Reader, side: Side) -> list[Effect]:
     own = {key: key for key in keys}
     first = INSERTED if expiry is None else ""
     return state_effects(read, stage, k.LOG_OF[side], k.STATE_OF[side], own, make, index=index, first=first)
+
+
+def _refuse_other_times(read: Reader, side: Side, horizon: str) -> None:
+    """Refuses times of another type than those by which a horizon was moved.
+
+    Raises:
+        StateError: the types differ.
+    """
+    kind = dict(read.table_of(k.STATE_OF[side]).columns)[TIME].upper()
+    if (kind == "TIMESTAMP") != ("T" in horizon):
+        raise StateError(
+            f"{side}.time is {kind}, and the pipeline goes back to {horizon}, a time of another type",
+            where=str(read.spec.file),
+            why="retention has removed older events by it; nothing was changed",
+            fix=f"undo the edit; or, if the files are still there: fk-pipeline rebuild {read.spec.file} --from landing",
+        )
 
 
 def left_times(spec: WindowSpec) -> Index:

@@ -105,7 +105,7 @@ class FoldLog:
     def horizon(self, stage: str, until: int | None = None) -> str | None:
         """Returns the last horizon of a side, given by its stage, as it was before an entry; None if it has none.
 
-        A rebuild from the landing files restores all versions.
+        A rebuild from the landing files restores all rows.
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
         rows = (row for row in self._rows if row["side"] == side.value and row["entry"] > since)

@@ -163,6 +163,25 @@ def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+def test_a_rebuild_says_what_it_forgets_and_times_of_another_type_are_refused(near: Callable[..., Near]) -> None:
+    of = near(options=KEPT, settings=FOLDING)
+    of.land(0, left=[("x", 10), ("y", 60)], right=[("x", 11), ("y", 61)])
+    settled(of)
+    with pytest.raises(StateError, match="would leave these rows without them"):
+        of.pipeline.rebuild("changelog")
+    of.pipeline.rebuild("changelog", forget=True)
+    assert of.result() == [("y", 60, 61)]
+    assert of.pipeline.verify().ok
+    of.file.write_text(of.file.read_text().replace("time: at", "time: TIMESTAMP_MILLIS(at)"))
+    edited = Near.again(of)
+    with pytest.raises(StateError, match=r"is TIMESTAMP, and the pipeline goes back to 4\d, a time of another type"):
+        edited.pipeline.rebuild("changelog", forget=True)
+    edited.pipeline.rebuild("landing")
+    assert edited.result() == [("x", 10, 11), ("y", 60, 61)]
+
+
+@pytest.mark.spark
 def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(near: Callable[..., Near]) -> None:
     of = near(join="left", options=KEPT, settings=FOLDING)
     of.land(0, left=[("x", 10)])
