@@ -32,8 +32,6 @@ settings: {settings}
 """
 TABLE, EVENTS = "key: id\n  op_column: op", "contents: events"
 AGGREGATES = "[count(*) AS n, sum(v) AS total, 'max(struct(v, id)).id AS best']"
-SLOW = ("by keys on Spark", "whole tables")
-
 Content = list[dict[str, Any]]
 
 

@@ -14,10 +14,13 @@ from fk_pipeline.store import faults
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
 from tests.expectations.world import mutated
-from tests.kinds.aggregate.grouped import AGGREGATES, EVENTS, SLOW, Grouped, expected, random_rows
+from tests.kinds.aggregate.grouped import AGGREGATES, EVENTS, Grouped, expected, random_rows
 from tests.mutations import Update
 
 pytestmark = pytest.mark.spark
+
+QUICK = "window: {time: at, size: 10 milliseconds, every: 4 milliseconds}", "by the driver"
+"""The window and the way with which the longest test is not slow."""
 
 WINDOWS = {
     "": (None, None),
@@ -26,10 +29,16 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w in SLOW else ()) for w in WAYS])
-@pytest.mark.parametrize("window", WINDOWS, ids=["groups", "tumbling", "hopping"])
+@pytest.mark.parametrize(
+    ("window", "way"),
+    [
+        pytest.param(window, way, marks=() if (window, way) == QUICK else pytest.mark.slow)
+        for window in WINDOWS
+        for way in WAYS
+    ],
+)
 def test_groups_follow_late_corrected_and_withdrawn_batches(
-    grouped: Callable[..., Grouped], way: str, window: str
+    grouped: Callable[..., Grouped], window: str, way: str
 ) -> None:
     settings = "{strategy: full}" if way == "whole tables" else "{}"
     made, random = grouped(WAYS[way], window=window, settings=settings), Random(f"{way} {window}")
@@ -162,6 +171,7 @@ def test_a_corrupted_group_is_found(grouped: Callable[..., Grouped], monkeypatch
         assert report.stale == report.rows - sum(row[3] > 1 for row in made.result())
 
 
+@pytest.mark.slow
 def test_another_aggregate_is_built_from_the_changelog_also_after_a_compaction(grouped: Callable[..., Grouped]) -> None:
     made, random = grouped(settings="{fold_after_hours: 0, retention_hours: 0}"), Random(5)
     for batch in range(3):

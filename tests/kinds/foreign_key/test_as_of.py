@@ -143,6 +143,7 @@ def test_the_end_of_validity_is_selected_and_follows_the_next_version(dated: Cal
     assert "the version since 10 of batch 0 held" in made.pipeline.explain("1").conclusion
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_response_about_a_version_that_was_taken_back_may_be_folded(dated: Callable[..., Dated]) -> None:
     made = dated(settings="{fold_after_hours: 0}")
@@ -494,6 +495,7 @@ def history_of(dated: Callable[..., Dated], way: str, join: str) -> Dated:
     return dated(WAYS[way], join=join, settings=f"{{fold_after_hours: 0{strategy}}}\nhistory: 10")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_history_closes_old_times_and_removes_versions_that_ended(dated: Callable[..., Dated]) -> None:
     made = history_of(dated, "by the driver", "left")

@@ -45,7 +45,7 @@ def settled(of: Near) -> None:
     ("way", "time"),
     [
         ("by the driver", "BIGINT"),
-        ("by the driver", "TIMESTAMP"),
+        pytest.param("by the driver", "TIMESTAMP", marks=pytest.mark.slow),
         *[pytest.param(way, "BIGINT", marks=pytest.mark.slow) for way in WAYS if way != "by the driver"],
     ],
 )
@@ -80,6 +80,7 @@ def test_old_events_leave_the_states_and_what_the_result_has_of_them_stays(
     assert of.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_rows_whose_close_comes_with_a_later_batch_stand_alone(near: Callable[..., Near]) -> None:
     of = near(options=KEPT, settings=FOLDING)

@@ -73,7 +73,8 @@ def test_a_late_match_takes_the_unmatched_row_back_and_a_withdrawn_batch_lets_it
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("join", ["inner", pytest.param("left", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("join", ["inner", "left"])
 def test_an_inner_join_has_pairs_only_and_a_left_join_no_right_row_alone(near: Callable[..., Near], join: str) -> None:
     made = near(join=join)
     made.land(0, [("a", 10), ("b", 10)], [("a", 8), ("c", 11), ("z", 99)])
@@ -84,6 +85,7 @@ def test_an_inner_join_has_pairs_only_and_a_left_join_no_right_row_alone(near: C
     assert made.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_rows_stand_alone_at_once_if_the_file_says_so(near: Callable[..., Near]) -> None:
     made = near(options="unmatched: at_once")
