@@ -9,6 +9,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isqrt
 from typing import Any, Protocol
@@ -242,36 +243,105 @@ def _exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
 
 
 def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
-    """SQL (BOOLEAN): `exactly` for several key columns, of which some may be null; None for more than a list of keys.
+    """SQL (BOOLEAN): `exactly` for several key columns, of which some may be null, and of which some may be times.
 
     The keys with the same null columns are named together: each of the other columns by its values, by which Delta
     skips files, and the combinations of values as structs.
     """
     kinds = [field.type for field in keys.schema]
     try:
-        listed = list(zip(*[column.to_pylist() for column in keys.columns], strict=True))
+        listed = list(zip(*[_plain(column).to_pylist() for column in keys.columns], strict=True))
     except UnicodeDecodeError:
         return None
-    wanted = len(listed) <= sizes.listed_keys and len({*listed}) == len(listed)
-    if not wanted or not all(map(_has_conditions, kinds)):
+    if len({*listed}) < len(listed) or not all(_has_conditions(kind) or pt.is_timestamp(kind) for kind in kinds):
         return None
+    columns = [_Named.of(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
     by_nulls: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
     for key in listed:
         by_nulls.setdefault(tuple(value is None for value in key), []).append(key)
-    names, numbers = keys.column_names, [*map(pt.is_integer, kinds)]
-    suffixes = ["L" if pt.is_int64(kind) else "" for kind in kinds]
-    typed = [f"CAST({quote(name)} AS BIGINT)" if n else quote(name) for name, n in zip(names, numbers, strict=True)]
     parts = []
     for nulls, some in by_nulls.items():
-        there = [i for i, is_null in enumerate(nulls) if not is_null]
-        said = [f"{quote(name)} IS NULL" for name, is_null in zip(names, nulls, strict=True) if is_null]
-        said += [_in_list(names[i], [*dict.fromkeys(key[i] for key in some)], suffixes[i]) for i in there]
+        said = [f"{quote(one.name)} IS NULL" for one, is_null in zip(columns, nulls, strict=True) if is_null]
+        there = [one for one, is_null in zip(columns, nulls, strict=True) if not is_null]
+        values = [tuple(value for value in key if value is not None) for key in some]
+        try:
+            for one, own in zip(there, zip(*values, strict=True), strict=False):
+                said.append(one.among([*dict.fromkeys(own)], sizes))
+        except OverflowError:  # a time that has no text
+            return None
         if len(there) > 1:
-            literals = (", ".join(_literal(key[i]) + ("L" if numbers[i] else "") for i in there) for key in some)
-            structs = ", ".join(f"STRUCT({one})" for one in literals)
-            said.append(f"STRUCT({', '.join(typed[i] for i in there)}) IN ({structs})")
+            few = len(values) <= sizes.listed_keys
+            said.append(_structs(there, values) if few else _structs_in_buckets(there, values, sizes))
         parts.append(f"({' AND '.join(said)})")
     return _if_short(f"({' OR '.join(parts)})", sizes)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A key column: its name, the SQL of its values as they are compared in structs, and the suffix of its literals."""
+
+    name: str
+    compared: str
+    suffix: str
+    is_number: bool
+    is_time: bool
+
+    @classmethod
+    def of(cls, name: str, kind: pa.DataType) -> _Named:
+        """Returns a column of a type; a time is compared as microseconds."""
+        number, time, column = pt.is_integer(kind), pt.is_timestamp(kind), quote(name)
+        compared = f"CAST({column} AS BIGINT)" if number else f"UNIX_MICROS({column})" if time else column
+        return cls(name, compared, "L" if pt.is_int64(kind) else "", number or time, time)
+
+    def among(self, values: Sequence[Any], sizes: Sizes) -> str:
+        """SQL (BOOLEAN): the column has one of some values; of many values, at least one between them."""
+        if self.is_time:
+            literals = {value: f"TIMESTAMP'{_time_text(value)}'" for value in values}
+        else:
+            literals = {value: _literal(value) + self.suffix for value in values}
+        if len(values) <= sizes.listed_keys:
+            return f"{quote(self.name)} IN ({', '.join(literals.values())})"
+        return f"{quote(self.name)} BETWEEN {literals[min(values)]} AND {literals[max(values)]}"
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns a column with its times as microseconds since 1970."""
+    return column.cast(pa.timestamp("us")).cast(pa.int64()) if pt.is_timestamp(column.type) else column
+
+
+def _time_text(micros: int) -> str:
+    """Returns a time as SQL writes it, in UTC.
+
+    Raises:
+        OverflowError: it is before year 1, or after year 9999.
+    """
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f}Z".rjust(27, "0")
+
+
+def _structs(columns: Sequence[_Named], keys: Sequence[tuple[Any, ...]]) -> str:
+    """SQL (BOOLEAN): several columns together have the values of one of some keys, each a literal."""
+    suffixes = ["L" if one.is_number else "" for one in columns]
+    literals = (", ".join(_literal(v) + suffix for v, suffix in zip(key, suffixes, strict=True)) for key in keys)
+    compared = ", ".join(one.compared for one in columns)
+    return f"STRUCT({compared}) IN ({', '.join(f'STRUCT({one})' for one in literals)})"
+
+
+def _structs_in_buckets(columns: Sequence[_Named], keys: Sequence[tuple[Any, ...]], sizes: Sizes) -> str:
+    """SQL (BOOLEAN): the same with all keys in one literal, an array of buckets (see `_in_buckets`)."""
+    by = max(range(len(columns)), key=lambda i: len({key[i] for key in keys}))
+    number = columns[by].is_number
+    buckets: list[list[dict[str, Any]]] = [[] for _ in range(_prime(len(keys) // sizes.keys_per_bucket))]
+    for key in keys:
+        place = key[by] if number else crc32(key[by].encode())
+        buckets[place % len(buckets)].append({f"k{i}": value for i, value in enumerate(key)})
+    array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
+    fields = ", ".join(f"k{i}: {'BIGINT' if one.is_number else 'STRING'}" for i, one in enumerate(columns))
+    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<STRUCT<{fields}>>>', MAP('mode', 'FAILFAST'))"
+    compared = columns[by].compared if number else f"CRC32(CAST({columns[by].compared} AS BINARY))"
+    place_sql = f"CAST(PMOD({compared}, {len(buckets)}L) AS INT) + 1"
+    key_sql = ", ".join(f"'k{i}', {one.compared}" for i, one in enumerate(columns))
+    return f"ARRAY_CONTAINS(ELEMENT_AT({whole}, {place_sql}), NAMED_STRUCT({key_sql}))"
 
 
 def _if_short(said: str, sizes: Sizes) -> str | None:
@@ -283,7 +353,8 @@ def _if_short(said: str, sizes: Sizes) -> str | None:
 def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
     """Returns the most keys of a table that a commit may name by `exactly`; 0 if it may name none.
 
-    The key columns must have integers or strings, and must not be sensitive. If the key has parts, that holds for each.
+    The key columns must have integers or strings, of several columns also timestamps, and must not be sensitive. If
+    the key has parts, that holds for each.
 
     Args:
         table: the table.
@@ -299,11 +370,13 @@ def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[s
     for key in keys:
         ends, kind = span(key), kinds[key].upper()
         length += max(map(len, map(str, ends))) + 2 if ends else 2
-        limits.append(sizes.named_numbers if kind in _NUMBERS else sizes.named_texts if kind == "STRING" else 0)
+        number = kind in _NUMBERS or (kind == "TIMESTAMP" and len(keys) > 1)
+        limits.append(sizes.named_numbers if number else sizes.named_texts if kind == "STRING" else 0)
     if not keys or table.sensitive.intersection(keys):
         return 0
     if len(keys) > 1:
-        limits.append(sizes.listed_keys)
+        limits.append(sizes.named_texts)
+        length += 8 * len(keys)  # the names of the parts
     return min(*limits, sizes.named_bytes // length)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -122,7 +123,8 @@ def test_keys_of_one_column_that_is_not_sensitive_are_named() -> None:
     assert names(keyed("BIGINT"), (-5, 10**18)) * 20 < MEASURED.named_bytes
     assert names(keyed("DOUBLE")) == names(keyed("INT", "DOUBLE")) == names(Table("log", (("k", "INT"),))) == 0
     assert names(keyed("BIGINT", sensitive="k")) == names(keyed("INT", "INT", sensitive="l")) == 0
-    assert names(keyed("INT", "STRING")) == MEASURED.listed_keys
+    assert names(keyed("INT", "STRING")) == names(keyed("TIMESTAMP", "STRING")) == MEASURED.named_texts
+    assert names(keyed("TIMESTAMP")) == 0
     assert names(keyed("INT", "INT"), (-5, 10**18)) * 40 < MEASURED.named_bytes
 
 
@@ -218,11 +220,12 @@ def test_parts_of_several_columns_are_named_by_all_of_them(spark: SparkSession) 
     assert condition is not None
     found = spark.createDataFrame(table([*keys, *others])).where(condition).collect()
     assert sorted(map(tuple, found), key=str) == sorted(keys, key=str)
-    assert nameable(parts, MEASURED, lambda _: None) == MEASURED.listed_keys
+    assert nameable(parts, MEASURED, lambda _: None) == MEASURED.named_texts
 
 
 @pytest.mark.spark
-def test_keys_of_several_columns_are_named_with_their_nulls(spark: SparkSession) -> None:
+@pytest.mark.parametrize("sizes", [MEASURED, Sizes(listed_keys=1, keys_per_bucket=1)], ids=["listed", "in buckets"])
+def test_keys_of_several_columns_are_named_with_their_nulls(spark: SparkSession, sizes: Sizes) -> None:
     keys = [(1, "a", 5), (1, "b", 5), (2, "a", 5), (2, None, 5), (None, "a", 5), (None, "'", 6), (None, None, 5)]
     others = [(1, "a", 6), (2, "b", 5), (1, None, 5), (None, "b", 5), (None, None, None), (1, "a", None)]
     names, kinds = ("k", "l", "m"), (pa.int32(), pa.string(), pa.int64())
@@ -233,9 +236,30 @@ def test_keys_of_several_columns_are_named_with_their_nulls(spark: SparkSession)
         )
 
     keyed_by = Table("keyed", (("k", "INT"), ("l", "STRING"), ("m", "BIGINT")), keys=names)
-    condition = exactly(table(keys), keyed_by, MEASURED)
+    condition = exactly(table(keys), keyed_by, sizes)
     assert condition is not None
     found = spark.createDataFrame(table([*keys, *others])).where(condition).collect()
     assert sorted(map(tuple, found), key=str) == sorted(keys, key=str)
-    assert exactly(table([*keys, keys[0]]), keyed_by, MEASURED) is None, "a MERGE says what is wrong"
-    assert exactly(table(keys), keyed_by, Sizes(listed_keys=6)) is None
+    assert exactly(table([*keys, keys[0]]), keyed_by, sizes) is None, "a MERGE says what is wrong"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sizes", [MEASURED, Sizes(listed_keys=1, keys_per_bucket=1)], ids=["listed", "in buckets"])
+def test_times_are_named_to_the_microsecond_beside_other_columns(spark: SparkSession, sizes: Sizes) -> None:
+    early, late = datetime(712, 1, 2, 3, 4, 5, 678901, UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    keys = [(early, "a"), (late, "a"), (late, "it's"), (late, None)]
+    others = [(early, "b"), (late + timedelta(microseconds=1), "a"), (early, None), (None, "a")]
+    kinds = (pa.timestamp("us", "UTC"), pa.string())
+
+    def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+        columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        return pa.table(columns, names=("at", "by"))
+
+    keyed_by = Table("keyed", (("at", "TIMESTAMP"), ("by", "STRING")), keys=("at", "by"))
+    condition = exactly(table(keys), keyed_by, sizes)
+    assert condition is not None
+    rows = spark.createDataFrame(table([*keys, *others])).where(condition).toArrow()
+    assert sorted(rows.to_pylist(), key=str) == sorted(table(keys).to_pylist(), key=str)
+    far = pa.table([pa.array([2**60], kinds[0]), pa.array(["a"])], names=("at", "by"))
+    assert exactly(far, keyed_by, sizes) is None, "a time after year 9999 has no text"
+    assert nameable(keyed_by, MEASURED, lambda _: None) == MEASURED.named_texts
