@@ -16,6 +16,7 @@ from expectations.violations import violations
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, StateError
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
@@ -51,6 +52,27 @@ def test_small_files_are_packed_and_old_ones_removed(rows_pipeline: Any) -> None
 
 
 FOLDING = "{fold_after_hours: 0, retention_hours: 0}"
+
+
+def test_the_log_of_the_ledger_does_not_grow_for_ever_and_others_go_on(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left", settings="{retention_hours: 0}")
+    made.land(0, [(1, "a", "v")], [("a", "A")])
+    made.pipeline.run()
+    other, log = (
+        Pipeline(made.pipeline.spec, made.pipeline.session),
+        Path(made.pipeline.spec.home, "runs", "_delta_log"),
+    )
+    known = other.ledger().runs.stages.keys()
+    entries = len(list(log.glob("*.json")))
+    made.pipeline.compact()
+    assert len(list(log.glob("0*.json"))) <= 2 < entries
+    made.land(1, [(2, "a", "w")])
+    made.pipeline.run()
+    assert other.ledger().runs.stages.keys() > known, "a process that had read the older log has the new entries"
+    made.land(2, [(3, "a", "x")])
+    other.run()
+    assert made.pipeline.verify().ok
+    assert {*made.result()} == {1, 2, 3}
 
 
 def rows_of(made: Any, name: str) -> list[Any]:
