@@ -100,7 +100,10 @@ def common(
 init.add_to(app)
 
 
-@app.command(epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join")
+@app.command(
+    epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join",
+    short_help="Discovers batches and runs the stages.",
+)
 def run(
     context: typer.Context,
     pipelines: Pipelines,
