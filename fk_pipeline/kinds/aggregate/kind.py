@@ -73,20 +73,16 @@ def _derives(spec: Any) -> dict[str, str]:
     found = {GROUP: f"XXHASH64({values})" if values else "CAST(0 AS BIGINT)"}
     found |= {by(name): sql for name, sql in spec.grouped_by.items()}
     if spec.window is not None:
-        found[AT] = in_range(spec.window.time)
+        found[AT] = spec.window.time
     return found
-
-
-def in_range(time: str) -> str:
-    """SQL: a time, TIMESTAMP or BIGINT; null if the start of its window would be beyond the range of its type."""
-    return f"IF(CAST(({time}) AS DOUBLE) BETWEEN -9E18 AND 9E18, ({time}), NULL)"
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
     window = spec.window
     return {
         "group_by": "; ".join(spec.group_by),
-        "window": "" if window is None else f"{window.time}, {window.size} every {window.step} in {window.zone}",
+        "window": "" if window is None else f"{window.size} every {window.step} in {window.zone}",
+        "window.time": "" if window is None else window.time,
         "aggregates": "; ".join(spec.aggregates),
         "having": spec.having or "",
         "select": "; ".join(output.sql for output in spec.outputs),
@@ -104,7 +100,7 @@ AGGREGATE = Kind(
             _derives,
             apart=True,
             needs=(AT,),
-            derived_as=lambda column: "window" if column == AT else "group_by",
+            derived_as=lambda column: "window.time" if column == AT else "group_by",
         ),
     ),
     tables=(
@@ -156,6 +152,7 @@ AGGREGATE = Kind(
     rebuilt_by={
         "group_by": (AggregateStage.GROUPING_STORE,),
         "window": (AggregateStage.GROUPING_STORE,),
+        "window.time": (AggregateStage.GROUPING_STORE,),
         "aggregates": (AggregateStage.GROUPING_STORE,),
         "having": (AggregateStage.AGGREGATED,),
         "select": (AggregateStage.AGGREGATED,),

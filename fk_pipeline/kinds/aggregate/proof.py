@@ -24,7 +24,7 @@ from fk_pipeline.kinds.aggregate.kind import (
     by,
 )
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
-from fk_pipeline.kinds.aggregate.windows import Windows
+from fk_pipeline.kinds.aggregate.windows import LAST, Windows
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.failing import ISOLATING
@@ -76,7 +76,7 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
             return f"TO_UTC_TIMESTAMP(CAST(DATE_ADD({_EPOCH}, CAST({number} AS INT)) AS TIMESTAMP), {zone})"
 
     elif kind == "bigint":
-        place, size, step = at, size // 1000, step // 1000
+        place, size, step = f"LEAST(GREATEST({at}, -{LAST}), {LAST})", size // 1000, step // 1000
 
         def time(number: str) -> str:
             return number

@@ -15,6 +15,9 @@ from fk_pipeline.spec.sql import text
 MICROS = {"BIGINT": 1_000, "TIMESTAMP": 1}
 """Per possible type of a time, how many microseconds its unit has."""
 
+LAST = 9 * 10**18
+"""The last time, in units: after it is room for the window that it is in."""
+
 _DAY = 86_400_000_000
 
 
@@ -50,8 +53,9 @@ class Windows:
         return -(-self.size // self.step)
 
     def ticks(self, time: str) -> str:
-        """SQL (BIGINT): a time in units of its type."""
-        return time if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+        """SQL (BIGINT): a time in units of its type; one near the end of the range counts as a little before it."""
+        ticks = time if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+        return f"LEAST(GREATEST({ticks}, -{LAST}L), {LAST}L)"
 
     def numbers(self, time: str) -> str:
         """SQL (ARRAY<BIGINT>): the windows in which a row with a time counts."""

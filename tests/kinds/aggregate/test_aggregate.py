@@ -84,6 +84,22 @@ def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped:
     assert made.pipeline.verify().ok
 
 
+def test_a_row_without_a_time_is_quarantined_and_the_last_times_have_a_window(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(window="window: {time: at, size: 10 milliseconds}", aggregates="[count(*) AS n]")
+    row = {"op": "u", "user": "a", "v": 1, "note": "x"}
+    times = [None, -(2**63), 2**63 - 1, 5]
+    made.land(0, [{**row, "id": i, "at": at} for i, at in enumerate(times)])
+    made.pipeline.run()
+    records = made.pipeline.quarantined().select("side", "reason").collect()
+    assert [tuple(record) for record in records] == [("input", "window.time at is null")]
+    assert [(end - start, n) for _, start, end, n in made.result()] == [(10, 1)] * 3
+    assert made.pipeline.verify().ok
+    made.land(1, [{**row, "id": 2, "op": "d"}])
+    made.pipeline.run()
+    assert len(made.result()) == 2
+    assert made.red() == set()
+
+
 def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
     row = {"op": "u", "at": 1, "v": 2, "note": "x"}
