@@ -25,11 +25,12 @@ from fk_pipeline.spec.sql import text
 UPSERT = "'u'"
 """SQL: the default operation of a row."""
 
-_WHOLE = (
-    "MAP('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
-    "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
+WHOLE_TIMES = (
+    "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'"
 )
 """Options of `TO_JSON`, which otherwise cuts times to milliseconds."""
+
+_WHOLE = f"MAP({WHOLE_TIMES})"
 
 
 class Columnar:

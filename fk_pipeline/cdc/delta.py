@@ -12,17 +12,14 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.cdc.columnar import Columnar, as_lines
+from fk_pipeline.cdc.columnar import WHOLE_TIMES, Columnar, as_lines
 from fk_pipeline.cdc.table_versions import version_range
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.sql import text
 
 _OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
-_KEY_OPTIONS = (
-    "MAP('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
-    "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
-)
+_KEY_OPTIONS = f"MAP('ignoreNullFields', 'false', {WHOLE_TIMES})"
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.input_types import (
     check_delete_when,
@@ -57,10 +57,10 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     return _layout(spec, sequence, types, kinds)
 
 
-def _group_type(spec: AggregateSpec, rows: object, name: str) -> str:
+def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:
     """Returns the type of a group, which must be one whose values can be told apart."""
     sql = spec.grouped_by[name]
-    kind = type_of(spec, rows, sql, "group_by").simpleString()  # type: ignore[arg-type]
+    kind = type_of(spec, rows, sql, "group_by").simpleString()
     base = kind.upper().split("<")[0].split("(")[0].split(" ")[0]
     if base in KEY_TYPES_REFUSED or base in _FLOATING:
         fix = f"CAST(({sql}) AS DECIMAL(18, 6))" if base in _FLOATING else f"TO_JSON({sql})"
@@ -72,10 +72,10 @@ def _group_type(spec: AggregateSpec, rows: object, name: str) -> str:
     return kind
 
 
-def _time_type(spec: AggregateSpec, rows: object) -> str:
+def _time_type(spec: AggregateSpec, rows: DataFrame) -> str:
     """Returns the type of the times of windows: TIMESTAMP or BIGINT."""
     assert spec.window is not None
-    kind = type_of(spec, rows, spec.window.time, "window.time").simpleString().upper()  # type: ignore[arg-type]
+    kind = type_of(spec, rows, spec.window.time, "window.time").simpleString().upper()
     if kind not in MICROS:
         raise PipelineFileError(
             f"window.time is {kind}, which is no time",
