@@ -13,7 +13,7 @@ import typer.core
 
 from fk_pipeline import __version__
 from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
-from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile, Pipelines, each
+from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile, Pipelines, each, share_session
 from fk_pipeline.console import (
     OutputFormat,
     Progress,
@@ -135,6 +135,7 @@ def run(
     if check:
         require_own_packages()
     told = []
+    share_session(pipelines)
     for file, several in each(pipelines, context):
         if several and (batches or stages):
             raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
@@ -248,6 +249,7 @@ def verify(
     if checks:
         import_early()
     told, wrong = [], False
+    share_session(pipelines)
     for file, several in each(pipelines, context):
         loaded = load(file)
         if several and format_ is OutputFormat.TEXT:

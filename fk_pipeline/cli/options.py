@@ -28,8 +28,21 @@ def each(named: Sequence[Path], context: typer.Context) -> Iterator[tuple[Path, 
     files = pipeline_files(named)
     if not files:
         raise UsageError(f"there is no pipeline file in {', '.join(map(str, named))}", fix="name a .yaml file")
-    for file in files if len(files) == 1 else feeding_order(files):
-        yield _remember(context, file), len(files) > 1
+    ordered = files if len(files) == 1 else feeding_order(files)
+    for file in ordered:
+        yield _remember(context, file), len(ordered) > 1
+
+
+def share_session(named: Sequence[Path]) -> None:
+    """Starts Spark with the settings of several pipelines together; each starts its own if it is alone."""
+    from fk_pipeline.spec import load_spec
+    from fk_pipeline.spec.load import merged, pipeline_files
+
+    files = pipeline_files(named)
+    if len(files) > 1:
+        from fk_pipeline.session import start_session
+
+        start_session(merged([load_spec(file) for file in files]))
 
 
 PipelineFile = Annotated[

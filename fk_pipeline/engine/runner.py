@@ -160,6 +160,7 @@ class Runner:
             LeaseTakenError: another run of the stage is still running.
             StateError: the stored tables do not fit the pipeline file.
         """
+        self._refuse_unknown_types()
         while True:
             home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
             with (
@@ -193,7 +194,6 @@ class Runner:
         if not known:
             note = f"batch {batches} has no files: an empty batch"
             return StageRun(stage, batches, run_id, {int(batches.first): {"rows": 0}}, 0.0, notes=(note,))
-        self._refuse_unknown_types()
         refused = self.ledger.checks.refusing(stage, known)
         if refused:
             raise check_failed(refused, self.spec, self.ledger)

@@ -16,6 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
+from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
@@ -75,7 +76,7 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
     """
     name = document.get("kind", FIRST)
     found = {}
-    for one in kind_named(name).inputs if name in KINDS else ():
+    for one in kind_named(name).inputs if isinstance(name, str) and name in KINDS else ():
         given = document.get(one.name.value)
         if not isinstance(given, dict) or not isinstance(given.get("pipeline"), str):
             continue
@@ -92,7 +93,10 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
         if other.resolve() in [one.resolve() for one in chain]:
             circle = " -> ".join(one.name for one in [*chain, other])
             raise PipelineFileError(f"{one.name}: these pipelines read each other's results: {circle}", where=where)
-        found[one.name.value] = {**given, **as_input(load_spec(other, chain), referred=one.referred)}
+        result = as_input(load_spec(other, chain), referred=one.referred)
+        own = as_tuple(given.get("sensitive", ()))
+        secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
+        found[one.name.value] = {**given, **result, "sensitive": secret}
     return found
 
 

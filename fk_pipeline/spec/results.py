@@ -53,9 +53,18 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
     columns = [f"{quote(output.name)} {types[output.name]}" for output in other.outputs]
     found: dict[str, Any] = {"key": [name for name, _ in key]}
     if any(nullable for _, nullable in key) and not referred:
+        if any(name.lower() == RESULT_KEY for name in types):
+            raise PipelineFileError(
+                f"a column of its result is called {RESULT_KEY!r}",
+                where=str(other.file),
+                why="another pipeline reads the result, and knows its rows by a column of this name",
+                fix=f"give it another name in select: {RESULT_KEY} AS another_name",
+            )
         columns.append(f"{RESULT_KEY} STRING")
         found = {"key": [RESULT_KEY], "key_of_result": found["key"]}
     secret = [name for name in types if name in other.sensitive_outputs]
+    if {*found.get("key_of_result", ())} & {*secret}:
+        secret.append(RESULT_KEY)
     return found | {
         "path": f"{other.home}/{other.definition.result.name}",
         "format": "delta",

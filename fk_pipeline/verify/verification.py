@@ -83,7 +83,8 @@ def _same(name: str, kind: T.DataType, tolerance: float) -> Column:
     one, other = (_comparable(F.col(side)[name], kind) for side in ("expected", "found"))
     same = one.eqNullSafe(other)
     if tolerance and isinstance(kind, T.FractionalType) and not isinstance(kind, T.DecimalType):
-        near = F.abs(one - other) <= F.greatest(F.abs(one), F.abs(other)) * tolerance
+        larger = F.greatest(F.abs(one), F.abs(other))
+        near = (larger < F.lit(float("inf"))) & (F.abs(one - other) <= larger * tolerance)  # NaN is not less
         same |= F.coalesce(near, F.lit(False))
     return same
 

@@ -62,8 +62,10 @@ def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:
     sql = spec.grouped_by[name]
     kind = type_of(spec, rows, sql, "group_by").simpleString()
     base = kind.upper().split("<")[0].split("(")[0].split(" ")[0]
-    if base in KEY_TYPES_REFUSED or base in _FLOATING:
+    collated = " COLLATE " in kind.upper()
+    if base in KEY_TYPES_REFUSED or base in _FLOATING or collated:
         fix = f"CAST(({sql}) AS DECIMAL(18, 6))" if base in _FLOATING else f"TO_JSON({sql})"
+        fix = f"LOWER(CAST({sql} AS STRING))" if collated else fix
         raise PipelineFileError(
             f"group_by {name!r} is {kind}, whose values cannot be told apart as keys",
             where=str(spec.file),

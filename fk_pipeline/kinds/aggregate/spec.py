@@ -148,7 +148,7 @@ class AggregateSpec(PipelineSpec):
         plain = {
             parse_expression(output.sql).reads[0][0].lower(): output.name for output in self.outputs if output.plain
         }
-        return [(key, plain.get(key.lower()), key != WINDOW_START) for key in keys]
+        return [(key, plain.get(key.lower()), self.window is None or key != WINDOW_START) for key in keys]
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of the input that a column of the result is made of."""

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import feeding_order
@@ -93,6 +94,20 @@ def test_pipelines_come_after_those_whose_results_they_read(tmp_path: Path) -> N
     assert feeding_order([last, first]) == [last, first] or feeding_order([last, first]) == [first, last]
 
 
+def test_what_is_sensitive_in_a_result_is_so_where_it_is_read_and_so_is_its_key(tmp_path: Path) -> None:
+    written(tmp_path, "first.yaml", FIRST.replace("key: id}", "key: id, sensitive: m}"))
+    own = RESULT.format("a", "first.yaml, sensitive: k", "c")
+    [side] = [load_spec(written(tmp_path, "a.yaml", own)).side(side) for side in (Side.INPUT,)]
+    assert {*side.sensitive} == {"n", "k", "result_key"}
+    assert side.key == ("result_key",)
+
+
+def test_a_group_may_have_the_name_of_a_window_and_is_null_like_any_other(tmp_path: Path) -> None:
+    written(tmp_path, "first.yaml", FIRST.replace("m AS n", "m AS window_start"))
+    text = RESULT.format("a", "first.yaml", "c").replace("[n]", "[window_start]")
+    assert load_spec(written(tmp_path, "a.yaml", text)).side(Side.INPUT).key == ("result_key",)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -100,12 +115,14 @@ def test_pipelines_come_after_those_whose_results_they_read(tmp_path: Path) -> N
         (RESULT.format("a", "a.yaml", "k"), r"each other's results: a.yaml -> a.yaml"),
         (RESULT.format("a", "none.yaml", "k"), "there is no such pipeline file"),
         (RESULT.format("a", "unkeyed.yaml", "k"), "select leaves out 'n', which is part of the key"),
+        (RESULT.format("a", "again.yaml", "k"), "a column of its result is called 'result_key'"),
         (RESULT.format("a", "first.yaml, schema: 'n BIGINT'", "k"), "'schema' is given by the result of first.yaml"),
     ],
 )
 def test_what_cannot_be_an_input_is_refused(tmp_path: Path, text: str, message: str) -> None:
     written(tmp_path, "b.yaml", RESULT.format("b", "a.yaml", "m"))
     written(tmp_path, "first.yaml", FIRST)
+    written(tmp_path, "again.yaml", FIRST.replace("AS k", "AS result_key"))
     written(tmp_path, "unkeyed.yaml", f"{FIRST}select: [k]\n")
     with pytest.raises(PipelineFileError, match=message):
         load_spec(written(tmp_path, "a.yaml", text))
