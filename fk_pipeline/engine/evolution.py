@@ -9,7 +9,7 @@ the contract.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.identity import Side
@@ -104,7 +104,7 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
     if not set(stale) <= explained:
         return False
     return "select" not in stale or stale["select"][0] == "; ".join(
-        o.sql for o in spec.outputs if not (o.plain and _reads(spec, o) <= added)
+        o.sql for o in spec.outputs if not (o.plain and _reads_only(spec, o, added))
     )
 
 
@@ -112,10 +112,10 @@ def _more_than_added(edit: SchemaEdit) -> bool:
     return bool(edit.removed or edit.widened or edit.retyped or edit.beyond_delta)
 
 
-def _reads(spec: PipelineSpec, output: Output) -> set[tuple[Side, str]]:
-    """Returns what a column of the result is made of; a count of rows is made of no column, and never a new one."""
+def _reads_only(spec: PipelineSpec, output: Output, added: Collection[tuple[Side, str]]) -> bool:
+    """Returns whether a column of the result is made of new columns only; a count of rows is made of none."""
     found = {(side, column.name) for side, column in spec.reads(output)}
-    return found or {(side, "") for side in spec.sides}
+    return bool(found) and found.issubset(added)
 
 
 def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str, dict[int, str]]:

@@ -35,6 +35,23 @@ RAW = "_fk_raw"
 
 QUARANTINE = "quarantine"
 
+MEANING = {
+    BATCH: "the batch",
+    GENERATION: "counts how often the batch was written with other content",
+    SEQUENCE: "the order of the versions of a key",
+    OP: "the operation, as Debezium writes it: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
+    DELETED: "the event is a tombstone",
+    EVENTS: "events of the key in the batch, this one included",
+    FILE: "the landing file that it came from",
+    HOLES: "the columns that the source did not send, as JSON",
+    OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, as JSON",
+    OWNER: "the batch that brought the current version; null if no version is left",
+    SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
+    CHANGED_AT: "when the row was last written",
+    REASON: "why it could not be used; without the values of sensitive columns",
+}
+"""Of columns that mean the same in the tables of every kind: a few words for people. A kind may say more."""
+
 
 DELETION_VECTORS = "delta.enableDeletionVectors"
 

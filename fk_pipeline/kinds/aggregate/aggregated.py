@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,11 +23,15 @@ _THERE, _NOW = "_fk_there", "_fk_now"
 
 def placed(rows: DataFrame, windows: Windows | None) -> DataFrame:
     """Returns the living rows of the store, once per window in which each counts, with `_fk_window_start`."""
-    living = rows.where(f"{s.HASH} IS NOT NULL")
+    return spread(rows.where(f"{s.HASH} IS NOT NULL"), windows)
+
+
+def spread(rows: DataFrame, windows: Windows | None) -> DataFrame:
+    """Returns rows with a time, once per window in which each counts, with `_fk_window_start`."""
     if windows is None:
-        return living
-    spread = living.withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
-    return spread.withColumn(START, F.expr(windows.start(_NUMBER)))
+        return rows
+    numbered = rows.withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
+    return numbered.withColumn(START, F.expr(windows.start(_NUMBER)))
 
 
 def outputs_of(
@@ -121,8 +123,3 @@ def changes(groups: DataFrame, there: DataFrame | None, spec: AggregateSpec, las
         DECISION,
         (F.col(DECISION) == REMOVED).alias(s.DELETED),
     )
-
-
-def with_wanted(wanted: DataFrame, groups: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Returns wanted keys, with `_fk_batch`, and the groups that have them; null where there is none."""
-    return join_by_key(wanted, groups, keys, "left", nullable=True)

@@ -22,7 +22,7 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import outputs_of
-from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, AggregateStage, by
+from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -90,7 +90,8 @@ def _time_type(spec: AggregateSpec, rows: DataFrame) -> str:
             where=str(spec.file),
             fix=f"make it TIMESTAMP: TIMESTAMP_MILLIS({spec.window.time})",
         )
-    if Windows.of(spec.window, kind).size == 0 or Windows.of(spec.window, kind).step == 0:
+    windows = Windows.of(spec.window, kind)
+    if not (windows.size and windows.step):
         raise PipelineFileError("window: times in milliseconds have no window shorter than that", where=str(spec.file))
     return kind
 
@@ -107,7 +108,7 @@ def declared_layout(spec: AggregateSpec) -> Layout:
     named = {name.lower(): types[by(name)] for name in spec.group_names}
     if spec.window is not None:
         types[AT] = declared(spec.window.time)
-        named |= dict.fromkeys(("window_start", "window_end"), types[AT])
+        named |= dict.fromkeys((WINDOW_START, WINDOW_END), types[AT])
     outputs = []
     for output in spec.outputs:
         names = [path[0].lower() for path in parse_expression(output.sql).reads] if output.plain else [""]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import placed
+from fk_pipeline.kinds.aggregate.aggregated import spread
 from fk_pipeline.kinds.aggregate.kind import (
     AT,
     EVERY_GROUP,
@@ -23,7 +23,7 @@ from fk_pipeline.kinds.aggregate.kind import (
     AggregateStage,
     by,
 )
-from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
+from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, AggregateSpec, TimeWindow
 from fk_pipeline.kinds.aggregate.windows import LAST, Windows
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span
@@ -32,7 +32,6 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.last_writers import current_rows
 
-_DAY = 86_400_000_000
 _EPOCH = "DATE'1970-01-01'"
 _FROM, _TO = "_fk_from", "_fk_to"
 
@@ -69,7 +68,7 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
     """SQL (query): rows once per window in which each counts, with the bounds of the window."""
     size, step, at = micros(span(window.size)), micros(span(window.step)), f"({window.time})"
     if window.local:
-        zone, size, step = text(window.zone), size // _DAY, step // _DAY
+        zone, size, step = text(window.zone), size // DAY_MICROS, step // DAY_MICROS
         place = f"DATEDIFF(TO_DATE(FROM_UTC_TIMESTAMP({at}, {zone})), {_EPOCH})"
 
         def time(number: str) -> str:
@@ -115,16 +114,16 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     )  # fmt: skip
     whole = own.where(f"{first} IS NULL").select().union(noted.where(F.col(s.CAUSE) == EVERY_GROUP).select()).limit(1)
     versions = with_content(log.where(f"{first} IS NOT NULL"), spec, Side.INPUT, ISOLATING)
-    placing = [*k.by_columns(spec), *([] if spec.window is None else [AT]), s.HASH]
+    placing = [*k.placing_columns(spec), s.HASH]
 
     def groups(rows: DataFrame) -> DataFrame:
         if spec.window is not None:
             rows = rows.where(f"{AT} IS NOT NULL")
-        return placed(rows, windows).select(*map(quote, k.group_key(spec)))
+        return spread(rows, windows).select(*map(quote, k.group_key(spec)))
 
-    parts = [groups(noted.where(F.col(s.CAUSE) != EVERY_GROUP).withColumn(s.HASH, F.lit(b"")))]
+    parts = [groups(noted.where(F.col(s.CAUSE) != EVERY_GROUP))]
     for rows in (versions, store):
-        narrow = rows.select(*keys, *map(quote, placing))
+        narrow = rows.where(f"{s.HASH} IS NOT NULL").select(*keys, *map(quote, placing))
         parts.append(groups(narrow.join(concerned.distinct(), k.input_key(spec), "left_semi")))
         parts.append(groups(narrow.crossJoin(F.broadcast(whole))))
     everything = tables[AggregateStage.AGGREGATED].select(*map(quote, k.group_key(spec)))

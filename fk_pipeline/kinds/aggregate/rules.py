@@ -11,9 +11,7 @@ from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed
 from fk_pipeline.kinds.aggregate.kind import (
-    AT,
     EVERY_GROUP,
-    GROUP,
     GROUP_ROWS,
     MEMBERS,
     START,
@@ -38,7 +36,7 @@ def store_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the views of the grouping store."""
     spec, name, stage = reader.spec, AggregateStage.GROUPING_STORE, AggregateStage.CHANGELOG
     keys = {key: key for key in k.input_key(spec)}
-    placing = [GROUP, *k.by_columns(spec), *([] if spec.window is None else [AT])]
+    placing = k.placing_columns(spec)
     log = with_content(reader.of_batches("changelog", s.BATCH), spec, Side.INPUT, evaluator, anew=True)
     quoted = [*map(quote, placing)]
     facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(quoted)})"}

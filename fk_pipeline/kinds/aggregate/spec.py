@@ -19,7 +19,8 @@ from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, Expression, SqlTextError, body_of, parse_expression, quote, refuse_moments
 
 UTC_ZONE = "UTC"
-_DAY, _MILLISECOND = 86_400_000_000, 1_000
+DAY_MICROS = 86_400_000_000
+"""Microseconds of a day that has 24 hours."""
 
 
 class TimeWindow(Frozen):
@@ -65,7 +66,7 @@ class TimeWindow(Frozen):
             raise problem("windows that begin at the same time are one", "every")
         if step > size:
             raise problem(f"{self.every} is longer than size, {self.size}: rows between would count nowhere", "every")
-        if self.local and (size % _DAY or step % _DAY):
+        if self.local and (size % DAY_MICROS or step % DAY_MICROS):
             raise problem(
                 f"windows of whole days begin at midnight of a zone; {self.size} every {self.step} are counted from "
                 "1970-01-01 in UTC: leave zone out",

@@ -14,7 +14,7 @@ from fk_pipeline.effects import Append, CountBy, Effect, Index, Reader, ReplaceB
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import DECISION, changes, outputs_of, with_wanted
+from fk_pipeline.kinds.aggregate.aggregated import DECISION, changes, outputs_of, spread
 from fk_pipeline.kinds.aggregate.kind import (
     AT,
     EVERY_GROUP,
@@ -44,15 +44,10 @@ def windows_of(spec: AggregateSpec, table_of: Callable[[str], Any]) -> Windows |
     return Windows.of(spec.window, dict(table_of(AggregateStage.GROUPING_STORE).columns)[AT])
 
 
-def _placing(spec: AggregateSpec) -> list[str]:
-    """Returns the columns of the store that tell in which groups a row counts."""
-    return [GROUP, *k.by_columns(spec), *([] if spec.window is None else [AT])]
-
-
 def grouping_store(read: Reader) -> list[Effect]:
     """Returns the effects that note which groups the batches touch, and apply them to the store."""
     spec, keys = read.spec, k.input_key(read.spec)
-    payload = [*_placing(spec), *(column.name for column in k.payload_columns(spec))]
+    payload = [*k.placing_columns(spec), *(column.name for column in k.payload_columns(spec))]
 
     def make(
         log: DataFrame,
@@ -63,7 +58,7 @@ def grouping_store(read: Reader) -> list[Effect]:
         truncated: bool = False,
     ) -> DataFrame:
         rows = apply_versions(log, state, keys, payload, batches, generations, truncated)
-        was = [f"{BEFORE}.{quote(name)} AS {_WAS}{i}" for i, name in enumerate(_placing(spec))]
+        was = [f"{BEFORE}.{quote(name)} AS {_WAS}{i}" for i, name in enumerate(k.placing_columns(spec))]
         return rows.selectExpr("*", *was, f"{BEFORE}.{s.HASH} IS NOT NULL AS {_WAS}there")
 
     def note(rows: RowSet) -> tuple[RowSet, list[Effect]]:
@@ -95,7 +90,7 @@ def _noted(read: Reader, rows: RowSet) -> tuple[RowSet, list[Effect]]:
             return rows, [Append(NOTES, notes)]
     every = [f"CAST({int(batch)} AS INT)" for batch in read.known]
     spec, table = read.spec, dict(read.table_of(NOTES).columns)
-    nulls = [f"CAST(NULL AS {table[name]}) AS {quote(name)}" for name in _placing(spec)]
+    nulls = [f"CAST(NULL AS {table[name]}) AS {quote(name)}" for name in k.placing_columns(spec)]
     one = rows.frame.sparkSession.range(1).selectExpr(
         f"EXPLODE(ARRAY({', '.join(every)})) AS {s.BATCH}", f"'{EVERY_GROUP}' AS {s.CAUSE}", *nulls
     )
@@ -104,7 +99,7 @@ def _noted(read: Reader, rows: RowSet) -> tuple[RowSet, list[Effect]]:
 
 def _notes(rows: DataFrame, spec: AggregateSpec) -> DataFrame:
     """Returns the notes of new rows of the store: where each stood, and where it stands now."""
-    names, batch = _placing(spec), F.col(s.APPLIED_IN).alias(s.BATCH)
+    names, batch = k.placing_columns(spec), F.col(s.APPLIED_IN).alias(s.BATCH)
     changed = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
     after = changed.where(f"{s.HASH} IS NOT NULL").select(batch, *map(quote, names))
     old = [F.col(f"{_WAS}{i}").alias(name) for i, name in enumerate(names)]
@@ -138,14 +133,8 @@ def touched_groups(read: Reader) -> list[Effect]:
     columns = [s.BATCH, s.CAUSE, GROUP, *k.by_columns(spec)]
     found = notes.select(*map(quote, columns))
     if windows is not None:
-        of_one = notes.where(F.col(s.CAUSE) == ONE_GROUP).select(
-            *map(quote, columns), F.explode(F.expr(windows.numbers(AT))).alias("_fk_window")
-        )
-        of_one = of_one.select(*map(quote, columns), F.expr(windows.start("_fk_window")).alias(START))
-        kind = windows.kind
-        of_all = notes.where(F.col(s.CAUSE) == EVERY_GROUP).select(
-            *map(quote, columns), F.lit(None).cast(kind).alias(START)
-        )
+        of_one = spread(notes.where(F.col(s.CAUSE) == ONE_GROUP), windows).select(*map(quote, columns), START)
+        of_all = found.where(F.col(s.CAUSE) == EVERY_GROUP).withColumn(START, F.lit(None).cast(windows.kind))
         found = of_one.unionByName(of_all)
     rows = read.cached(found.distinct(), None)
     return [ReplaceBatches(AggregateStage.TOUCHED_GROUPS, rows, counted=CountBy(s.BATCH, s.CAUSE))]
@@ -160,13 +149,17 @@ def aggregated(read: Reader) -> list[Effect]:
     due = read.of_batches(AggregateStage.TOUCHED_GROUPS, s.BATCH).where(read.batches.predicate(s.BATCH))
     messages = read.cached(due, at_most)
     limit = read.lookup_limit(at_most, result)
-    causes = {cause for found in messages.counts(s.BATCH, s.CAUSE).values() for (cause,) in found}
-    if at_most <= limit and EVERY_GROUP not in causes:
+    if at_most <= limit and not _name_every(messages):
         changed, bound = _of_some(read, messages.frame), at_most
     else:
         changed, bound = _of_all(read)
     counted = CountBy(s.BATCH, DECISION, stored=s.BATCH, first=WRITTEN)
     return [Upsert(result, read.planned(changed, bound), bound, delete_when=s.DELETED, counted=counted)]
+
+
+def _name_every(messages: RowSet) -> bool:
+    """Returns whether a message is about all groups."""
+    return any((EVERY_GROUP,) in found for found in messages.counts(s.BATCH, s.CAUSE).values())
 
 
 def _of_some(read: Reader, messages: DataFrame) -> DataFrame:
@@ -176,7 +169,7 @@ def _of_some(read: Reader, messages: DataFrame) -> DataFrame:
     wanted = read.cached(distinct, None)
     named = wanted.frame.select(*map(quote, keys))
     groups = outputs_of(_members(read, wanted, windows), spec, windows, named)
-    every = with_wanted(wanted.frame.select(*map(quote, keys), s.BATCH), groups, keys)
+    every = join_by_key(wanted.frame.select(*map(quote, keys), s.BATCH), groups, keys, "left", nullable=True)
     there = None
     if read.rows(AggregateStage.AGGREGATED):
         by = [GROUP, *([] if windows is None else [START])]
@@ -196,7 +189,7 @@ def _members(read: Reader, wanted: RowSet, windows: Windows | None) -> DataFrame
     probes = wanted.frame.select(GROUP)
     if windows is not None:
         probes = wanted.frame.select(GROUP, F.explode(F.expr(windows.slices(START))).alias(SLICE))
-    needed = [*_placing(spec), s.HASH, *(column.name for column in k.payload_columns(spec))]
+    needed = [*k.placing_columns(spec), s.HASH, *(column.name for column in k.payload_columns(spec))]
     found, _ = read.through_index(
         GROUP_ROWS, stored, read.cached(probes.distinct(), None), {name: name for name in columns}, needed
     )

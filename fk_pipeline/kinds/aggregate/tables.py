@@ -41,6 +41,11 @@ def group_key(spec: AggregateSpec) -> list[str]:
     return [*([] if spec.window is None else [START]), *by_columns(spec)]
 
 
+def placing_columns(spec: AggregateSpec) -> list[str]:
+    """Returns the columns of the store that tell in which groups a row counts."""
+    return [GROUP, *by_columns(spec), *([] if spec.window is None else [AT])]
+
+
 def input_key(spec: AggregateSpec) -> list[str]:
     """Returns the key columns of the input."""
     return [column.name for column in spec.input.key_columns]
@@ -155,29 +160,17 @@ def aggregated(spec: AggregateSpec, types: Types, outputs: Sequence[tuple[str, s
 
 
 _MEANING = {
-    s.BATCH: "the batch",
-    s.GENERATION: "counts how often the batch was written with other content",
-    s.SEQUENCE: "the order of the versions of a key",
-    s.OP: "the operation, as Debezium writes it: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
-    s.DELETED: "the event is a tombstone",
+    **s.MEANING,
     s.HASH: "of the groups, the time and what the aggregates read; null: the row is gone",
-    s.EVENTS: "events of the key in the batch, this one included",
-    s.FILE: "the landing file that it came from",
-    s.HOLES: "the columns that the source did not send, as JSON",
-    s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, as JSON",
-    s.OWNER: "the batch that brought the current version; null if no version is left",
     s.APPLIED_IN: "the batch whose processing last changed the content; its groups are touched there",
-    s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
     GROUP: "a hash of the values of `group_by`, by which rows of a group are found",
     AT: "when the row happened",
     SLICE: "the number of the span of time, as long as a window, in which the row happened",
     START: "when the window begins; it belongs to the window",
     MEMBERS: "the number of rows of the group",
     s.CAUSE: "`group`: this group was touched; `every`: any group may have been, as in a first load",
-    s.CHANGED_AT: "when the row was last written",
     s.SIDE: "`input`: the line came in there",
     s.LINE: "the line, from 1",
-    s.REASON: "why it could not be used; without the values of sensitive columns",
     s.RAW: "the line as it is, or as it was corrected",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fk_pipeline.kinds.aggregate.spec import TimeWindow
+from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.sql import text
 
@@ -17,8 +17,6 @@ MICROS = {"BIGINT": 1_000, "TIMESTAMP": 1}
 
 LAST = 9 * 10**18
 """The last time, in units: after it is room for the window that it is in."""
-
-_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Windows:
     def of(cls, window: TimeWindow, kind: str) -> Windows:
         """Returns the windows of a pipeline whose times have a type."""
         size, step, unit = micros(span(window.size)), micros(span(window.step)), MICROS[kind.upper()]
-        number = _DAY if window.local else unit
+        number = DAY_MICROS if window.local else unit
         zone = window.zone if window.local else None
         return cls(kind.upper(), size // number, step // number, zone, size // unit)
 

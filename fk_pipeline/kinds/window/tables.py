@@ -196,28 +196,16 @@ def resolved_join(spec: WindowSpec, output_types: Sequence[tuple[str, str]]) -> 
 
 
 _MEANING = {
-    s.BATCH: "the batch",
-    s.GENERATION: "counts how often the batch was written with other content",
-    s.SEQUENCE: "the order of the versions of a key",
-    s.OP: "the operation, as Debezium writes it: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
-    s.DELETED: "the event is a tombstone",
+    **s.MEANING,
     s.HASH: "of the selected columns, the values of `on` and the time; null: the row is gone",
-    s.EVENTS: "events of the key in the batch, this one included",
-    s.FILE: "the landing file that it came from",
-    s.HOLES: "the columns that the source did not send, as JSON",
-    s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, as JSON",
-    s.OWNER: "the batch that brought the current version; null if no version is left",
     s.APPLIED_IN: "the batch whose processing last changed the content; the responses are due there",
-    s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
     TIME: "when the row happened",
     BUCKET: "the number of the span of time, as long as a window, in which the row happened",
     s.CAUSE: "`left` or `right`: the row of this side changed; `pair`: two rows match, and one of them changed",
     s.LEFT_HASH: "of the left row; null: deleted, or there is none",
     s.RIGHT_HASH: "of the right row; null: deleted, or there is none",
-    s.CHANGED_AT: "when the row was last written",
     s.SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
     s.LINE: "the line, from 1; null for a pair",
-    s.REASON: "why it could not be used; without the values of sensitive columns",
     s.RAW: 'the line as it is, or as it was corrected; for a pair `{"left", "right"}` as JSON',
 }
 
