@@ -1,4 +1,4 @@
-"""fk-pipeline: a foreign-key join of two changing tables, kept up to date on Spark and Delta (KIP-213).
+"""fk-pipeline: joins and aggregates of changing tables and streams, kept up to date on Spark and Delta.
 
 `load("pipeline.yaml")` returns a `Pipeline`. Importing this package starts no Spark and imports no Dagster.
 """

@@ -60,7 +60,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Keeps a foreign-key join of two changing tables up to date on Spark and Delta.",
+    help="Keeps joins and aggregates of changing tables and streams up to date on Spark and Delta.",
 )
 
 
