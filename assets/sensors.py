@@ -26,6 +26,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 from resources import LandingZoneResource
+from resources.names import chain_tag
 
 ACTIVE = [
     DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,
@@ -41,8 +42,8 @@ LEASE_SECONDS = 20.0
 
 
 def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
-    """Returns whether a run has selected assets of the pipeline: a backfill, or a materialisation by hand."""
-    return any(key.path[0] == spec.name for key in run.asset_selection or ())
+    """Returns whether a run is of the pipeline: a backfill or a materialisation by hand of its assets, or a chain."""
+    return chain_tag(spec.name) in run.tags or any(key.path[0] == spec.name for key in run.asset_selection or ())
 
 
 def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> DagsterRun | None:

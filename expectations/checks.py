@@ -5,11 +5,12 @@ over a range of batches. In a run over batches they check the rows that these to
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of a check's `context` with the class itself.
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dagster import (
+    AssetCheckEvaluation,
     AssetCheckExecutionContext,
     AssetCheckResult,
     AssetChecksDefinition,
@@ -86,23 +87,55 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
         docs = spec.docs_folder
         batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
-        checked = check(pipeline, stage, batches, only=chosen, validator=validator, check_id=context.run.run_id)
-        for one in checked.results:
-            if one.outcome.problem is None:
-                yield AssetCheckResult(
-                    passed=one.outcome.passed,
-                    asset_key=key,
-                    check_name=one.name,
-                    severity=_SEVERITY[one.severity],
-                    description=_sentence(one),
-                    metadata=metadata_of(
-                        one, checked, validator.index, fix_of(one, stage, pipeline) if one.failed else None
-                    ),
-                )
-        if checked.not_run:
-            raise not_run(checked.not_run, f"pipeline {spec.name}, stage {stage}")
+        for one in evaluations(pipeline, stage, batches, validator, context.run.run_id, chosen):
+            yield AssetCheckResult(
+                passed=one.passed,
+                asset_key=one.asset_key,
+                check_name=one.check_name,
+                severity=one.severity,
+                description=one.description,
+                metadata=one.metadata,
+            )
 
     return check_stage
+
+
+def evaluations(
+    pipeline: Pipeline,
+    stage: str,
+    batches: BatchRange | None,
+    validator: Validator,
+    run_id: str,
+    only: Collection[str] | None = None,
+) -> Iterator[AssetCheckEvaluation]:
+    """Checks a stage, and yields what Dagster shows of each expectation.
+
+    Args:
+        pipeline: the pipeline.
+        stage: the stage.
+        batches: the batches whose rows are checked; None: the whole tables.
+        validator: a context of Great Expectations.
+        run_id: the id of the run in Dagster.
+        only: the names of the expectations; default: all.
+
+    Raises:
+        ExpectationNotRunError: an expectation could not be evaluated; the others have been yielded.
+    """
+    key = asset_key(pipeline.spec, stage)
+    checked = check(pipeline, stage, batches, only=only, validator=validator, check_id=run_id)
+    for one in checked.results:
+        if one.outcome.problem is None:
+            fix = fix_of(one, stage, pipeline) if one.failed else None
+            yield AssetCheckEvaluation(
+                passed=one.outcome.passed,
+                asset_key=key,
+                check_name=one.name,
+                severity=_SEVERITY[one.severity],
+                description=_sentence(one),
+                metadata=metadata_of(one, checked, validator.index, fix),
+            )
+    if checked.not_run:
+        raise not_run(checked.not_run, f"pipeline {pipeline.spec.name}, stage {stage}")
 
 
 def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> BatchRange | None:

@@ -21,6 +21,7 @@ from typing import Any
 from dagster import BetaWarning, Definitions, in_process_executor
 
 from assets import assets_of
+from assets.chains import chain_jobs
 from assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from assets.sensors import batches_sensor
 from expectations.checks import checks_of
@@ -62,7 +63,12 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
     return Definitions(
         assets=[asset for spec in specs for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec))],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
-        jobs=[*jobs.values(), *[full_checks_job(spec) for spec in specs], *[upkeep_job(spec) for spec in specs]],
+        jobs=[
+            *jobs.values(),
+            *chain_jobs(specs),
+            *[full_checks_job(spec) for spec in specs],
+            *[upkeep_job(spec) for spec in specs],
+        ],
         schedules=[schedule for spec in specs for schedule in schedules(spec)],
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
         resources={"spark": spark, "landing_zone": LandingZoneResource()} if resources else {},

@@ -36,6 +36,16 @@ def partitions_name(spec: PipelineSpec) -> str:
     return f"{spec.name}_batches"
 
 
+def chain_job_name(spec: PipelineSpec) -> str:
+    """Returns the name of the job that runs a pipeline after those whose results it reads."""
+    return f"{spec.name}_after_its_inputs"
+
+
+def chain_tag(pipeline: str) -> str:
+    """Returns the name of a tag of such a job: it runs this pipeline, among others."""
+    return f"fk_pipeline/{pipeline}"
+
+
 def pool_of(spec: PipelineSpec) -> str:
     """Returns the name of the pool that lets a pipeline have one active run at a time."""
     return f"fk_{spec.name}"

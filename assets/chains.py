@@ -1,0 +1,135 @@
+"""The job of a pipeline that reads results of others: these run first, each to its end, then the pipeline itself."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from dagster import (
+    AssetMaterialization,
+    GraphDefinition,
+    In,
+    JobDefinition,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    in_process_executor,
+    op,
+)
+from dagster import DependencyDefinition as From
+from dagster import MultiDependencyDefinition as FromAll
+from dagster._core.definitions.events import UserEvent
+
+from assets.partitions import add_partitions
+from assets.shown import of_batch
+from expectations.checks import evaluations
+from expectations.validation import Validator, import_early
+from fk_pipeline.engine.runner import StageRun, check_failed
+from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.store.waiting import hearing
+from resources import FkSparkResource, LandingZoneResource
+from resources.names import asset_key, chain_job_name, chain_tag, pool_of
+
+_BEFORE = "before"
+
+
+def chain_jobs(specs: Sequence[PipelineSpec]) -> list[JobDefinition]:
+    """Returns a job per pipeline that reads, directly or not, the result of another of these pipelines."""
+    by_file = {spec.file.resolve(): spec for spec in specs}
+    feeding = {spec.name: _feeding(spec, by_file) for spec in specs}
+    ops = {spec.name: _run_of(spec, bool(feeding[spec.name])) for spec in specs}
+    return [_job(spec, feeding, ops) for spec in specs if feeding[spec.name]]
+
+
+def _feeding(spec: PipelineSpec, by_file: dict[Path, PipelineSpec]) -> list[str]:
+    """Returns the names of the pipelines whose results a pipeline reads directly."""
+    named = (spec.side(side).pipeline for side in spec.sides)
+    files = ((spec.file.parent / one).resolve() for one in named if one is not None)
+    return list(dict.fromkeys(by_file[file].name for file in files if file in by_file))
+
+
+def _job(spec: PipelineSpec, feeding: dict[str, list[str]], ops: dict[str, OpDefinition]) -> JobDefinition:
+    names = [spec.name]
+    for name in names:
+        names += [other for other in feeding[name] if other not in names]
+    needed = {
+        ops[name].name: {_BEFORE: FromAll([From(ops[other].name) for other in feeding[name]])}
+        for name in names
+        if feeding[name]
+    }
+    return GraphDefinition(
+        name=chain_job_name(spec),
+        description=f"All that is due of {', '.join(names[:0:-1])} and {spec.name}, in this order, checked.",
+        node_defs=[ops[name] for name in names],
+        dependencies=cast("Any", needed),
+    ).to_job(executor_def=in_process_executor, tags={chain_tag(name): "" for name in names})
+
+
+def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
+    """Returns the op that runs what is due of a pipeline, and checks every stage before the next."""
+
+    @op(
+        name=f"run_{spec.name}",
+        ins={_BEFORE: In(Nothing)} if waits else {},
+        out=Out(Nothing),
+        pool=pool_of(spec),
+        description=f"Discovers the batches of {spec.name} and runs all that is due.",
+    )
+    def run_due(
+        context: OpExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
+    ) -> Iterator[UserEvent]:
+        import_early()
+        pipeline = Pipeline(_known(spec), spark.spark_session, landing_zone.zone())
+        stopped: CheckFailedError | None = None
+        with hearing(context.log.warning):
+            for stage in spec.definition.stage_names:
+                try:
+                    done = pipeline.run(stages=[stage], tell=context.log.info)
+                except CheckFailedError as error:  # it left batches out; the others go on
+                    stopped, done = stopped or error, error.done
+                for result in done:
+                    yield from _events(context, pipeline, result)
+        if stopped is not None:
+            raise stopped
+        _refuse_red_result(pipeline)
+
+    return run_due
+
+
+def _known(spec: PipelineSpec) -> PipelineSpec:
+    """Returns a pipeline with the types of a result that was not there when the definitions were made."""
+    return load_spec(spec.file) if any(spec.side(side).not_run for side in spec.sides) else spec
+
+
+def _refuse_red_result(pipeline: Pipeline) -> None:
+    """Raises an error if the result, which others read, failed a critical check that is not waived.
+
+    Raises:
+        CheckFailedError: it did; of other stages the run itself raises it.
+    """
+    ledger, result = pipeline.ledger(), pipeline.spec.definition.result_stage
+    failed = [one for one in ledger.checks.failed() if one.stage == result]
+    if failed:
+        raise check_failed(failed, pipeline.spec, ledger)
+
+
+def _events(context: OpExecutionContext, pipeline: Pipeline, result: StageRun) -> Iterator[UserEvent]:
+    """Yields what Dagster shows of a pass of a stage: its asset materialised per batch, and its checks.
+
+    A critical check that fails is in the ledger: the stages after it leave these batches out.
+    """
+    spec, ledger, stage = pipeline.spec, pipeline.ledger(), result.stage
+    side, table = spec.definition.side_of(stage), pipeline.runner.layout[stage]
+    add_partitions(context.instance, spec, ledger.batches)
+    context.log.info("%s of %s, batch %s: %.1f s", stage, spec.name, result.batches, result.seconds)
+    for warning in result.warnings:
+        context.log.warning(warning)
+    for batch in (batch for batch in ledger.batches if batch in result.batches):
+        files = None if side is None else len(ledger.files.of(batch, side))
+        shown = of_batch(spec, result, batch, files, table)
+        yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key)
+    for evaluation in evaluations(pipeline, stage, result.batches, Validator(), context.run_id):
+        yield cast("Any", evaluation)  # Dagster takes it from an op too; its annotations do not have it

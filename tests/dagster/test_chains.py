@@ -1,0 +1,107 @@
+"""The job of a pipeline that reads the result of another, in one process."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus, Definitions
+from dagster._core.test_utils import create_run_for_test
+from pyspark.sql import SparkSession
+
+from assets.sensors import active_run
+from fk_pipeline.definitions import definitions
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
+from resources import FkSparkResource, LandingZoneResource
+from resources.names import chain_tag
+
+pytestmark = pytest.mark.spark
+
+TOTALS = """
+name: totals
+kind: aggregate
+input: {path: payments, format: rows, schema: "user STRING, amount INT", contents: events}
+group_by: [user]
+aggregates: [sum(amount) AS total]
+expectations:
+  aggregated:
+    - {name: totals_are_small, type: expect_column_values_to_be_between, kwargs: {column: total, max_value: 100}}
+"""
+USERS = """
+name: users
+join: left
+left: {path: users, format: rows, schema: "id STRING, name STRING", key: id, foreign_key: id}
+right: {pipeline: totals.yaml}
+select: [id, name, total]
+"""
+
+
+def land(folder: Path, side: str, batch: int, *rows: dict[str, Any]) -> None:
+    (folder / side).mkdir(exist_ok=True)
+    (folder / side / f"{batch}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: SparkSession) -> None:
+    files = [tmp_path / "users.yaml", tmp_path / "totals.yaml"]
+    for file, text in zip(files, (USERS, TOTALS), strict=True):
+        file.write_text(text)
+    land(tmp_path, "users", 1, {"id": "a", "name": "Ada"}, {"id": "b", "name": "Bob"})
+    land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
+    defs = definitions(files)
+    assert sorted(job.name for job in defs.jobs or () if "after" in job.name) == ["users_after_its_inputs"]
+
+    def run(instance: DagsterInstance) -> tuple[bool, Counter[str], dict[str, bool]]:
+        resources = {"spark": FkSparkResource().use(spark), "landing_zone": LandingZoneResource()}
+        ours = Definitions(defs.assets, jobs=defs.jobs, executor=defs.executor, resources=resources)
+        job = ours.resolve_job_def("users_after_its_inputs")
+        done = job.execute_in_process(instance=instance, raise_on_error=False)
+        written = Counter(
+            f"{one.asset_key.path[0]}/{one.asset_key.path[-1]}"
+            for event in done.get_asset_materialization_events()
+            for one in [event.materialization]
+            if one.partition is not None and "seconds" in one.metadata
+        )
+        checks = {one.check_name: one.passed for one in done.get_asset_check_evaluations()}
+        return done.success, written, checks
+
+    def result() -> list[Any]:
+        table = Pipeline(load_spec(files[0]), spark).table("resolved_join")
+        return sorted(tuple(row) for row in table.select("id", "name", "total").collect())
+
+    with DagsterInstance.ephemeral() as instance:
+        ended, written, checks = run(instance)
+        assert ended, "the types of the other result were not known when the definitions were made"
+        assert {"totals/aggregated", "users/right_table", "users/resolved_join"} <= written.keys()
+        assert checks["totals_are_small"]
+        assert all(checks.values())
+        assert result() == [("a", "Ada", 11), ("b", "Bob", None)]
+        assert run(instance) == (True, Counter(), {}), "nothing is due"
+        land(tmp_path, "payments", 2, {"user": "b", "amount": 7})
+        assert run(instance)[0]
+        assert result() == [("a", "Ada", 11), ("b", "Bob", 7)]
+        assert len(instance.get_dynamic_partitions("users_batches")) == 3, "a file, and two looks at the result"
+
+        land(tmp_path, "payments", 3, {"user": "b", "amount": 1000})
+        ended, written, checks = run(instance)
+        assert not ended
+        assert not checks["totals_are_small"]
+        assert "totals/aggregated" in written
+        assert not any(asset.startswith("users/") for asset in written), "a red check stops what comes after it"
+
+
+def test_the_sensor_of_a_pipeline_waits_for_a_job_that_runs_it(tmp_path: Path) -> None:
+    for name, text in (("users", USERS), ("totals", TOTALS)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    totals = load_spec(tmp_path / "totals.yaml")
+    with DagsterInstance.ephemeral() as instance:
+        run = create_run_for_test(
+            instance, "users_after_its_inputs", status=DagsterRunStatus.STARTED, tags={chain_tag("totals"): ""}
+        )
+        found = active_run(instance, totals, "totals_all_stages")
+        assert found is not None
+        assert found.run_id == run.run_id
+        assert active_run(instance, totals.model_copy(update={"name": "others"}), "others_all_stages") is None
