@@ -18,7 +18,7 @@ import fk_pipeline as fk
 from fk_pipeline.demo import files
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "flights"
-LOOK = FLIGHTS / "look.py"
+LOOK, PLOT = FLIGHTS / "look.py", FLIGHTS / "plot.py"
 
 pytestmark = pytest.mark.spark
 
@@ -136,3 +136,30 @@ def test_each_flight_has_the_later_departures_of_its_plane(tmp_path: Path, spark
     assert moved > 0
     assert pipeline.table("right_table").count() == 0
     assert pipeline.verify().ok
+
+
+@pytest.mark.slow  # the demo's data, compacted after every batch; of retention kinds/window/test_retention.py
+def test_the_plot_counts_what_each_batch_did(loaded: Any, tmp_path: Path, spark: Any) -> None:
+    plot = loaded(PLOT)
+    pipeline = plot.load(tmp_path / "demo", spark)
+    told = plot.counts(pipeline)
+    assert sum(of_batch["matched"] - of_batch["pair taken back"] for of_batch in told.values()) == (
+        pipeline.table("resolved_join").where("next_id IS NOT NULL").count()
+    )
+    assert told[0]["unmatched"] == 15_924
+    assert all(of_batch["unmatched row taken back"] for batch, of_batch in told.items() if batch), "by late reports"
+    kept: dict[int, datetime] = {}
+    horizon: datetime | None = None
+    for batch in files.batches():
+        rows = last_rows(tmp_path / "demo/landing/flights", "id", batch)
+        now = {
+            row["id"]: datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=row["minute"] or 0)
+            for row in rows.values()
+            if row["batch"] == batch
+        }
+        too_old = {key for key, at in now.items() if key not in kept and horizon is not None and at < horizon}
+        assert told[batch]["expired"] == len(too_old), batch
+        kept = {key: at for key, at in kept.items() if key in rows and key not in now}
+        kept |= {key: at for key, at in now.items() if key not in too_old}
+        horizon = max(kept.values()) - timedelta(days=3)
+        kept = {key: at for key, at in kept.items() if at >= horizon - timedelta(hours=8)}
