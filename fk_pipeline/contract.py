@@ -58,6 +58,8 @@ class Input:
         apart: whether one of them may be null and another not; otherwise all are null if one is.
         needs: those of them without which a row cannot be used: it goes to the quarantine.
         derived_as: function from such a column to the key of the pipeline file under which it is declared.
+        computed: function of a pipeline that returns the SQL over a row which a later stage computes, each with the key
+            of the pipeline file under which it is declared: a row on which it fails goes to the quarantine.
         shared: function of a pipeline that returns the input whose log also has the rows of this one, which then reads
             no landing files; None if it has its own.
         referred: whether rows of another input refer to its key.
@@ -72,6 +74,7 @@ class Input:
     apart: bool = False
     needs: tuple[str, ...] = ()
     derived_as: Callable[[str], str] = lambda _: ""
+    computed: Callable[[Any], dict[str, str]] = lambda _: {}
     shared: Callable[[Any], Side | None] = lambda _: None
     referred: bool = False
     versions_by: Callable[[Any], tuple[str, ...]] = lambda _: ()

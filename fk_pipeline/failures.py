@@ -27,6 +27,12 @@ def is_of_a_file(error: Exception) -> bool:
     return "FAILED_READ_FILE" in str(error)
 
 
+def is_of_values(error: Exception) -> bool:
+    """Returns whether the cause is that values do not fit an expression, as an overflow (SQL state 22...)."""
+    state = getattr(error, "getSqlState", lambda: None)()
+    return state is not None and state.startswith("22")
+
+
 def root_message(error: Exception) -> str:
     """Returns the first line of the innermost cause; for delta-rs, which prints a tree of causes, all in one line."""
     text = str(error).strip()

@@ -191,7 +191,8 @@ class Rebuild:
                     chosen = self.kind.downstream([*chosen, *(messages & {*self.kind.stage(stage).upstream})])
         if self.source is Source.CHANGELOG:
             for one in self.kind.inputs:
-                for part in {one.derived_as(column) for column in one.derives(self.spec)} & {*stale}:
+                derived = {one.derived_as(column) for column in one.derives(self.spec)}
+                for part in (derived | {*one.computed(self.spec).values()}) & {*stale}:
                     self._refuse_lost_lines(one, part)
         return chosen
 
@@ -205,9 +206,9 @@ class Rebuild:
         )
 
     def _refuse_lost_lines(self, of: Input, part: str) -> None:
-        """Refuses a rebuild that would lose lines: those on which the old derived columns failed are in no changelog.
+        """Refuses a rebuild that would lose lines: those on which an old expression failed are in no changelog.
 
-        With the new ones they may be valid.
+        With the new one they may be valid.
         """
         warehouse = Warehouse(self.session, self.spec.home)
         if warehouse.version(s.QUARANTINE) is None:

@@ -36,8 +36,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
         `{value}` when the side has a `sequence_by`; with `valid_from` they get `valid_from`; records of an input with
-        derived columns (`Input.derives`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log
-        has no row on which one fails.
+        derived columns (`Input.derives`) or later expressions (`Input.computed`) that may fail on a row get `derived`,
+        BOOLEAN: none of these is null. A log has no row on which one fails.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -52,10 +52,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     kind_input = spec.definition.input(side)
     declared_as, needs = kind_input.derived_as, kind_input.needs
     derived = {n: sql for n, sql in _derived(spec, side).items() if n in needs or not parse_expression(sql).plain}
-    expressions = [
-        (f"_fk_derived_{i}", sql, has_row, declared_as(name).removeprefix(f"{side}."))
-        for i, (name, sql) in enumerate(derived.items())
-    ]
+    declared = [(sql, declared_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
+    declared += kind_input.computed(spec).items()
+    expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (sql, what) in enumerate(declared)]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
@@ -89,8 +88,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
     out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
-    if derived:
-        out["derived"] = " AND ".join(f"_fk_derived_{i} IS NOT NULL" for i in range(len(derived)))
+    if declared:  # a sum, so that each is computed, also beside one that is null
+        out["derived"] = f"0 = {' + '.join(f'INT(_fk_derived_{i} IS NULL)' for i in range(len(declared)))}"
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
 

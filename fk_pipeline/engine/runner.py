@@ -36,7 +36,7 @@ from fk_pipeline.errors import (
     StageError,
     StateError,
 )
-from fk_pipeline.failures import is_conflict, is_from_spark
+from fk_pipeline.failures import is_conflict, is_from_spark, is_of_values
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
@@ -219,12 +219,13 @@ class Runner:
                 raise ours from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
-            raise StageError(
-                what,
-                where=where,
-                why="the batches stay due; whatever the stage had committed is repaired by running it again",
-                fix=f"fk-pipeline run {self.spec.file}",
-            ) from cause_of(error, self.spec)
+            why = "whatever the stage had committed is repaired by running it again"
+            fix = f"fk-pipeline run {self.spec.file}"
+            if is_of_values(error):  # one that fails on a single row is isolated
+                why = "an aggregate, or an expression over aggregates, fails on the rows of a group together"
+                fix = f"try_sum, try_divide or a wider type; then fk-pipeline rebuild {self.spec.file} --from changelog"
+            why = f"the batches stay due; {why}"
+            raise StageError(what, where=where, why=why, fix=fix) from cause_of(error, self.spec)
         told = tuple(done.notes), done.choice, tuple(done.warnings)
         return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
 

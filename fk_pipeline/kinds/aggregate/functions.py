@@ -7,14 +7,11 @@ the session.
 
 from __future__ import annotations
 
-import itertools
-import re
-
-import sqlglot
 from sqlglot import exp
 
+from fk_pipeline.kinds.aggregate.calls import Call, calls_in
 from fk_pipeline.spec.determinism import is_not_of_the_row
-from fk_pipeline.spec.sql import DIALECT, Expression, SqlTextError, one_tree
+from fk_pipeline.spec.sql import DIALECT, Expression, SqlTextError, body_of, one_tree, parse_expression
 
 EXACT = {
     "any", "approx_count_distinct", "avg", "bit_and", "bit_or", "bit_xor", "bitmap_and_agg", "bitmap_construct_agg",
@@ -61,8 +58,7 @@ DEPENDING = {
 NOT_OF_ROWS = {"grouping", "grouping_id", "measure"}
 """Functions that Spark calls aggregates, and that look at no rows."""
 
-_SORTED = re.compile(r"\b(?:array_sort|sort_array)\s*\(\s*(?:array_agg|collect_list|collect_set)\s*\(", re.IGNORECASE)
-_LEAST_MODE = re.compile(r"\bmode\s*\([^()]*,\s*true\s*\)", re.IGNORECASE)
+_LISTS = {"array_agg", "collect_list", "collect_set"}
 
 
 def parse_aggregate(text: str) -> Expression:
@@ -79,22 +75,50 @@ def parse_aggregate(text: str) -> Expression:
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} looks at rows of other groups")
         if is_not_of_the_row(node):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: a group computed again would change")
-    called = _called(text)
-    for name in _called(_LEAST_MODE.sub("max(", _SORTED.sub("max(", text))):
-        if name in DEPENDING:
-            raise SqlTextError(f"the value of {name} depends on the order of the rows; write {DEPENDING[name]}")
-    if not any(name in EXACT or name in DEPENDING for name in called):
+    called = calls_in(text)
+    for call in called:
+        if call.name in DEPENDING and not _is_ordered(call):
+            raise SqlTextError(
+                f"the value of {call.name} depends on the order of the rows; write {DEPENDING[call.name]}"
+            )
+    if not any(map(_is_aggregate, called)):
         raise SqlTextError("no aggregate function of Spark's; an expression over the groups goes into select")
     reads = [tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)]
     alias = tree.alias if isinstance(tree, exp.Alias) else None
     return Expression(text, alias, tuple(dict.fromkeys(reads)), plain=False)
 
 
-def _called(text: str) -> list[str]:
-    """Returns the names of the functions that a text calls, in lower case."""
-    tokens = sqlglot.tokenize(text, dialect=DIALECT)
-    return [
-        token.text.lower()
-        for token, after in itertools.pairwise(tokens)
-        if after.text == "(" and token.text.isidentifier()
-    ]
+def computed_on_rows(text: str) -> list[str]:
+    """Returns the SQL that the aggregate functions of an expression compute on each row, without plain columns."""
+    found = []
+    for call in filter(_is_aggregate, calls_in(text)):
+        given = [*call.arguments, *([] if call.ordered_by is None else [call.ordered_by])]
+        read = [sql for one in given if one != "*" for sql in _fields(one) if parse_expression(sql).reads]
+        if call.where is not None:
+            found += [f"IF({call.where}, {sql}, NULL)" for sql in read or ["1"]]
+        else:
+            found += [sql for sql in read if not parse_expression(sql).plain]
+    return found
+
+
+def _fields(sql: str) -> list[str]:
+    """Returns the fields of a struct, which itself is never null, and so can be left uncomputed; or the SQL itself."""
+    first = next(iter(calls_in(sql)), None)
+    if first is None or first.name != "struct" or first.whole != sql:
+        return [sql]
+    return [field for one in first.arguments for field in _fields(body_of(one))]
+
+
+def _is_aggregate(call: Call) -> bool:
+    return call.name in EXACT or call.name in DEPENDING
+
+
+def _is_ordered(call: Call) -> bool:
+    """Returns whether a call whose value may depend on the order of the rows is written so that it does not."""
+    if call.name == "mode":
+        return len(call.arguments) == 2 and call.arguments[1].lower() == "true"
+    around = call.within
+    if call.name not in _LISTS or around is None or around.arguments[0] != call.whole:
+        return False
+    ascending = [one.lower() in ("true", "false") for one in around.arguments[1:]]
+    return (around.name == "array_sort" and not ascending) or (around.name == "sort_array" and all(ascending))

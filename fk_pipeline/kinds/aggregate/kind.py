@@ -101,6 +101,7 @@ AGGREGATE = Kind(
             apart=True,
             needs=(AT,),
             derived_as=lambda column: "window.time" if column == AT else "group_by",
+            computed=lambda spec: dict.fromkeys(spec.computed_on_rows, "aggregates"),
         ),
     ),
     tables=(

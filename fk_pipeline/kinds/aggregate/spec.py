@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.aggregate.functions import parse_aggregate
+from fk_pipeline.kinds.aggregate.functions import computed_on_rows, parse_aggregate
 from fk_pipeline.kinds.aggregate.kind import WINDOW_END, WINDOW_START
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.durations import Span, micros, span
@@ -115,6 +115,11 @@ class AggregateSpec(PipelineSpec):
     def measures(self) -> tuple[Expression, ...]:
         """The expressions of `aggregates`; each has a name."""
         return tuple(map(parse_aggregate, self.aggregates))
+
+    @cached_property
+    def computed_on_rows(self) -> tuple[str, ...]:
+        """The SQL that the aggregates compute on each row of the input."""
+        return tuple(dict.fromkeys(sql for text in self.aggregates for sql in computed_on_rows(text)))
 
     @cached_property
     def grouped_by(self) -> dict[str, str]:

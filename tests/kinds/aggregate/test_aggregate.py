@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fk_pipeline.errors import PipelineFileError, UsageError
+from fk_pipeline.errors import PipelineFileError, StageError, UsageError
 from fk_pipeline.store import faults
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
@@ -98,6 +98,42 @@ def test_a_row_without_a_time_is_quarantined_and_the_last_times_have_a_window(gr
     made.pipeline.run()
     assert len(made.result()) == 2
     assert made.red() == set()
+
+
+def test_a_row_on_which_an_aggregate_fails_is_quarantined_and_the_others_count(grouped: Callable[..., Grouped]) -> None:
+    measures = "[sum(10 / v) FILTER (WHERE v <> 1) AS parts, 'max(struct(CAST(note AS INT), id)).id AS best']"
+    made = grouped(aggregates=measures)
+    row = {"op": "u", "user": "a", "at": 1}
+    values = [(0, "7"), (1, "5"), (2, "6"), (5, "x"), (None, "4"), (None, "y")]
+    made.land(0, [{**row, "id": i, "v": v, "note": note} for i, (v, note) in enumerate(values)])
+    made.pipeline.run()
+    records = made.pipeline.quarantined().select("line", "reason").collect()
+    assert sorted(tuple(record) for record in records) == [
+        (1, "aggregates IF(v <> 1, 10 / v, NULL) fails on this row"),
+        (4, "aggregates CAST(note AS INT) fails on this row"),
+        (6, "aggregates CAST(note AS INT) fails on this row"),
+    ]
+    assert made.result() == [("a", 5.0, 2)]
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+    made.edit(aggregates="[sum(10 / (v + 1)) AS parts]")
+    with pytest.raises(UsageError, match="in the quarantine on which the old aggregates failed"):
+        made.pipeline.rebuild("changelog")
+    made.pipeline.rebuild("landing")
+    made.pipeline.run()
+    assert made.result()[0][1] == pytest.approx(10 + 5 + 10 / 3 + 10 / 6)
+
+
+def test_an_aggregate_that_fails_on_a_group_stops_the_stage_and_loses_nothing(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(aggregates="[sum(id) AS total]")
+    made.land(0, [{"op": "u", "id": 2**63 - 1 - i, "user": "a", "at": 1, "v": 1, "note": ""} for i in range(2)])
+    with pytest.raises(StageError, match="try_sum"):
+        made.pipeline.run()
+    assert made.pipeline.due()["aggregated"]
+    made.edit(aggregates="[try_sum(id) AS total]")
+    made.pipeline.rebuild("changelog")
+    made.pipeline.run()
+    assert made.result() == [("a", None)]
 
 
 def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.kinds.aggregate.functions import DEPENDING, EXACT, NOT_OF_ROWS, parse_aggregate
+from fk_pipeline.kinds.aggregate.functions import DEPENDING, EXACT, NOT_OF_ROWS, computed_on_rows, parse_aggregate
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError
 from tests.kinds.aggregate.grouped import AGGREGATES, FILE, TABLE
@@ -38,11 +38,47 @@ def test_every_aggregate_function_of_spark_is_listed(spark: SparkSession) -> Non
         "count_if(note = 'x') AS xs",
         "sum(v) FILTER (WHERE v > 1) AS some",
         "mode(v, true) AS often",
+        "mode(lower(note), true) AS often",
+        "sort_array(collect_set(v), false) AS all",
+        "array_sort(collect_list(v) FILTER (WHERE v > (1))) AS all",
         "percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS middle",
     ],
 )
 def test_functions_whose_value_follows_from_the_rows_are_taken(text: str) -> None:
     assert parse_aggregate(text).name == text.rsplit(maxsplit=1)[-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "array_sort(collect_list(v)[0]) AS x",
+        "array_sort(collect_list(v), (a, b) -> 0) AS x",
+        "array_sort(reverse(collect_list(v))) AS x",
+        "mode(v, false) AS x",
+        "concat(mode(v, true), first(note)) AS x",
+    ],
+)
+def test_what_is_sorted_in_part_is_refused(text: str) -> None:
+    with pytest.raises(SqlTextError, match="depends on the order of the rows; write"):
+        parse_aggregate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "computed"),
+    [
+        ("count(*) AS n", []),
+        ("sum(v) / count(id) AS mean", []),
+        ("sum(10 / v) / count(DISTINCT v, lower(note)) AS mean", ["10 / v", "lower(note)"]),
+        ("sum(10 / v) FILTER (WHERE v <> 0) AS parts", ["IF(v <> 0, 10 / v, NULL)"]),
+        ("count(*) FILTER (WHERE 10 / v > 1) AS n", ["IF(10 / v > 1, 1, NULL)"]),
+        ("max(struct(CAST(note AS INT) AS a, id)).id AS best", ["CAST(note AS INT)"]),
+        ("percentile_cont(0.5) WITHIN GROUP (ORDER BY 10 / v DESC) AS middle", ["10 / v"]),
+        ("array_sort(collect_list(split(note, ',')[1])) AS all", ["split(note, ',')[1]"]),
+        ("sum(v) + max(length(')(')) AS x", []),
+    ],
+)
+def test_what_is_computed_on_a_row_is_found(text: str, computed: list[str]) -> None:
+    assert computed_on_rows(text) == computed
 
 
 @pytest.mark.parametrize("name", sorted(DEPENDING))
