@@ -20,15 +20,10 @@ from fk_pipeline.cdc.records import (
     typed_row,
 )
 from fk_pipeline.spec import SideSpec, quote
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import WHOLE_TIMES, text
 
 UPSERT = "'u'"
 """SQL: the default operation of a row."""
-
-WHOLE_TIMES = (
-    "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'"
-)
-"""Options of `TO_JSON`, which otherwise cuts times to milliseconds."""
 
 _WHOLE = f"MAP({WHOLE_TIMES})"
 

@@ -12,14 +12,13 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.cdc.columnar import WHOLE_TIMES, Columnar, as_lines
+from fk_pipeline.cdc.columnar import Columnar, as_lines
 from fk_pipeline.cdc.table_versions import version_range
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import RESULT_KEY
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import key_as_json, text
 
 _OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
-_KEY_OPTIONS = f"MAP('ignoreNullFields', 'false', {WHOLE_TIMES})"
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 
@@ -32,8 +31,8 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     feed = [name for name in _OF_THE_FEED if name in stored.columns]
     columns = [column.quoted for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
     if side.key_of_result:
-        key = f"STRUCT({', '.join(map(quote, side.key_of_result))})"
-        return stored.selectExpr(*columns, f"TO_JSON({key}, {_KEY_OPTIONS}) AS {RESULT_KEY}", *feed)
+        key = key_as_json((quote(name), name) for name in side.key_of_result)
+        return stored.selectExpr(*columns, f"{key} AS {RESULT_KEY}", *feed)
     whole = " AND ".join(f"{column.quoted} IS NOT NULL" for column in side.key_columns)
     return stored.where(whole).selectExpr(*columns, *feed)
 

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.spec.inputs import SideSpec
+from fk_pipeline.spec.inputs import RESULT_KEY, SideSpec
 from fk_pipeline.spec.sql import Column, quote, text
+
+_BARE = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "BOOLEAN")
+"""The types whose values JSON has without quotes."""
 
 
 def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
     """Returns the key columns of a side with their values as text.
 
     Args:
-        said: the value of the only key column, or `a=1,b=2`.
+        said: the value of the only key column, or `a=1,b=2`; a key that is `result_key` may be said by its columns.
         side: whose key it is.
         option: the option with the key, for the message.
 
     Raises:
         UsageError: the text does not have the columns of the key.
     """
+    if side.key_of_result and not said.startswith("{"):
+        columns = [column for name in side.key_of_result for column in side.columns if column.name == name]
+        parts = parse_columns_of_key(said, columns, option)
+        fields = (f"{json.dumps(c.name)}:{_json(parts[c.name], c)}" for c in columns)
+        return {RESULT_KEY: f"{{{','.join(fields)}}}"}
     return parse_columns_of_key(said, side.key_columns, option)
+
+
+def _json(value: str, column: Column) -> str:
+    """Returns a value, given as text, as Spark writes it in JSON; `null` is null."""
+    kind = column.type.upper()
+    if value == "null" or kind.startswith(_BARE):
+        return value
+    if kind == "TIMESTAMP":
+        with suppress(ValueError):
+            at = datetime.fromisoformat(value)
+            at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+            value = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def parse_columns_of_key(said: str, columns: Sequence[Column], option: str = "--key") -> dict[str, str]:

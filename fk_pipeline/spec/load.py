@@ -93,7 +93,8 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
         if other.resolve() in [one.resolve() for one in chain]:
             circle = " -> ".join(one.name for one in [*chain, other])
             raise PipelineFileError(f"{one.name}: these pipelines read each other's results: {circle}", where=where)
-        result = as_input(load_spec(other, chain), referred=one.referred)
+        referred = one.referred and document.get("join") != "outer"  # an outer join keeps what nothing refers to
+        result = as_input(load_spec(other, chain), referred=referred)
         own = as_tuple(given.get("sensitive", ()))
         secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
         found[one.name.value] = {**given, **result, "sensitive": secret}

@@ -42,8 +42,8 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
 
     Args:
         other: the other pipeline.
-        referred: whether rows of another input refer to its key: a row whose key has a null is then left out. Otherwise
-            a key that may be null is the column `result_key`, the key as JSON.
+        referred: whether its rows matter only to rows of another input that refer to their key: one whose key has a
+            null is then left out. Otherwise a key that may be null is the column `result_key`, the key as JSON.
 
     Raises:
         PipelineFileError: `select` of the other pipeline leaves out a column of its key.

@@ -7,6 +7,7 @@ name of their result, and whether they are deterministic.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import sqlglot
@@ -25,6 +26,11 @@ SYNONYMS = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
 
 _GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
 
+
+WHOLE_TIMES = (
+    "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'"
+)
+"""SQL: options of `TO_JSON`, which otherwise cuts times to milliseconds."""
 
 _WOULD_CHANGE = "a row computed again would change"
 _OF_THE_ROW = "read a column of the source in its place, a time of change for example"
@@ -70,6 +76,16 @@ def quote(name: str) -> str:
 def text(value: str) -> str:
     """Returns a SQL string literal. Dollars are escaped, or Spark would replace `${...}` by variables."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+
+
+def key_as_json(columns: Iterable[tuple[str, str]]) -> str:
+    """SQL (STRING, never null): a key as a JSON object with the nulls and whole times of its columns.
+
+    Args:
+        columns: per column its SQL and its name.
+    """
+    fields = ", ".join(f"{sql} AS {quote(name)}" for sql, name in columns)
+    return f"TO_JSON(STRUCT({fields}), MAP('ignoreNullFields', 'false', {WHOLE_TIMES}))"
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:

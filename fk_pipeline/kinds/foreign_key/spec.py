@@ -14,13 +14,20 @@ from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import LeftSpec, check_row_expression
 from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE, Output
-from fk_pipeline.spec.sql import Column, parse_expression
+from fk_pipeline.spec.sql import Column, key_as_json, parse_expression
 
 BY_BATCH = "batch"
 """The value of `as_of` with which a left row sees the right table as the batches up to its own left it."""
 
 VALIDITY = ("valid_from", "valid_to")
 """The columns that `select` may name besides those of the right schema if the pipeline has `as_of`."""
+
+
+def _as_result_key(foreign_key: Sequence[str], key: Sequence[Column]) -> str:
+    """SQL (STRING): a foreign key as the column `result_key` of the right side; null if a part of it is null."""
+    parts = [(f"CAST({text} AS {column.type})", column.name) for text, column in zip(foreign_key, key, strict=True)]
+    null = " OR ".join(f"({text}) IS NULL" for text in foreign_key)
+    return f"IF({null}, NULL, {key_as_json(parts)})"
 
 
 class ForeignKeySpec(JoinSpec):
@@ -118,14 +125,16 @@ class ForeignKeySpec(JoinSpec):
 
     @model_validator(mode="after")
     def _sides_fit(self) -> ForeignKeySpec:
-        count, keys = len(self.left.foreign_key), len(self.right.key)
-        if count != keys:
+        names = self.right.key_of_result or self.right.key
+        count, keys = len(self.left.foreign_key), [column for column in self.right.columns if column.name in names]
+        keys.sort(key=lambda column: names.index(column.name))
+        if count != len(keys):
             raise problem(
-                f"foreign_key has {count} component(s), the right key {keys} ({', '.join(self.right.key)})",
+                f"foreign_key has {count} component(s), the right key {len(keys)} ({', '.join(names)})",
                 "left",
                 "foreign_key",
             )
-        for i, (text, key) in enumerate(zip(self.left.foreign_key, self.right.key_columns, strict=True)):
+        for i, (text, key) in enumerate(zip(self.left.foreign_key, keys, strict=True)):
             expression = parse_expression(text)
             column = self.left.column(expression.reads[0][0]) if expression.plain else None
             if column is not None and len(expression.reads[0]) == 1 and column.type.upper() != key.type.upper():
@@ -140,9 +149,16 @@ class ForeignKeySpec(JoinSpec):
         self.check_named("result_key", texts)
         for i, text in enumerate(texts):
             reads = [self.resolve(read) for read in parse_expression(text).reads]
-            others = [f"{side}.{column.name}" for side, column in reads if column.name not in self.side(side).key]
+            others = [
+                f"{side}.{column.name}"
+                for side, column in reads
+                if column.name not in (*self.side(side).key, *self.side(side).key_of_result)
+            ]
             if others:
                 raise problem(f"{text!r} reads {others[0]}, which is no key column", "result_key", i)
+        if self.right.key_of_result:
+            referred = {"foreign_key": (_as_result_key(self.left.foreign_key, keys),)}
+            object.__setattr__(self, "left", self.left.model_copy(update=referred))
         return self
 
     @model_validator(mode="after")

@@ -60,6 +60,49 @@ def test_windows_are_joined_to_those_before_them(grouped: Callable[..., Grouped]
     assert compared.explain(key).as_expected
 
 
+OUTER = """
+name: both
+join: outer
+left: {pipeline: pipeline.yaml, foreign_key: [user, window_start]}
+right: {pipeline: others/pipeline.yaml}
+select: [left.user AS user, left.n AS n, right.user AS other, right.n AS others]
+"""
+
+
+@pytest.mark.spark
+def test_an_outer_join_keeps_the_groups_without_a_value_of_both_sides(
+    grouped: Callable[..., Grouped], spark: SparkSession, tmp_path: Path
+) -> None:
+    window = "window: {time: at, size: 10 milliseconds}"
+    made = grouped(window=window)
+    (tmp_path / "others").mkdir()
+    others, random = Grouped(tmp_path / "others", spark, window=window), Random(7)
+    file = written(made.folder, "both.yaml", OUTER)
+    for batch in range(3):
+        for side in (made, others):
+            side.land(batch, random_rows(random, 8))
+            side.pipeline.run()
+        both = Pipeline(load_spec(file), spark)
+        both.run()
+        left, right = (
+            {(user, start): len(rows) for (user, start, _), rows in groups(side.rows(), SIZE, SIZE).items()}
+            for side in (made, others)
+        )
+        pairs = {key for key in left.keys() & right.keys() if key[0] is not None}
+        wanted = [(key[0], left[key], key[0], right[key]) for key in pairs]
+        wanted += [(key[0], left[key], None, None) for key in left.keys() - pairs]
+        wanted += [(None, None, key[0], right[key]) for key in right.keys() - pairs]
+        rows = both.table("resolved_join").select("user", "n", "other", "others").collect()
+        assert sorted(map(tuple, rows), key=str) == sorted(wanted, key=str)
+        assert both.verify().ok
+    [(_, start), *_] = [key for key in right if key[0] is None]
+    assert both.explain(f"right.user=null,window_start={start}").as_expected
+    for user, start in left:
+        story = both.explain(f"user={'null' if user is None else user},window_start={start}")
+        assert story.as_expected
+        assert story == both.explain(json.dumps({"user": user, "window_start": start}, separators=(",", ":")))
+
+
 @pytest.mark.spark
 def test_a_join_with_rows_of_its_own_waits_for_the_types_of_the_other(
     grouped: Callable[..., Grouped], spark: SparkSession
