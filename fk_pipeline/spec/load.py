@@ -22,6 +22,10 @@ from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
 
 
+KEYS_TOLD = 8
+"""The largest number of keys of a mapping that an error lists."""
+
+
 def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     """Returns the pipeline that a YAML file describes.
 
@@ -146,6 +150,8 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
         message = f"{shown!r} is missing"
     elif kind == "extra_forbidden":
         message = f"unknown key {shown!r}{_suggestion(loc, document)}"
+    elif kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = f"{shown}: {got!r} is not possible; it must be a mapping{_keys(loc, document)}"
     elif kind == "literal_error":
         message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
     elif kind == "string_pattern_mismatch":
@@ -153,6 +159,13 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
     else:
         message = f"{shown}: {error['msg']}, not {got!r}"
     return _line_of(document, loc), message
+
+
+def _keys(loc: tuple[Any, ...], document: Any) -> str:
+    """Returns the keys of a small mapping at a path of the document, as `: {before: ..., after: ...}`."""
+    model = _model_at(loc, document)
+    names = [] if model is None else [f.alias or name for name, f in model.model_fields.items() if not f.exclude]
+    return f": {{{', '.join(f'{name}: ...' for name in names)}}}" if 0 < len(names) <= KEYS_TOLD else ""
 
 
 def _suggestion(loc: tuple[Any, ...], document: Any) -> str:

@@ -194,7 +194,9 @@ def one_tree(text: str) -> exp.Expr:
         parsed = [tree for tree in sqlglot.parse(f"SELECT\n{text}", dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
         problem = re.sub(r"Line (\d+)", lambda found: f"Line {int(found[1]) - 1}", _first_line(error))
-        raise SqlTextError(f"not a SQL expression: {problem}") from None
+        cut = text.count("(") != text.count(")")
+        why = "a bracket is missing; in a YAML list [a, b] an expression with a comma needs quotes" if cut else problem
+        raise SqlTextError(f"not a SQL expression: {why}") from None
     selected = parsed[0] if len(parsed) == 1 else None
     clauses = [name for name, value in selected.args.items() if value and name != "expressions"] if selected else []
     if not isinstance(selected, exp.Select) or len(selected.expressions) != 1 or clauses:

@@ -159,6 +159,17 @@ MISTAKES = [
     ("- id", "- drop table x", "p.yaml:14: select: 'drop table x': not"),
     ("- id", "- id FROM other", "p.yaml:14: select: 'id FROM other': not one SQL expression"),
     ("- id", "- id id2 id3", "p.yaml:14: select: 'id id2 id3': not a SQL expression"),
+    (
+        "foreign_key: tailnum",
+        "foreign_key: [coalesce(tailnum, id)]",
+        "a YAML list [a, b] an expression with a comma needs",
+    ),
+    ("join: left", "join: left\nsettings: 4", "p.yaml:3: settings: 4 is not possible; it must be a mapping"),
+    (
+        "format: debezium",
+        "format: csv\n  csv: ';'",
+        "left.csv: ';' is not possible; it must be a mapping: {delimiter: ",
+    ),
     ("join: left", "join: left\njoin: inner", "p.yaml:3: not valid YAML: found duplicate key"),
     ("join: left", "join: left\nfile: x", "p.yaml:3: unknown key 'file'"),
     ("join: left", "join: left\nsettings:\n  shuffle_partitions: 0", "p.yaml:4: settings.shuffle_partitions"),
