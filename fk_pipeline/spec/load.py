@@ -21,7 +21,6 @@ from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
 
-
 KEYS_TOLD = 8
 """The largest number of keys of a mapping that an error lists."""
 
