@@ -28,13 +28,14 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     With a key that may be null, `result_key` has it as JSON. Otherwise a row with a null in its key is left out: no row
     can refer to it.
     """
-    feed = [name for name in _OF_THE_FEED if name in stored.columns]
-    columns = [column.quoted for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
+    names = [column.name for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
+    there = {*stored.columns}  # an old version lacks the columns that `select` has got since
+    columns = [quote(name) for name in (*names, *_OF_THE_FEED) if name in there]
     if side.key_of_result:
         key = key_as_json((quote(name), name) for name in side.key_of_result)
-        return stored.selectExpr(*columns, f"{key} AS {RESULT_KEY}", *feed)
+        return stored.selectExpr(*columns, f"{key} AS {RESULT_KEY}")
     whole = " AND ".join(f"{column.quoted} IS NOT NULL" for column in side.key_columns)
-    return stored.where(whole).selectExpr(*columns, *feed)
+    return stored.where(whole).selectExpr(*columns)
 
 
 class Delta(Columnar):

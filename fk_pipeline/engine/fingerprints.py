@@ -116,6 +116,22 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
     return NeededRebuild(Source.CHANGELOG, kind.downstream(stage for part in stale for stage in known[part]))
 
 
+def refuse_unknown_types(spec: PipelineSpec) -> None:
+    """Refuses to go on while a column that the result of another pipeline will have is not there.
+
+    Raises:
+        StateError: the other pipeline has not run, or was edited and has not run since.
+    """
+    for side in map(spec.side, spec.sides):
+        if side.not_run:
+            raise StateError(
+                f"pipeline {side.pipeline} has no result yet, or not all of its columns, so their types are not known",
+                where=str(spec.file),
+                why="the batches stay due; nothing was changed",
+                fix=f"fk-pipeline run {side.not_run} {spec.file}",
+            )
+
+
 def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     """Refuses tables that were made with another pipeline file, and tables without a ledger. Needs no Spark.
 
@@ -128,6 +144,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     check_claim(spec, ledger)
     stale = stale_parts(spec, ledger)
     if stale and not only_adds(spec, stale):
+        refuse_unknown_types(spec)
         changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())
         raise StateError(
             f"the stored tables were made with another pipeline file: {changes}",

@@ -23,7 +23,7 @@ from fk_pipeline.engine.behind import overtaken, versions_of
 from fk_pipeline.engine.damage import telling_damage, translated
 from fk_pipeline.engine.evolution import reopen_batches
 from fk_pipeline.engine.execution import Done, Execution
-from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints
+from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints, refuse_unknown_types
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.engine.swap import finish_rebuild
 from fk_pipeline.environment.refusals import refusal
@@ -34,7 +34,6 @@ from fk_pipeline.errors import (
     LeaseLostError,
     SparkEndedError,
     StageError,
-    StateError,
 )
 from fk_pipeline.failures import is_conflict, is_from_spark, is_of_values
 from fk_pipeline.identity import BatchRange
@@ -160,7 +159,7 @@ class Runner:
             LeaseTakenError: another run of the stage is still running.
             StateError: the stored tables do not fit the pipeline file.
         """
-        self._refuse_unknown_types()
+        refuse_unknown_types(self.spec)
         while True:
             home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
             with (
@@ -176,17 +175,6 @@ class Runner:
                         return self._run_leased(stage, batches, held, run_id)
             self.finish_rebuild()
             self.add_columns()
-
-    def _refuse_unknown_types(self) -> None:
-        """Refuses to make tables while the result of another pipeline is not there: its types are not known."""
-        for side in map(self.spec.side, self.spec.sides):
-            if side.not_run:
-                raise StateError(
-                    f"pipeline {side.pipeline} has no result yet, so the types of its columns are not known",
-                    where=str(self.spec.file),
-                    why="the batches stay due; nothing was changed",
-                    fix=f"fk-pipeline run {side.not_run} {self.spec.file}",
-                )
 
     def _run_leased(self, stage: str, batches: BatchRange, held: LeaseCheck, run_id: str) -> StageRun:
         started = time.monotonic()

@@ -90,19 +90,20 @@ def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
 
 
 def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
-    """Returns the types of the columns of a result, and whether its table is there; unknown types are STRING."""
+    """Returns the types of the columns of a result, and whether its table has all; unknown types are STRING."""
     from deltalake import DeltaTable
 
-    path = f"{other.home}/{other.definition.result.name}"
+    path, stored = f"{other.home}/{other.definition.result.name}", dict[str, str]()
     options = storage.delta_options(path)
     if DeltaTable.is_deltatable(path, options):
         schema = json.loads(DeltaTable(path, storage_options=options).schema().to_json())
         stored = {field["name"]: _ddl(field["type"]) for field in schema["fields"]}
-        if {output.name for output in other.outputs} <= {*stored}:
-            return {output.name: stored[output.name] for output in other.outputs}, True
+    names = [output.name for output in other.outputs]
+    if {*names} <= stored.keys():
+        return {name: stored[name] for name in names}, True
     declared = dict(loaded(other.definition.declared_layout)(other)[other.definition.result.name].columns)
-    types = {output.name: declared[output.name] for output in other.outputs}
-    return {name: "STRING" if kind == UNKNOWN_TYPE else kind for name, kind in types.items()}, False
+    told = {name: "STRING" if declared[name] == UNKNOWN_TYPE else declared[name] for name in names}
+    return {name: stored.get(name, told[name]) for name in names}, False
 
 
 def _ddl(kind: Any) -> str:

@@ -120,6 +120,17 @@ def test_a_join_with_rows_of_its_own_waits_for_the_types_of_the_other(
     pipeline = Pipeline(load_spec(file), spark)
     pipeline.run()
     assert [tuple(row) for row in pipeline.table("resolved_join").select("id", "total").collect()] == [(1, 5)]
+    made.edit(options="select: [user, n, total, total / n AS mean]")
+    written(made.folder, "orders.yaml", text.replace("[id, total]", "[id, total, mean]"))
+    with pytest.raises(
+        StateError, match=r"not all of its columns.*\n.*\n.*fk-pipeline run .*pipeline.yaml .*orders.yaml"
+    ):
+        Pipeline(load_spec(file), spark).run()
+    made.pipeline.rebuild("changelog")
+    pipeline = Pipeline(load_spec(file), spark)
+    pipeline.rebuild("landing")
+    pipeline.run()
+    assert [tuple(row) for row in pipeline.table("resolved_join").select("id", "mean").collect()] == [(1, 5.0)]
 
 
 RESULT = "name: {}\nkind: aggregate\ninput: {{pipeline: {}}}\ngroup_by: [n]\naggregates: [count(*) AS {}]\n"
