@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,17 @@ import typer.core
 
 from fk_pipeline import __version__
 from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
-from fk_pipeline.cli.options import PIPELINE, Debug, FormatOption, PipelineFile, Pipelines, each, share_session
+from fk_pipeline.cli.options import (
+    PIPELINE,
+    Debug,
+    FormatOption,
+    PipelineFile,
+    Pipelines,
+    each,
+    ordered,
+    share_session,
+    telling,
+)
 from fk_pipeline.console import (
     OutputFormat,
     Progress,
@@ -134,16 +145,14 @@ def run(
     """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
     if check:
         require_own_packages()
-    told = []
-    share_session(pipelines)
-    for file, several in each(pipelines, context):
-        if several and (batches or stages):
-            raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
-        name, done = _run(file, batches, stages.split(",") if stages else None, check, waive, adopt, format_, several)
-        told.append((name, [_run_as_json(result) for result in done]))
-    if format_ is OutputFormat.JSON:
-        runs = [{"pipeline": name, "runs": found} for name, found in told]
-        print_json(runs if len(told) > 1 else told[0][1])
+    files = ordered(pipelines)
+    several = len(files) > 1
+    if several and (batches or stages):
+        raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
+    share_session(files)
+    with telling(format_, several) as told:
+        for file in each(files, context):
+            _run(file, batches, stages.split(",") if stages else None, check, waive, adopt, format_, several, told)
 
 
 def _run(
@@ -155,11 +164,12 @@ def _run(
     adopt: bool,
     format_: OutputFormat,
     several: bool,
-) -> tuple[str, list[Any]]:
-    """Runs one pipeline; returns its name and its runs.
+    told: list[Any],
+) -> None:
+    """Runs one pipeline, and adds its runs to `told`.
 
     Raises:
-        CheckFailedError: a check failed; what ran before is printed.
+        CheckFailedError: a check failed; what ran before is added.
     """
     from fk_pipeline.pipeline import load
 
@@ -174,12 +184,16 @@ def _run(
         with shown as progress:
             done = loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
     except CheckFailedError as error:
-        if format_ is OutputFormat.JSON:
-            print_json([_run_as_json(result) for result in error.done])
+        told.append(_runs_as_json(loaded.spec.name, error.done, several))
         raise
+    told.append(_runs_as_json(loaded.spec.name, done, several))
     if format_ is OutputFormat.TEXT and not done:
         print("Nothing is due.")
-    return loaded.spec.name, done
+
+
+def _runs_as_json(name: str, done: Sequence[Any], several: bool) -> Any:
+    runs = [_run_as_json(result) for result in done]
+    return {"pipeline": name, "runs": runs} if several else runs
 
 
 def _run_as_json(result: Any) -> dict[str, Any]:
@@ -207,17 +221,17 @@ def plan(
     from fk_pipeline.cli.plan import as_json, print_plan
     from fk_pipeline.pipeline import load
 
-    told, stale = [], False
-    for file, several in each(pipelines, context):
-        loaded = load(file)
-        made = loaded.plan()
-        told.append(as_json(loaded.spec.name, made))
-        stale |= bool(made.stale)
-        if format_ is OutputFormat.TEXT:
-            print_lines([f"Pipeline {loaded.spec.name}"] * several)
-            print_plan(made)
-    if format_ is OutputFormat.JSON:
-        print_json(told if len(told) > 1 else told[0])
+    stale, files = False, ordered(pipelines)
+    several = len(files) > 1
+    with telling(format_, several) as told:
+        for file in each(files, context):
+            loaded = load(file)
+            made = loaded.plan()
+            told.append(as_json(loaded.spec.name, made))
+            stale |= bool(made.stale)
+            if format_ is OutputFormat.TEXT:
+                print_lines([f"Pipeline {loaded.spec.name}"] * several)
+                print_plan(made)
     if stale:
         raise typer.Exit(1)
 
@@ -248,22 +262,23 @@ def verify(
 
     if checks:
         import_early()
-    told, wrong = [], False
-    share_session(pipelines)
-    for file, several in each(pipelines, context):
-        loaded = load(file)
-        if several and format_ is OutputFormat.TEXT:
-            print(f"Pipeline {loaded.spec.name}", flush=True)
-        report = loaded.verify(share)
-        within = docs / loaded.spec.name if several and docs is not None else docs
-        checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
-        told.append({"pipeline": loaded.spec.name, "report": as_json(loaded, report, checked, index)})
-        if format_ is OutputFormat.TEXT:
-            print_verification(report, loaded.spec.file, loaded.spec.definition)
-            print_checks(loaded, report, checked, index)
-        wrong |= not report.ok or any(one.failed or one.not_run for one in checked)
-    if format_ is OutputFormat.JSON:
-        print_json(told if len(told) > 1 else told[0]["report"])
+    wrong, files = False, ordered(pipelines)
+    several = len(files) > 1
+    share_session(files)
+    with telling(format_, several) as told:
+        for file in each(files, context):
+            loaded = load(file)
+            if several and format_ is OutputFormat.TEXT:
+                print(f"Pipeline {loaded.spec.name}", flush=True)
+            report = loaded.verify(share)
+            within = docs / loaded.spec.name if several and docs is not None else docs
+            checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
+            found = as_json(loaded, report, checked, index)
+            told.append({"pipeline": loaded.spec.name, "report": found} if several else found)
+            if format_ is OutputFormat.TEXT:
+                print_verification(report, loaded.spec.file, loaded.spec.definition)
+                print_checks(loaded, report, checked, index)
+            wrong |= not report.ok or any(one.failed or one.not_run for one in checked)
     if wrong:
         raise typer.Exit(1)
 
@@ -323,13 +338,12 @@ def status(
     from fk_pipeline.cli.status import print_status, status_of
     from fk_pipeline.pipeline import load
 
-    told = []
-    for file, _ in each(pipelines, context):
-        told.append(status_of(load(file)))
-        if format_ is OutputFormat.TEXT:
-            print_status(told[-1])
-    if format_ is OutputFormat.JSON:
-        print_json(told if len(told) > 1 else told[0])
+    files = ordered(pipelines)
+    with telling(format_, len(files) > 1) as told:
+        for file in each(files, context):
+            told.append(status_of(load(file)))
+            if format_ is OutputFormat.TEXT:
+                print_status(told[-1])
 
 
 @app.command(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.console import OutputFormat
+from fk_pipeline.console import OutputFormat, print_json
 from fk_pipeline.errors import UsageError
 
 PIPELINE = "fk_pipeline.file"
@@ -21,24 +22,38 @@ def _remember(context: typer.Context, file: Path) -> Path:
     return file
 
 
-def each(named: Sequence[Path], context: typer.Context) -> Iterator[tuple[Path, bool]]:
-    """Yields pipeline files, those whose results others read first, and whether there are several."""
+@contextmanager
+def telling(format_: OutputFormat, several: bool) -> Iterator[list[Any]]:
+    """Gives a list, and prints its values as JSON at the end, also if a pipeline failed: of one pipeline, its value."""
+    told: list[Any] = []
+    try:
+        yield told
+    finally:
+        if told and format_ is OutputFormat.JSON:
+            print_json(told if several else told[0])
+
+
+def ordered(named: Sequence[Path]) -> list[Path]:
+    """Returns pipeline files, those whose results others read first."""
     from fk_pipeline.spec.load import feeding_order, pipeline_files
 
     files = pipeline_files(named)
     if not files:
         raise UsageError(f"there is no pipeline file in {', '.join(map(str, named))}", fix="name a .yaml file")
-    ordered = files if len(files) == 1 else feeding_order(files)
-    for file in ordered:
-        yield _remember(context, file), len(ordered) > 1
+    return files if len(files) == 1 else feeding_order(files)
 
 
-def share_session(named: Sequence[Path]) -> None:
+def each(files: Sequence[Path], context: typer.Context) -> Iterator[Path]:
+    """Yields pipeline files, and remembers each for the message of an error."""
+    for file in files:
+        yield _remember(context, file)
+
+
+def share_session(files: Sequence[Path]) -> None:
     """Starts Spark with the settings of several pipelines together; each starts its own if it is alone."""
     from fk_pipeline.spec import load_spec
-    from fk_pipeline.spec.load import merged, pipeline_files
+    from fk_pipeline.spec.load import merged
 
-    files = pipeline_files(named)
     if len(files) > 1:
         from fk_pipeline.session import start_session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.errors import StateError
+from fk_pipeline.errors import PipelineFileError, StateError
 from tests.cli.test_commands import command
 
 
@@ -55,3 +56,14 @@ def test_it_is_one_message_on_stderr_and_status_says_it_too(tmp_path: Path) -> N
     status = invoke("status", file)
     assert status.exit_code == 0
     assert "as pipeline fresh\nlast run: never\n" in status.stdout
+
+
+def test_what_several_pipelines_told_is_printed_although_a_later_one_fails(file: Path) -> None:
+    later = file.with_name("q.yaml")
+    later.write_text(file.read_text().replace("name: p", "name: q").replace("landing/right", "landing/none"))
+    told = invoke("plan", file, later, "--format", "json")
+    assert told.exit_code == 1
+    assert isinstance(told.exception, PipelineFileError)
+    assert [one["pipeline"] for one in json.loads(told.stdout)] == ["p"]
+    alone = invoke("plan", file, "--format", "json")
+    assert json.loads(alone.stdout)["pipeline"] == "p"
