@@ -11,8 +11,9 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.schemas import Table
-from resources.names import asset_key
+from resources.names import asset_key, result_read_by
 
 OF_BATCH = {
     "files": "landing files of the batch that the stage read; only of stages that read any",
@@ -24,7 +25,7 @@ OF_BATCH = {
     "strategy": "`incremental` or `full`, and why",
     "note": "what somebody should know; only if there is something",
     "warning": "what is probably wrong in the pipeline file; only if there is something",
-    "dagster/column_lineage": "for each column the columns of other stages that its values come from",
+    "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
 """The metadata of a materialisation besides its counts, per name its meaning. `docs/reference/dagster.md` shows it."""
 
@@ -100,9 +101,14 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
 
 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
-    """Returns, per column of a stage's main table, the columns of other stages from which its values come."""
+    """Returns, per column of a stage's main table, the columns of other assets from which its values come."""
     found = loaded(spec.definition.lineage)(spec, stage)
     columns = {
         name: [TableColumnDep(asset_key(spec, of), column) for of, column in made] for name, made in found.items()
     }
+    side, result = spec.definition.side_of(stage), result_read_by(spec, stage)
+    if side is not None and result is not None:
+        parts = {RESULT_KEY: spec.side(side).key_of_result}
+        for column in spec.side(side).columns:
+            columns[column.name] = [TableColumnDep(result, of) for of in parts.get(column.name) or (column.name,)]
     return {"dagster/column_lineage": TableColumnLineage(columns)} if columns else {}
