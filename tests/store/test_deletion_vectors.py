@@ -15,12 +15,16 @@ from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
-TABLE = Table("marked", (("id", "BIGINT"), ("text", "STRING")), properties={"delta.enableDeletionVectors": "true"})
+COLUMNS = (("id", "BIGINT"), ("text", "STRING"), ("_fk_at", "TIMESTAMP"))
+TABLE = Table("marked", COLUMNS, properties={"delta.enableDeletionVectors": "true"})
+NOW = "TIMESTAMP'2026-05-01T10:00:00Z'"
 INFO = CommitInfo("tested", "left_changelog", BatchRange.of(0), "run")
 
 
 def ids(warehouse: Warehouse) -> list[int]:
-    return sorted(row["id"] for row in warehouse.read(TABLE).collect())
+    rows = warehouse.read(TABLE)
+    assert rows.columns == TABLE.names
+    return sorted(row["id"] for row in rows.collect())
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,11 @@ def ids(warehouse: Warehouse) -> list[int]:
 def test_marked_rows_are_not_read(spark: SparkSession, tmp_path: Path, sizes: Sizes) -> None:
     warehouse = Warehouse(spark, str(tmp_path), sizes=sizes)
     for first in (0, 200):  # two files, in the order of their rows
-        rows = spark.range(first, first + 200).selectExpr("id", "CONCAT('row ', id) AS text").coalesce(1)
+        rows = (
+            spark.range(first, first + 200)
+            .selectExpr("id", "CONCAT('row ', id) AS text", f"{NOW} AS _fk_at")
+            .coalesce(1)
+        )
         warehouse.append(rows, TABLE, INFO)
     gone = {0, 1, 62, 63, 64, 125, 126, 127, 199, 200, 263}
     spark.sql(f"DELETE FROM delta.`{warehouse.path('marked')}` WHERE id IN ({', '.join(map(str, gone))})")
@@ -48,7 +56,7 @@ def test_marked_rows_are_not_read(spark: SparkSession, tmp_path: Path, sizes: Si
 def test_a_table_made_anew_is_read_anew(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     for number in (1, 2):
-        warehouse.append(spark.sql(f"SELECT {number}L AS id, 'x' AS text"), TABLE, INFO)
+        warehouse.append(spark.sql(f"SELECT {number}L AS id, 'x' AS text, {NOW} AS _fk_at"), TABLE, INFO)
         assert warehouse.version("marked") == 0
         assert ids(warehouse) == [number]
         shutil.rmtree(warehouse.path("marked"))
