@@ -339,8 +339,11 @@ class Upsert:
         keys: a frame with their keys, if it is cheaper to compute than `rows`.
         once: whether there is one row per key; if not, any of them is written.
         counted: how they are counted; None: the stage has counted them.
+        new: the value of the counted column for rows whose keys the table does not have; None if none says so.
         unless: column and value; rows with this value are counted but not written.
         index: the index of the state.
+        together: columns of the table by which its first rows are sorted, if there are many: the rows that a batch
+            changes then lie in few files.
         metadata: facts about the rows that the commit carries; `Reader.metadata` returns them.
     """
 
@@ -351,8 +354,10 @@ class Upsert:
     keys: DataFrame | None = None
     once: bool = True
     counted: CountBy | None = None
+    new: str | None = None
     unless: tuple[str, Any] | None = None
     index: Index | None = None
+    together: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

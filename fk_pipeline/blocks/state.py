@@ -82,7 +82,10 @@ def state_effects(
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
     kept, first_effects = note(check(read.planned(rows, at_most)))
-    return [*first_effects, Upsert(name, kept, at_most, counted=counted, unless=(OUTCOME, LATE), index=index)]
+    return [
+        *first_effects,
+        Upsert(name, kept, at_most, counted=counted, new=INSERTED, unless=(OUTCOME, LATE), index=index),
+    ]
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

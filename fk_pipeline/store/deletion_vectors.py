@@ -13,8 +13,8 @@ BITS = 63
 """Rows per word of the literal: with 63 bits no word is negative."""
 
 IN, AT = "_fk_marked_in", "_fk_marked_at"
-"""Columns of `places`: the name of the file, and the index of the row in it. No table may have columns of these names: a
-join adds them to its rows, and takes them away."""
+"""Columns of `places`: the name of the file, and the index of the row in it. No table may have columns of these names:
+a join adds them to its rows, and takes them away."""
 
 
 def places(deleted: Mapping[str, pa.Array]) -> pa.Table:

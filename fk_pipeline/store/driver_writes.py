@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -25,6 +26,9 @@ from fk_pipeline.store.skipping import Condition
 
 WRITABLE = {"appendOnly", "invariants", "timestampNtz", "changeDataFeed"}
 """Writer features of a table that delta-rs and Spark support alike."""
+
+MARKED = "deletionVectors"
+"""The feature of a table with deletion vectors: delta-rs does not write them, and an append leaves them as they are."""
 
 LEGACY_WITH_CHANGE_FEED = 4
 """The highest writer version without a list of features. It stands for those in `WRITABLE`, and for constraints and
@@ -50,8 +54,11 @@ class DriverWriter:
         """Takes the cached logs of the tables, and the limits of what the driver rewrites."""
         self._logs, self._sizes = logs, sizes
 
-    def may_append(self, path: str, table: Table, number: int) -> bool:
-        """Returns whether delta-rs may append so many rows to a table, or create it with them."""
+    def may_append(self, path: str, table: Table, number: int, *, marked: bool = False) -> bool:
+        """Returns whether delta-rs may append so many rows to a table, or create it with them.
+
+        `marked`: also if the table may have deletion vectors.
+        """
         refused = (OTHERWISE_STORED, INEXACT_INSIDE)
         if "://" in path or table.partition_by or any(one.search(kind) for _, kind in table.columns for one in refused):
             return False
@@ -59,9 +66,19 @@ class DriverWriter:
         if stored is None:  # a folder that is there already has files of a table whose log is gone
             return number <= self._sizes.rewritten_rows and not Path(path).exists()
         # Other names: adding columns has begun.
-        return [f.name for f in stored.schema().fields] == table.names and _is_writable(stored)
+        features = WRITABLE | {MARKED} if marked else WRITABLE
+        return [f.name for f in stored.schema().fields] == table.names and _is_writable(stored, features)
 
-    def append(self, path: str, rows: pa.Table, table: Table, user_metadata: str, columns: pa.Schema) -> None:
+    def append(
+        self,
+        path: str,
+        rows: pa.Table,
+        table: Table,
+        user_metadata: str,
+        columns: pa.Schema,
+        *,
+        only_at: int | None = None,
+    ) -> None:
         """Appends rows to a table for which `may_append` is true; creates it if it does not exist.
 
         A table that the driver creates has no deletion vectors: delta-rs cannot write to tables with them.
@@ -72,8 +89,14 @@ class DriverWriter:
             table: the table.
             user_metadata: of the commit.
             columns: the columns of the table as Arrow's.
+            only_at: the version that the table must have; default: any.
+
+        Raises:
+            CommitFailedError: the table has another version, or got one meanwhile.
         """
         stored = self._logs.table(path)
+        if only_at is not None and (stored is None or stored.version() != only_at):
+            raise CommitFailedError(f"{table.name} is not at version {only_at} any more")
         created = None if stored is not None else table.small_properties
         write_deltalake(
             stored or path,
@@ -81,7 +104,7 @@ class DriverWriter:
             mode="append",
             configuration=created,
             writer_properties=_bounds(columns),
-            commit_properties=_properties(user_metadata),
+            commit_properties=_properties(user_metadata, 0 if only_at is not None else None),
         )
         if stored is not None:
             self._logs.keep(path, stored)
@@ -174,8 +197,8 @@ def arrow_columns(schema: T.StructType) -> pa.Schema:
     return to_arrow_schema(schema.toNullable(), timezone="UTC")
 
 
-def _properties(user_metadata: str) -> CommitProperties:
-    return CommitProperties(custom_metadata={"userMetadata": user_metadata})
+def _properties(user_metadata: str, retries: int | None = None) -> CommitProperties:
+    return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=retries)
 
 
 def _bounds(columns: pa.Schema) -> WriterProperties:
@@ -189,12 +212,12 @@ def _bounds(columns: pa.Schema) -> WriterProperties:
     return WriterProperties(column_properties=dict.fromkeys(inexact, without) or None)
 
 
-def _is_writable(stored: DeltaTable) -> bool:
+def _is_writable(stored: DeltaTable, features: set[str]) -> bool:
     protocol = stored.protocol()
     if any(name.startswith("delta.constraints.") for name in stored.metadata().configuration):
         return False
     return protocol.min_writer_version <= LEGACY_WITH_CHANGE_FEED or (
-        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= WRITABLE
+        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= features
     )
 
 

@@ -44,6 +44,7 @@ class TableReader:
         self._widths: dict[str, int] = {}
         self._kept: list[Materialised] = []
         self._on_release: list[Callable[[], None]] = []
+        self._found: dict[int, tuple[DataFrame, pa.Table]] = {}
 
     @property
     def sizes(self) -> Sizes:
@@ -181,7 +182,8 @@ class TableReader:
             frame: the frame.
             at_most: an upper bound of its rows; None: find out by computing the frame.
         """
-        kept = Materialised.of(frame, at_most, self.few)
+        found = self._found.get(id(frame))
+        kept = Materialised.of(frame, at_most, self.few) if found is None else Materialised(frame, local=found[1])
         self._kept.append(kept)
         return kept
 
@@ -199,7 +201,7 @@ class TableReader:
             kept.release()
         for free in self._on_release:
             free()
-        self._kept, self._on_release = [], []
+        self._kept, self._on_release, self._found = [], [], {}
 
     def key_filter(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
         """Returns conditions that rows of a table with some keys meet; none names values of a sensitive column."""
@@ -237,10 +239,14 @@ class TableReader:
         rows = self.warehouse.look_up(table, version, named, names, where)
         if rows is None:
             return None
-        frame = self.frame_of(rows, table, names)
         if len(columns) > 1:
-            frame = frame.join(keys_as(keys.frame, columns), list(columns), "left_semi")
-        return F.broadcast(frame) if len(rows) <= self.few else frame
+            rows = _with_keys(rows, pa.table(named))
+        frame = self.frame_of(rows, table, names)
+        if len(rows) > self.few:
+            return frame
+        found = F.broadcast(frame)
+        self._found[id(found)] = found, rows
+        return found
 
     def frame_of(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
         """Returns rows in the driver as a frame; `columns` are the columns of the table that they come from."""
@@ -249,6 +255,15 @@ class TableReader:
             return session.createDataFrame(rows)
         typed = zip(rows.column_names, columns, strict=True)  # from no rows Connect infers no types
         return empty(session, [(name, kinds[column]) for name, column in typed])
+
+
+def _with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Returns the rows that have one of some keys of several columns; a null equals nothing, as in SQL."""
+    place = "_fk_place"
+    of_keys = rows.select(keys.column_names)
+    numbered = of_keys.append_column(place, pa.array(range(len(rows)), pa.int64()))
+    found = numbered.join(keys.cast(of_keys.schema), keys.column_names, join_type="left semi", use_threads=False)
+    return rows if len(found) == len(rows) else rows.take(found[place].combine_chunks().sort())
 
 
 def keys_as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:

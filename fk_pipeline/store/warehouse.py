@@ -52,10 +52,14 @@ class CommitInfo:
     """Called before and after the commit; raises if it must not be made or was made too late: the stage stays due."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the rows of the table (`effects.Upsert.metadata`)."""
+    only_at: int | None = None
+    """The version that the table must have when it is appended to; None: any."""
 
     def as_json(self) -> str:
         """Returns the user metadata of the commit."""
         told = {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
+        if self.only_at is not None:
+            told["only_at"] = str(self.only_at)
         return json.dumps(told | ({"rows": dict(self.metadata)} if self.metadata else {}))
 
 
@@ -90,22 +94,38 @@ class Warehouse(StoredTables):
             with self._commit_by_sql(table, info):
                 self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ADD COLUMNS ({', '.join(added)})")
 
-    def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
-        """Appends rows; creates the table if it does not exist."""
+    def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
+        """Appends rows; creates the table if it does not exist.
+
+        `cut`: in files of at most `Sizes.rows_per_file` rows.
+        """
+        writer = self._writer(frame, table, info).mode("append")
+        if cut:
+            writer = writer.option("maxRecordsPerFile", self.sizes.rows_per_file)
         with self._commit(table, info):
-            self._writer(frame, table, info).mode("append").save(self.path(table.name))
+            writer.save(self.path(table.name))
 
     def may_append_here(self, table: Table, number: int) -> bool:
         """Returns whether the driver may append so many rows to a table without Spark, or create it with them."""
         return self.driver.may_append(self.path(table.name), table, number)
 
     def append_here(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
-        """Appends rows from the driver; creates the table if it does not exist (ADR 0009, 0030).
+        """Appends rows from the driver; creates the table if it does not exist (ADR 0009, 0030, 0039).
 
-        Only for tables for which `may_append_here` returns true.
+        Only for tables for which `may_append_here` returns true, or `may_insert_here` and `info` names a version.
+
+        Raises:
+            CommitFailedError: the table does not have this version, or got another one meanwhile.
         """
+        path, columns = self.path(table.name), self._columns(table)
         with committing(table, info):
-            self.driver.append(self.path(table.name), rows, table, info.as_json(), self._columns(table))
+            self.driver.append(path, rows, table, info.as_json(), columns, only_at=info.only_at)
+
+    def may_insert_here(self, table: Table, number: int) -> bool:
+        """Returns whether the driver may append so many rows with new keys to a large table (ADR 0039)."""
+        path = self.path(table.name)
+        large = self.logs.rows(path) > self.sizes.rewritten_rows
+        return large and self.driver.may_append(path, table, number, marked=True)
 
     def merge_here(
         self, rows: pa.Table, table: Table, info: CommitInfo, *, delete_when: str | None = None, once: bool = True

@@ -121,23 +121,42 @@ class TableWriter:
         kept = rows if rows.cached else self.read.cached(rows.frame, number)
         groups = kept.counts(by.batch, by.column)
         left_out = effect.unless[1] if effect.unless else None
-        changed = sum(n for found in groups.values() for (value,), n in found.items() if value != left_out)
+        written = [(value, n) for found in groups.values() for (value,), n in found.items() if value != left_out]
+        changed = sum(n for _, n in written)
         if changed:
             if effect.index is not None:
                 self._add_to_index(effect.index, effect.table, kept.frame, changed)
-            self._merge(effect, kept.but(*effect.unless) if effect.unless else kept, changed)
+            changing = kept.but(*effect.unless) if effect.unless else kept
+            if {value for value, _ in written} != {effect.new} or not self._insert(effect, changing, changed):
+                self._merge(effect, changing, changed)
         return _named(groups, by)
+
+    def _insert(self, effect: Upsert, rows: RowSet, number: int) -> bool:
+        """Appends rows whose keys a large table does not have, if the driver may; returns whether it did (ADR 0039)."""
+        table, full = self.read.table_of(effect.table), self.planner.choice is not None and self.planner.choice.full
+        looked_at = self.read.versions.get(table.name, ABSENT)
+        if full or looked_at == ABSENT or number > self.read.few or not self.warehouse.may_insert_here(table, number):
+            return False
+        local = rows.local if rows.local is not None else self.read.cached(rows.frame, number).local
+        if local is None:
+            return False
+        self.warehouse.append_here(local, table, replace(self._info(effect), only_at=looked_at))
+        self._committed(table)
+        return True
 
     def _first_rows(self, effect: Upsert, number: int) -> Counts:
         """Writes the first rows of a table, which are all new, and counts them in the written table."""
         table, rows, by = self.read.table_of(effect.table), effect.rows.frame, effect.counted
         assert by is not None
-        if effect.index is not None:
-            self._add_to_index(effect.index, effect.table, rows, number)
-        if self.batches.first != self.batches.last:
+        if effect.together:  # their number is not known before: Spark cuts what is sorted into files
+            names = [quote(name) for name in effect.together]
+            rows = rows.repartitionByRange(*names).sortWithinPartitions(*names)
+        elif self.batches.first != self.batches.last:
             rows = clustered(rows, table.keys, number, self.sizes)
-        self.warehouse.append(rows, table, self.info)
+        self.warehouse.append(rows, table, self.info, cut=bool(effect.together))
         self._committed(table)
+        if effect.index is not None:  # after the state: without an index the whole state is read
+            self._add_to_index(effect.index, effect.table, self.warehouse.read(table), number)
         written = counted(self.warehouse.read(table), by.stored)
         return {batch: {by.first: found[()]} for batch, found in written.items()}
 

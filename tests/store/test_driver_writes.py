@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.store.driver_writes import one_per_key
+from fk_pipeline.store.ledger.commits import commits
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import DELETION_VECTORS, MERGED, Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -134,6 +137,34 @@ def test_a_folder_with_files_and_no_log_is_left_to_spark(spark: SparkSession, tm
     Path(warehouse.path("values")).mkdir()
     assert not warehouse.may_append_here(TABLE, 1)
     assert not warehouse.merge_here(local(frame((1, 1, "null"))), TABLE, INFO)
+
+
+def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_the_version_that_was_read(
+    spark: SparkSession, tmp_path: Path, frame: Frame
+) -> None:
+    properties = MERGED | {"delta.enableChangeDataFeed": "true"}
+    table = Table("state", COLUMNS, keys=("k",), skip_by=("k",), properties=properties)
+    warehouse = Warehouse(spark, str(tmp_path), sizes=Sizes(rewritten_rows=2))
+    warehouse.append(frame(*((key, 1, "special") for key in range(4))).coalesce(1), table, INFO)
+    gone = frame((1, 1, "special")).where("FALSE")
+    warehouse.replace(gone, table, "k = 1", INFO)
+    files = warehouse.logs.plain_files(warehouse.path("state"), 1, 9)
+    assert files is not None
+    assert files.marked == 1, "a row is in a deletion vector"
+    assert warehouse.may_insert_here(table, 1)
+    assert not warehouse.may_append_here(table, 1), "a log that is written by batches has none"
+    warehouse.append_here(local(frame((9, 2, "special"))), table, replace(INFO, only_at=1))
+    values = [row[1:] for row in stored(warehouse, table) if row[0] in ("0", "9")]
+    assert values[0][1:] == values[1][1:], "as Spark writes them"
+    assert [row["k"] for row in warehouse.read(table).select("k").orderBy("k").collect()] == [0, 2, 3, 9]
+    changes = spark.read.format("delta").options(readChangeFeed=True, startingVersion=2).load(warehouse.path("state"))
+    assert [tuple(row) for row in changes.select("k", "_change_type").collect()] == [(9, "insert")]
+    [insert, replaced] = [commit.appends for commit in commits(warehouse.path("state"), (2, 1))]
+    assert (insert, replaced) == (False, False), "it cannot have made a key twice"
+    with pytest.raises(CommitFailedError):
+        warehouse.append_here(local(frame((10, 2, "null"))), table, replace(INFO, only_at=1))
+    assert warehouse.version("state") == 2
+    assert not Warehouse(spark, str(tmp_path)).may_insert_here(table, 1), "a small table is rewritten"
 
 
 def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:

@@ -150,11 +150,13 @@ def aggregated(read: Reader) -> list[Effect]:
     messages = read.cached(due, at_most)
     limit = read.lookup_limit(at_most, result)
     if at_most <= limit and not _name_every(messages):
-        changed, bound = _of_some(read, messages.frame), at_most
+        changed, bound = _of_some(read, messages), at_most
     else:
         changed, bound = _of_all(read)
     counted = CountBy(s.BATCH, DECISION, stored=s.BATCH, first=WRITTEN)
-    return [Upsert(result, read.planned(changed, bound), bound, delete_when=s.DELETED, counted=counted)]
+    together = () if read.spec.window is None else (START, GROUP)  # most rows of a batch are of few windows
+    rows = read.planned(changed, bound)
+    return [Upsert(result, rows, bound, delete_when=s.DELETED, counted=counted, together=together)]
 
 
 def _name_every(messages: RowSet) -> bool:
@@ -162,11 +164,13 @@ def _name_every(messages: RowSet) -> bool:
     return any((EVERY_GROUP,) in found for found in messages.counts(s.BATCH, s.CAUSE).values())
 
 
-def _of_some(read: Reader, messages: DataFrame) -> DataFrame:
+def _of_some(read: Reader, messages: RowSet) -> DataFrame:
     """Returns the changes of the groups that messages name."""
     spec, windows, keys = read.spec, windows_of(read.spec, read.table_of), k.group_key(read.spec)
-    distinct = messages.groupBy(GROUP, *map(quote, keys)).agg(F.max(s.BATCH).alias(s.BATCH))
-    wanted = read.cached(distinct, None)
+    wanted = messages
+    if read.batches.first != read.batches.last:
+        distinct = messages.frame.groupBy(GROUP, *map(quote, keys)).agg(F.max(s.BATCH).alias(s.BATCH))
+        wanted = read.cached(distinct, None)
     named = wanted.frame.select(*map(quote, keys))
     groups = outputs_of(_members(read, wanted, windows), spec, windows, named)
     every = join_by_key(wanted.frame.select(*map(quote, keys), s.BATCH), groups, keys, "left", nullable=True)

@@ -117,7 +117,7 @@ class Commit:
         batches: the batches in its metadata, as text.
         run_id: the id of the run in its metadata.
         restored: for a RESTORE, the version that it restored, 0 where its log does not have it; otherwise None.
-        appends: whether it appended rows without reading the table.
+        appends: whether it appended rows, whatever the table had then.
     """
 
     version: int
@@ -141,7 +141,7 @@ def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
             str(told.get("batches", "")),
             str(told.get("run_id", "")),
             restored,
-            info.get("operation") == "WRITE" and how.get("mode") == "Append",
+            info.get("operation") == "WRITE" and how.get("mode") == "Append" and "only_at" not in told,
         )
 
 
