@@ -110,6 +110,10 @@ class History(Protocol):
         """Returns whether any batch has a truncate in such a log; None if an unfinished run may have written one."""
         ...
 
+    def last_truncate(self, stage: str) -> int | None:
+        """Returns the greatest batch that has, or ever had, a truncate in such a log; None if none is known."""
+        ...
+
     def truncated(self, stage: str) -> Sequence[int]:
         """Returns the batches that have, or ever had, a truncate in such a log."""
         ...

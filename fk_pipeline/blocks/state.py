@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME
+from fk_pipeline.cdc.reader import follows_batches
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
 from fk_pipeline.spec import quote
@@ -63,11 +64,13 @@ def state_effects(
     history = read.history
     if history.read_nothing(log_stage):
         return []
-    first_key = next(iter(keys.values()))
+    first_key, side = next(iter(keys.values())), read.spec.definition.table(name).of
+    assert side is not None
     truncated = is_truncated(read, log_stage, log_name, first_key)
     truncates = truncated and (history.may_be_truncated(log_stage) is None or bool(history.truncated(log_stage)))
-    side = read.spec.definition.table(name).of
-    assert side is not None
+    if truncated and not truncates and follows_batches(read.spec.side(side)):
+        last = history.last_truncate(log_stage)
+        truncated = last is None or last > int(read.batches.first)
     alone = not truncates and not history.was_rewritten(log_stage) and history.is_finished(log_stage)
     log = read.of_batches(log_name, s.BATCH) if alone else read.read(log_name)
     log = with_content(log, read.spec, side, read.evaluator)
@@ -76,7 +79,6 @@ def state_effects(
         at_most = history.rows_read(log_stage)
         needed = {*keys.values(), *read.table_of(name).names, s.BATCH}
         log = log.select(*[quote(column) for column in log.columns if column in needed])
-        incoming = None
         if at_most <= read.lookup_limit(at_most, name):
             incoming = read.cached(log, at_most)
             log, state = incoming.frame, read.with_keys(name, incoming, keys)
@@ -84,9 +86,7 @@ def state_effects(
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
         if truncated:  # by another batch: a row that is older than its truncate, and not in the state, is not inserted
             newest = _newest_truncate(with_content(read.read(log_name), read.spec, side, read.evaluator), first_key)
-            last = read.cached(newest.select(*map(quote, log.columns)), 1)
-            truncated = incoming is None or not _all_after(incoming, last)
-            log = log.unionByName(last.frame) if truncated else log
+            log = log.unionByName(newest.select(*map(quote, log.columns)))
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
     kept, first_effects = note(check(read.planned(rows, at_most)))
@@ -100,17 +100,6 @@ def _newest_truncate(log: DataFrame, key: str) -> DataFrame:
     """Returns the last truncate of a changelog, which has no key, as one row."""
     truncates = log.where(F.col(quote(key)).isNull())
     return truncates.orderBy(F.col(s.SEQUENCE).desc(), F.col(s.BATCH).desc()).limit(1)
-
-
-def _all_after(rows: RowSet, truncate: RowSet) -> bool:
-    """Returns whether all rows, which must be in the driver, surely come after a truncate."""
-    if rows.local is None or truncate.local is None or not len(truncate.local):
-        return False
-    [last], orders = truncate.local[s.SEQUENCE].to_pylist(), rows.local[s.SEQUENCE].to_pylist()
-    values = [tuple(order.values()) for order in (last, *orders)]
-    if any(not isinstance(part, int) for value in values for part in value):
-        return False  # Spark may order other values in another way, or nulls
-    return all(value > values[0] for value in values[1:])
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

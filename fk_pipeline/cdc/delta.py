@@ -41,6 +41,7 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
 class Delta(Columnar):
     """The format `delta`: one change per row."""
 
+    follows_batches = True
     sequence_type = "STRUCT<version: BIGINT, written: INT>"
     sequence = "STRUCT(block AS version, IF(deleted, 0, 1) AS written)"
 

@@ -18,7 +18,7 @@ from fk_pipeline.cdc.maxwell import Maxwell
 from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.own import own_format
 from fk_pipeline.cdc.parquet import Parquet
-from fk_pipeline.cdc.records import ARRIVAL, BAD, EVENT, SNAPSHOT, TRUNCATE, Format
+from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT, SNAPSHOT, TRUNCATE, Format
 from fk_pipeline.cdc.rows import Rows
 from fk_pipeline.cdc.table_versions import is_whole, version_range
 from fk_pipeline.cdc.unreadable import LINES, MARK, Shape, Unreadable, too_long
@@ -37,6 +37,12 @@ _FORMATS: dict[str, Format] = {
     "parquet": Parquet(),
     "rows": Rows(),
 }
+
+
+def follows_batches(side: SideSpec) -> bool:
+    """Returns whether every event of a batch comes after all events of the batches before it, in the source's order."""
+    found = format_of(side)
+    return side.sequence_by is None and getattr(found, "follows_batches", found.sequence_type == ARRIVAL_TYPE)
 
 
 def format_of(side: SideSpec) -> Format:

@@ -94,6 +94,11 @@ class RunHistory:
         finished = all(state.attempts == state.successes + (batch in own) for batch, state in states.items())
         return False if finished else None
 
+    def last_truncate(self, stage: str) -> int | None:
+        """Returns the greatest batch that has, or ever had, a truncate in this log; None if none is known."""
+        batches = (batch for batch in self.ledger.batches if self.ledger.state(stage, batch).totals.get("truncates"))
+        return max(map(int, batches), default=None)
+
     def truncated(self, stage: str) -> list[int]:
         """Returns the batches that have, or ever had, a truncate in this log, or whose last run is not finished."""
         states = {int(batch): self.ledger.state(stage, batch) for batch in self.known}
