@@ -155,8 +155,9 @@ class TableWriter:
             rows = clustered(rows, table.keys, number, self.sizes)
         self.warehouse.append(rows, table, self.info, cut=bool(effect.together))
         self._committed(table)
-        if effect.index is not None:  # after the state: without an index the whole state is read
-            self._add_to_index(effect.index, effect.table, self.warehouse.read(table), number)
+        if effect.index is not None and number >= self.sizes.indexed_rows:
+            # After the state, from its columns: without an index the whole state is read.
+            self._append_entries(effect.index, effect.index.entries(self.warehouse.read(table)), number)
         written = counted(self.warehouse.read(table), by.stored)
         return {batch: {by.first: found[()]} for batch, found in written.items()}
 
@@ -172,8 +173,11 @@ class TableWriter:
                 return
             entries = entries.unionByName(index.entries(self.read.read(state)))
             changed += stored
-        ordered = clustered(entries, index.keys, changed, self.sizes)
-        self._append(ordered, self.read.table_of(index.table), changed)
+        self._append_entries(index, entries, changed)
+
+    def _append_entries(self, index: Index, entries: DataFrame, number: int) -> None:
+        ordered = clustered(entries, index.keys, number, self.sizes)
+        self._append(ordered, self.read.table_of(index.table), number)
 
     def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
         """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""

@@ -11,6 +11,7 @@ import pytest
 
 from fk_pipeline.errors import PipelineFileError, StageError, UsageError
 from fk_pipeline.store import faults
+from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
 from tests.expectations.world import mutated
@@ -134,6 +135,20 @@ def test_an_aggregate_that_fails_on_a_group_stops_the_stage_and_loses_nothing(gr
     made.pipeline.rebuild("changelog")
     made.pipeline.run()
     assert made.result() == [("a", None)]
+
+
+def test_the_index_of_a_first_load_has_every_row_once(grouped: Callable[..., Grouped]) -> None:
+    sizes = Sizes(driver_rows=0, indexed_rows=5)
+    made = grouped(sizes, window="window: {time: at, size: 10 milliseconds}", aggregates="[count(*) AS n]")
+    row = {"op": "u", "user": "a", "v": 1, "note": "x"}
+    made.land(0, [{**row, "id": i, "at": i} for i in range(20)])
+    made.pipeline.run()
+    assert made.pipeline.table("group_rows").count() == 20
+    made.land(1, [{**row, "id": 20 + i, "at": i} for i in range(3)])
+    made.pipeline.run()
+    assert made.pipeline.table("group_rows").count() == 23
+    assert [(start, n) for _, start, _, n in made.result()] == [(0, 13), (10, 10)]
+    assert made.red() == set()
 
 
 def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:
