@@ -22,13 +22,14 @@ from dagster import MultiDependencyDefinition as FromAll
 from dagster._core.definitions.events import UserEvent
 
 from assets.partitions import add_partitions
-from assets.shown import of_batch
+from assets.shown import files_read, of_batch
 from expectations.checks import evaluations
 from expectations.validation import Validator, import_early
 from fk_pipeline.engine.runner import StageRun, check_failed
 from fk_pipeline.errors import CheckFailedError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.load import results_read
 from fk_pipeline.store.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, chain_job_name, chain_tag, pool_of
@@ -46,9 +47,7 @@ def chain_jobs(specs: Sequence[PipelineSpec]) -> list[JobDefinition]:
 
 def _feeding(spec: PipelineSpec, by_file: dict[Path, PipelineSpec]) -> list[str]:
     """Returns the names of the pipelines whose results a pipeline reads directly."""
-    named = (spec.side(side).pipeline for side in spec.sides)
-    files = ((spec.file.parent / one).resolve() for one in named if one is not None)
-    return list(dict.fromkeys(by_file[file].name for file in files if file in by_file))
+    return list(dict.fromkeys(by_file[file].name for file in results_read(spec) if file in by_file))
 
 
 def _job(spec: PipelineSpec, feeding: dict[str, list[str]], ops: dict[str, OpDefinition]) -> JobDefinition:
@@ -122,14 +121,12 @@ def _events(context: OpExecutionContext, pipeline: Pipeline, result: StageRun) -
     A critical check that fails is in the ledger: the stages after it leave these batches out.
     """
     spec, ledger, stage = pipeline.spec, pipeline.ledger(), result.stage
-    side, table = spec.definition.side_of(stage), pipeline.runner.layout[stage]
     add_partitions(context.instance, spec, ledger.batches)
     context.log.info("%s of %s, batch %s: %.1f s", stage, spec.name, result.batches, result.seconds)
     for warning in result.warnings:
         context.log.warning(warning)
     for batch in (batch for batch in ledger.batches if batch in result.batches):
-        files = None if side is None else len(ledger.files.of(batch, side))
-        shown = of_batch(spec, result, batch, files, table)
+        shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
         yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key)
     for evaluation in evaluations(pipeline, stage, result.batches, Validator(), context.run_id):
         yield cast("Any", evaluation)  # Dagster takes it from an op too; its annotations do not have it

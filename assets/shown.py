@@ -12,6 +12,7 @@ from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
+from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.schemas import Table
 from resources.names import asset_key, result_read_by
 
@@ -50,15 +51,20 @@ def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any
     }
 
 
-def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None, table: Table) -> dict[str, Any]:
+def files_read(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -> int | None:
+    """Returns the number of landing files of a batch that a stage reads; None for a stage that reads none."""
+    side = spec.definition.side_of(stage)
+    return None if side is None else len(ledger.files.of(batch, side))
+
+
+def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None) -> dict[str, Any]:
     """Returns the metadata of the materialisation of one batch: its counts, and the figures of the whole run.
 
     Args:
         spec: the pipeline.
         result: the result of the run.
         batch: the batch.
-        files: the number of its landing files that the stage read; None for a stage that reads none.
-        table: the main table of the stage.
+        files: what `files_read` returns.
     """
     counts: Mapping[str, int] = result.counts.get(batch, {})
     shown: dict[str, Any] = dict(counts)
@@ -71,7 +77,7 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     shown["seconds"] = round(result.seconds, 3)
     shown["batches in this run"] = str(result.batches)
     shown["run id"] = result.run_id
-    shown["path"] = MetadataValue.path(f"{spec.home}/{table.name}")
+    shown["path"] = MetadataValue.path(f"{spec.home}/{result.stage}")  # a stage has the name of its main table
     for name, version in result.versions.items():
         if name.endswith(" written"):
             shown[f"Delta version of {name.removesuffix(' written')}"] = version

@@ -16,7 +16,7 @@ from dagster import (
 from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
-from assets.shown import of_batch, of_definition
+from assets.shown import files_read, of_batch, of_definition
 from expectations.validation import import_early
 from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import BatchId, contiguous
@@ -85,9 +85,10 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)
             for warning in result.warnings:
                 context.log.warning(warning)
+            after = pipeline.ledger()
             for batch in (b for b in wanted if b in batches):
-                files = None if side is None else len(pipeline.ledger().files.of(batch, side))
-                context.add_asset_metadata(of_batch(spec, result, batch, files, table), partition_key=batch.key)
+                shown = of_batch(spec, result, batch, files_read(spec, after, stage, batch))
+                context.add_asset_metadata(shown, partition_key=batch.key)
 
     return materialise
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
-from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME
+from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME, last_of
 from fk_pipeline.cdc.reader import follows_batches
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
@@ -85,7 +85,8 @@ def state_effects(
         else:
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
         if truncated:  # by another batch: a row that is older than its truncate, and not in the state, is not inserted
-            newest = _newest_truncate(with_content(read.read(log_name), read.spec, side, read.evaluator), first_key)
+            whole = with_content(read.read(log_name), read.spec, side, read.evaluator)
+            newest = last_of(whole.where(F.col(quote(first_key)).isNull()))
             log = log.unionByName(newest.select(*map(quote, log.columns)))
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
@@ -94,12 +95,6 @@ def state_effects(
         *first_effects,
         Upsert(name, kept, at_most, counted=counted, new=INSERTED, unless=(OUTCOME, LATE), index=index),
     ]
-
-
-def _newest_truncate(log: DataFrame, key: str) -> DataFrame:
-    """Returns the last truncate of a changelog, which has no key, as one row."""
-    truncates = log.where(F.col(quote(key)).isNull())
-    return truncates.orderBy(F.col(s.SEQUENCE).desc(), F.col(s.BATCH).desc()).limit(1)
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

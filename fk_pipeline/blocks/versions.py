@@ -99,7 +99,7 @@ def _with_truncates(
     own = log.where(batches.predicate(s.BATCH)).select(*names)
     all_keys = state.select(*names).crossJoin(F.broadcast(here.limit(1).select()))
     concerned = own.union(state.where(batches.predicate(s.OWNER)).select(*names)).union(all_keys).distinct()
-    newest = truncates.orderBy(F.col(s.SEQUENCE).desc(), F.col(s.BATCH).desc()).limit(1)
+    newest = last_of(truncates)
     spread = concerned.crossJoin(F.broadcast(here.union(newest).dropDuplicates([s.BATCH])))
     rows = log.join(concerned, list(keys), "left_semi").withColumn("_fk_row", F.lit(True))
     both = rows.unionByName(spread.withColumn("_fk_row", F.lit(False)))
@@ -110,6 +110,11 @@ def _with_truncates(
         both.groupBy(*names, s.BATCH).agg(version.alias("_fk_version")).select("_fk_version.*"),
         unseen.selectExpr(*names, f"{_version(payload)} AS _fk_best"),
     )
+
+
+def last_of(truncates: DataFrame) -> DataFrame:
+    """Returns the last of some truncates, as one row."""
+    return truncates.orderBy(F.col(s.SEQUENCE).desc(), F.col(s.BATCH).desc()).limit(1)
 
 
 def _version(payload: Sequence[str]) -> str:

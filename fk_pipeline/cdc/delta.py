@@ -42,6 +42,7 @@ class Delta(Columnar):
     """The format `delta`: one change per row."""
 
     follows_batches = True
+    """A later batch has later versions (`reader.follows_batches`)."""
     sequence_type = "STRUCT<version: BIGINT, written: INT>"
     sequence = "STRUCT(block AS version, IF(deleted, 0, 1) AS written)"
 

@@ -185,14 +185,21 @@ class SideSpec(Frozen):
     @property
     def key_columns(self) -> tuple[Column, ...]:
         """The columns of the key, in the order of `key`."""
-        found = [self.column(name) for name in self.key]
-        return tuple(c for c in found if c is not None)
+        return self._named(self.key)
 
     @property
     def stored_key(self) -> tuple[str, ...]:
         """The columns that identify a row of a batch in the changelog: the key, and the time since which it holds."""
         keys = tuple(column.name for column in self.key_columns)
         return keys if self.valid_from is None else (*keys, SINCE)
+
+    @property
+    def key_parts(self) -> tuple[Column, ...]:
+        """The columns of the key; of `result_key` the columns that it is made of."""
+        return self._named(self.key_of_result or self.key)
+
+    def _named(self, names: Sequence[str]) -> tuple[Column, ...]:
+        return tuple(column for column in map(self.column, names) if column is not None)
 
     @property
     def value_columns(self) -> tuple[Column, ...]:

@@ -95,8 +95,7 @@ class JoinSpec(PipelineSpec):
         of_side = self.side(side)
         found = [(f"{side}.{c.name}", plain.get((side, c)), nullable) for c in of_side.key_columns]
         if of_side.key_of_result and found[0][1] is None:
-            made_of = [(name, of_side.column(name)) for name in of_side.key_of_result]
-            found = [(f"{side}.{name}", None if c is None else plain.get((side, c)), True) for name, c in made_of]
+            found = [(f"{side}.{c.name}", plain.get((side, c)), True) for c in of_side.key_parts]
         return found
 
     def chosen(self, side: Side) -> tuple[Column, ...]:

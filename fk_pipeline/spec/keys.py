@@ -29,9 +29,8 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
         UsageError: the text does not have the columns of the key.
     """
     if side.key_of_result and not said.startswith("{"):
-        columns = [column for name in side.key_of_result for column in side.columns if column.name == name]
-        parts = parse_columns_of_key(said, columns, option)
-        fields = (f"{json.dumps(c.name)}:{_json(parts[c.name], c)}" for c in columns)
+        parts = parse_columns_of_key(said, side.key_parts, option)
+        fields = (f"{json.dumps(c.name)}:{_json(parts[c.name], c)}" for c in side.key_parts)
         return {RESULT_KEY: f"{{{','.join(fields)}}}"}
     return parse_columns_of_key(said, side.key_columns, option)
 

@@ -163,7 +163,7 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
 def _keys(loc: tuple[Any, ...], document: Any) -> str:
     """Returns the keys of a small mapping at a path of the document, as `: {before: ..., after: ...}`."""
     model = _model_at(loc, document)
-    names = [] if model is None else [f.alias or name for name, f in model.model_fields.items() if not f.exclude]
+    names = [] if model is None else _keys_of(model)
     return f": {{{', '.join(f'{name}: ...' for name in names)}}}" if 0 < len(names) <= KEYS_TOLD else ""
 
 
@@ -171,9 +171,14 @@ def _suggestion(loc: tuple[Any, ...], document: Any) -> str:
     model = _model_at(loc[:-1], document)
     if model is None:
         return ""
-    known = sorted((f.alias or name) for name, f in model.model_fields.items() if name != "file")
+    known = sorted(_keys_of(model))
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; possible are {', '.join(known)}"
+
+
+def _keys_of(model: type[BaseModel]) -> list[str]:
+    """Returns the keys that a file may give for a model, without what only the loader sets."""
+    return [field.alias or name for name, field in model.model_fields.items() if not field.exclude]
 
 
 def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
@@ -215,6 +220,12 @@ def pipeline_files(named: Sequence[Path]) -> list[Path]:
     return found
 
 
+def results_read(spec: PipelineSpec) -> list[Path]:
+    """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
+    named = (spec.side(side).pipeline for side in spec.sides)
+    return [(spec.file.parent / one).resolve() for one in named if one is not None]
+
+
 def feeding_order(files: Sequence[Path]) -> list[Path]:
     """Returns pipeline files in an order in which each comes after those whose results it reads.
 
@@ -222,15 +233,7 @@ def feeding_order(files: Sequence[Path]) -> list[Path]:
         PipelineFileError: a file is wrong, or pipelines read each other's results.
     """
     specs = {file.resolve(): load_spec(file) for file in files}
-    reads = {
-        path: [
-            other
-            for side in spec.sides
-            if (named := spec.side(side).pipeline) is not None
-            and (other := (spec.file.parent / named).resolve()) in specs
-        ]
-        for path, spec in specs.items()
-    }
+    reads = {path: [other for other in results_read(spec) if other in specs] for path, spec in specs.items()}
     given = {file.resolve(): file for file in files}
     return [given[path] for path in TopologicalSorter(reads).static_order()]
 

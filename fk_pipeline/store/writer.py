@@ -133,14 +133,11 @@ class TableWriter:
 
     def _insert(self, effect: Upsert, rows: RowSet, number: int) -> bool:
         """Appends rows whose keys a large table does not have, if the driver may; returns whether it did (ADR 0039)."""
-        table, full = self.read.table_of(effect.table), self.planner.choice is not None and self.planner.choice.full
+        table = self.read.table_of(effect.table)
         looked_at = self.read.versions.get(table.name, ABSENT)
-        if full or looked_at == ABSENT or number > self.read.few or not self.warehouse.may_insert_here(table, number):
+        if rows.local is None or self._full or looked_at == ABSENT or not self.warehouse.may_insert_here(table, number):
             return False
-        local = rows.local if rows.local is not None else self.read.cached(rows.frame, number).local
-        if local is None:
-            return False
-        self.warehouse.append_here(local, table, replace(self._info(effect), only_at=looked_at))
+        self.warehouse.append_here(rows.local, table, replace(self._info(effect), only_at=looked_at))
         self._committed(table)
         return True
 
@@ -218,7 +215,7 @@ class TableWriter:
         table, once, delete_when = self.read.table_of(effect.table), effect.once, effect.delete_when
         info = self._info(effect)
         limit = self.planner.lookup_limit(number, effect.table)
-        full = self.planner.choice is not None and self.planner.choice.full
+        full = self._full
         creates = self.warehouse.version(table.name) is None
         if (creates or not full) and number <= self.read.few and self.warehouse.may_append_here(table, number):
             rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
@@ -249,6 +246,11 @@ class TableWriter:
         with settings(self.warehouse.session, whole, optional=True):
             self.warehouse.merge(rows.frame, table, info, where, keys=keys, delete_when=delete_when, once=once)
         self._committed(table)
+
+    @property
+    def _full(self) -> bool:
+        """Whether the planner has chosen to write whole tables."""
+        return self.planner.choice is not None and self.planner.choice.full
 
     def _info(self, effect: Upsert) -> CommitInfo:
         """Returns the purpose of the commit, with the facts about the rows and the version that they were made from."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus, Definitions
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions
 from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
 
@@ -53,9 +53,9 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
     land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
     defs = definitions(files)
     assert sorted(job.name for job in defs.jobs or () if "after" in job.name) == ["users_after_its_inputs"]
-    [right] = [asset for asset in defs.assets or () if asset.key.path == ["users", "right_table"]]  # type: ignore[union-attr]
-    lineage = right.metadata_by_key[right.key]["dagster/column_lineage"].deps_by_column  # type: ignore[union-attr]
-    [total] = lineage["total"]
+    graph = defs.get_repository_def().asset_graph
+    lineage = graph.get(AssetKey(["users", "right_table"])).metadata["dagster/column_lineage"]
+    [total] = lineage.deps_by_column["total"]
     assert (total.asset_key.path, total.column_name) == (["totals", "aggregated"], "total")
 
     def run(instance: DagsterInstance) -> tuple[bool, Counter[str], dict[str, bool]]:

@@ -125,12 +125,11 @@ class ForeignKeySpec(JoinSpec):
 
     @model_validator(mode="after")
     def _sides_fit(self) -> ForeignKeySpec:
-        names = self.right.key_of_result or self.right.key
-        count, keys = len(self.left.foreign_key), [column for column in self.right.columns if column.name in names]
-        keys.sort(key=lambda column: names.index(column.name))
+        count, keys = len(self.left.foreign_key), self.right.key_parts
         if count != len(keys):
+            names = ", ".join(column.name for column in keys)
             raise problem(
-                f"foreign_key has {count} component(s), the right key {len(keys)} ({', '.join(names)})",
+                f"foreign_key has {count} component(s), the right key {len(keys)} ({names})",
                 "left",
                 "foreign_key",
             )
