@@ -94,6 +94,33 @@ class History(Protocol):
         """Returns whether the batches have no row in the log of a stage that reads landing files, and never had one."""
         ...
 
+    @property
+    def started(self) -> int:
+        """The entry of the ledger at which the run was started for the last of its batches."""
+        ...
+
+    def resolved(self, first: str, last: str) -> dict[int, int]:
+        """Returns, per batch, the entry up to which the runs of a stage are resolved (architecture, rule 14).
+
+        Args:
+            first: a stage directly upstream of the stage of this run.
+            last: a stage directly downstream of it.
+
+        Returns:
+            The entry at which that run of `first` ended which the last run of this stage read, if the last run of
+            `last` read the output of that run. Batches for which a run of one of the three was undone since, or is
+            missing, are left out.
+        """
+        ...
+
+    def may_lack(self, stage: str) -> bool:
+        """Returns whether the output of this stage may lack something that the last messages of `stage` do not name.
+
+        This is so for a batch if `stage` ran more than once for it, and no run of this stage for it has succeeded, or
+        one was undone since.
+        """
+        ...
+
     def is_finished(self, stage: str) -> bool:
         """Returns whether the counts of a stage match the stored rows: its last run for every batch succeeded."""
         ...

@@ -424,7 +424,15 @@ class Paused:
 
 
 class Schedule:
-    """One random schedule, repeatable by its seed."""
+    """One random schedule, repeatable by its seed.
+
+    Attributes:
+        sleeps: the probability that a due run falls asleep.
+        wakes: the probability that a sleeping run wakes before the next step.
+        folding: the probability that finished batches are folded before the next step.
+    """
+
+    sleeps, wakes, folding = 0.05, 0.15, 0.25
 
     def __init__(self, seed: int, *, join: Join, without: str | None = None) -> None:
         self.random, self.clock, self.join = Random(seed), 0, join
@@ -444,11 +452,11 @@ class Schedule:
         """Runs the schedule; returns whether the result is the join and the quarantine has the refused pairs."""
         surprises, haste = self.random.choice([(self.random.randint(0, 4), 0.12), (self.random.randint(0, 12), 0.3)])
         while self.due or surprises or self.paused or self.unnoticed:
-            if self.paused and (not self.due or self.random.random() < 0.15):
+            if self.paused and (not self.due or self.random.random() < self.wakes):
                 self._wake(self.paused.pop(self.random.randrange(len(self.paused))))
             if not self.due or self.random.random() < 0.3:
                 self._notice()
-            if self.random.random() < 0.25:
+            if self.random.random() < self.folding:
                 self._fold()
             if surprises and (not self.due or self.random.random() < haste):
                 surprises -= 1
@@ -547,7 +555,7 @@ class Schedule:
         ready = [(s, n) for s, n in self.due if not any((up, n) in self.due for up in UPSTREAM[s])]
         if ready:
             stage, n = self.random.choice(sorted(ready))
-            if self.random.random() < 0.05:
+            if self.random.random() < self.sleeps:
                 self._pause(stage, n)
                 return
             self.due.discard((stage, n))

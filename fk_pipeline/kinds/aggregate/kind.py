@@ -28,6 +28,12 @@ of the span of time, as long as a window, in which it happened."""
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The names by which `select` and `having` know the window of a group."""
 
+ENTRY = "_fk_entry"
+"""Column of the notes: the entry of the ledger at which the run that wrote the note was started."""
+
+NOTES_VERSION = "version of the notes"
+"""The part of what the tables depend on that grows when notes get other columns: 2 since they have `_fk_entry`."""
+
 MEMBERS = "_fk_rows"
 """Column of the result: the number of rows of the group."""
 
@@ -54,7 +60,8 @@ noted before the store changes**, the old groups of a row and the new ones, and 
 alone forgets a group in which a row stood between two runs.
 """
 _TOUCHED_GROUPS = """\
-The groups, or windows of groups, that a batch touched, each once: from its notes.
+The groups, or windows of groups, that a batch touched, each once: from its notes. A note counts until the result
+stands for the run that wrote it.
 """
 _AGGREGATED = """\
 The result: one row per group, or window of a group, that has rows. A touched group is **computed anew from its rows**:
@@ -86,6 +93,7 @@ def _depends_on(spec: Any) -> dict[str, str]:
         "aggregates": "; ".join(spec.aggregates),
         "having": spec.having or "",
         "select": "; ".join(output.sql for output in spec.outputs),
+        NOTES_VERSION: "2",
     }
 
 
@@ -155,6 +163,7 @@ AGGREGATE = Kind(
         "window": (AggregateStage.GROUPING_STORE,),
         "window.time": (AggregateStage.GROUPING_STORE,),
         "aggregates": (AggregateStage.GROUPING_STORE,),
+        NOTES_VERSION: (AggregateStage.GROUPING_STORE,),
         "having": (AggregateStage.AGGREGATED,),
         "select": (AggregateStage.AGGREGATED,),
     },

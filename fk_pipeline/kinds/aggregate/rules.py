@@ -11,9 +11,11 @@ from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed
 from fk_pipeline.kinds.aggregate.kind import (
+    ENTRY,
     EVERY_GROUP,
     GROUP_ROWS,
     MEMBERS,
+    NOTES,
     START,
     WINDOW_START,
     AggregateStage,
@@ -21,7 +23,7 @@ from fk_pipeline.kinds.aggregate.kind import (
 )
 from fk_pipeline.kinds.aggregate.proof import pending
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.stages import group_rows, windows_of
+from fk_pipeline.kinds.aggregate.stages import group_rows, messages_of, windows_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import PENDING, ROW, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
@@ -76,7 +78,10 @@ def _index(reader: CheckReader) -> View:
 
 
 def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
-    """Returns the views: messages of one group, and groups of rows that a batch changed beside its messages."""
+    """Returns the views: messages of one group, and groups of rows that a batch changed beside its messages.
+
+    A group that an earlier run of the store noted needs no message: the result may stand for that run already.
+    """
     spec, windows, keys = reader.spec, windows_of(reader.spec, reader.table_of), k.group_key(reader.spec)
     kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
     messages = reader.of_batches(AggregateStage.TOUCHED_GROUPS, s.BATCH).where(kept)
@@ -95,12 +100,21 @@ def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
     changed = reader.of_batches(AggregateStage.GROUPING_STORE, s.APPLIED_IN).where(f"{s.APPLIED_IN} IS NOT NULL")
     standing = placed(changed, windows).select(F.col(s.APPLIED_IN).alias(s.BATCH), *map(quote, keys))
     standing = standing.where(kept).distinct().withColumn(ROW, F.lit(True))
+    earlier = reader.of_batches(NOTES, s.BATCH).where(kept).where(_of_earlier_runs(reader))
+    messages = messages.unionByName(messages_of(earlier, spec, windows))
     told = messages.where(F.col(s.CAUSE) != EVERY_GROUP).select(s.BATCH, *map(quote, keys)).distinct()
     both = join_by_key(standing, told.withColumn(_TOLD, F.lit(True)), [s.BATCH, *keys], "left", nullable=True)
     every = messages.where(F.col(s.CAUSE) == EVERY_GROUP).select(s.BATCH, F.lit(True).alias("_fk_all")).distinct()
     both = both.join(F.broadcast(every), s.BATCH, "left")
     rule = Rule("every_changed_row_is_told", f"{_TOLD} IS NULL AND _fk_all IS NULL", "'no message'", "'one message'")
     return [*views, View(both, _shown(spec), s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(any_due)))]
+
+
+def _of_earlier_runs(reader: CheckReader) -> str:
+    """SQL condition on notes: they are not of the last run of the store for their batch."""
+    runs = [(int(batch), reader.ledger.state(AggregateStage.GROUPING_STORE, batch)) for batch in reader.known]
+    last = " ".join(f"WHEN {batch} THEN {ENTRY} < {one.started}" for batch, one in runs if one.attempts > 1)
+    return f"CASE {s.BATCH} {last} ELSE FALSE END" if last else "FALSE"
 
 
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:

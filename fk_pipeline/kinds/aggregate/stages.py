@@ -10,13 +10,14 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import BEFORE, OUTCOME, apply_versions
-from fk_pipeline.effects import Append, CountBy, Effect, Index, Reader, ReplaceBatches, RowSet, Upsert
+from fk_pipeline.effects import Append, CountBy, Effect, History, Index, Reader, ReplaceBatches, RowSet, Upsert
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import DECISION, changes, outputs_of, spread
 from fk_pipeline.kinds.aggregate.kind import (
     AT,
+    ENTRY,
     EVERY_GROUP,
     GROUP,
     GROUP_ROWS,
@@ -84,7 +85,7 @@ def _noted(read: Reader, rows: RowSet) -> tuple[RowSet, list[Effect]]:
     first = not read.rows(AggregateStage.GROUPING_STORE)
     if not first:
         rows = read.cached(rows.frame, None if rows.at_most >= UNKNOWN else rows.at_most)
-        found = _notes(rows.frame, read.spec)
+        found = _notes(rows.frame, read.spec, read.history.started)
         notes = read.cached(found, None)
         if notes.local is not None:
             return rows, [Append(NOTES, notes)]
@@ -92,20 +93,23 @@ def _noted(read: Reader, rows: RowSet) -> tuple[RowSet, list[Effect]]:
     spec, table = read.spec, dict(read.table_of(NOTES).columns)
     nulls = [f"CAST(NULL AS {table[name]}) AS {quote(name)}" for name in k.placing_columns(spec)]
     one = rows.frame.sparkSession.range(1).selectExpr(
-        f"EXPLODE(ARRAY({', '.join(every)})) AS {s.BATCH}", f"'{EVERY_GROUP}' AS {s.CAUSE}", *nulls
+        f"EXPLODE(ARRAY({', '.join(every)})) AS {s.BATCH}",
+        f"'{EVERY_GROUP}' AS {s.CAUSE}",
+        *nulls,
+        f"CAST({read.history.started} AS BIGINT) AS {ENTRY}",
     )
     return rows, [Append(NOTES, read.cached(one, len(every)))]
 
 
-def _notes(rows: DataFrame, spec: AggregateSpec) -> DataFrame:
-    """Returns the notes of new rows of the store: where each stood, and where it stands now."""
+def _notes(rows: DataFrame, spec: AggregateSpec, entry: int) -> DataFrame:
+    """Returns the notes of new rows of the store, by a run that started then: where each stood and where it stands."""
     names, batch = k.placing_columns(spec), F.col(s.APPLIED_IN).alias(s.BATCH)
     changed = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
     after = changed.where(f"{s.HASH} IS NOT NULL").select(batch, *map(quote, names))
     old = [F.col(f"{_WAS}{i}").alias(name) for i, name in enumerate(names)]
     before = changed.where(f"{_WAS}there").select(batch, *old)
     both = after.unionByName(before).distinct()
-    return both.select(s.BATCH, F.lit(ONE_GROUP).alias(s.CAUSE), *map(quote, names))
+    return both.select(s.BATCH, F.lit(ONE_GROUP).alias(s.CAUSE), *map(quote, names), F.lit(entry).alias(ENTRY))
 
 
 def group_rows(spec: AggregateSpec) -> Index:
@@ -129,15 +133,27 @@ def touched_groups(read: Reader) -> list[Effect]:
     if read.history.first_time and read.history.never_did(AggregateStage.GROUPING_STORE, INSERTED, APPLIED):
         return []
     spec, windows = read.spec, windows_of(read.spec, read.table_of)
-    notes = read.of_batches(NOTES, s.BATCH).where(read.batches.predicate(s.BATCH))
+    notes = read.of_batches(NOTES, s.BATCH).where(read.batches.predicate(s.BATCH)).where(_unresolved(read.history))
+    rows = read.cached(messages_of(notes, spec, windows).distinct(), None)
+    return [ReplaceBatches(AggregateStage.TOUCHED_GROUPS, rows, counted=CountBy(s.BATCH, s.CAUSE))]
+
+
+def messages_of(notes: DataFrame, spec: AggregateSpec, windows: Windows | None) -> DataFrame:
+    """Returns the messages that notes make, some of them twice: one per window in which a noted row counts."""
     columns = [s.BATCH, s.CAUSE, GROUP, *k.by_columns(spec)]
     found = notes.select(*map(quote, columns))
-    if windows is not None:
-        of_one = spread(notes.where(F.col(s.CAUSE) == ONE_GROUP), windows).select(*map(quote, columns), START)
-        of_all = found.where(F.col(s.CAUSE) == EVERY_GROUP).withColumn(START, F.lit(None).cast(windows.kind))
-        found = of_one.unionByName(of_all)
-    rows = read.cached(found.distinct(), None)
-    return [ReplaceBatches(AggregateStage.TOUCHED_GROUPS, rows, counted=CountBy(s.BATCH, s.CAUSE))]
+    if windows is None:
+        return found
+    of_one = spread(notes.where(F.col(s.CAUSE) == ONE_GROUP), windows).select(*map(quote, columns), START)
+    of_all = found.where(F.col(s.CAUSE) == EVERY_GROUP).withColumn(START, F.lit(None).cast(windows.kind))
+    return of_one.unionByName(of_all)
+
+
+def _unresolved(history: History) -> str:
+    """SQL condition on notes: the result does not stand for the run that wrote the note."""
+    resolved = history.resolved(AggregateStage.GROUPING_STORE, AggregateStage.AGGREGATED)
+    ended = " ".join(f"WHEN {batch} THEN {ENTRY} > {entry}" for batch, entry in resolved.items())
+    return f"CASE {s.BATCH} {ended} ELSE TRUE END" if ended else "TRUE"
 
 
 def aggregated(read: Reader) -> list[Effect]:
@@ -149,7 +165,8 @@ def aggregated(read: Reader) -> list[Effect]:
     due = read.of_batches(AggregateStage.TOUCHED_GROUPS, s.BATCH).where(read.batches.predicate(s.BATCH))
     messages = read.cached(due, at_most)
     limit = read.lookup_limit(at_most, result)
-    if at_most <= limit and not _name_every(messages):
+    lacks = history.may_lack(AggregateStage.TOUCHED_GROUPS)
+    if at_most <= limit and not lacks and not _name_every(messages):
         changed, bound = _of_some(read, messages), at_most
     else:
         changed, bound = _of_all(read)

@@ -13,9 +13,9 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed
-from fk_pipeline.kinds.aggregate.kind import EVERY_GROUP, MEMBERS, AggregateStage
+from fk_pipeline.kinds.aggregate.kind import EVERY_GROUP, MEMBERS, NOTES, AggregateStage
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.stages import windows_of
+from fk_pipeline.kinds.aggregate.stages import messages_of, windows_of
 from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
 from fk_pipeline.store import schemas as s
@@ -47,7 +47,7 @@ class GroupStory:
         key: its key.
         members: rows that count in it, those that changed last first; at most `MEMBERS_SHOWN`.
         rows: the number of rows that count in it.
-        touched_by: the batches that touched it and whose messages are kept.
+        touched_by: the batches that touched it and whose notes are kept.
         first_load: the batches among them that touched every group, as a first load does.
         result: the row of the result; None if it has none.
         written_in: the batch that last wrote it.
@@ -157,7 +157,7 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
     marks = [MEMBERS, s.HASH]
     expected, result = (json_rows(one.select(*marks, *map(quote, outputs)).limit(1)) for one in (now, there))
     since = there.agg(F.max(s.BATCH)).first()
-    told = read.read(AggregateStage.TOUCHED_GROUPS)
+    told = messages_of(read.read(NOTES), spec, windows)
     of_it = {row[0] for row in of_group(told.where(F.col(s.CAUSE) != EVERY_GROUP)).select(s.BATCH).distinct().collect()}
     every = {row[0] for row in told.where(F.col(s.CAUSE) == EVERY_GROUP).select(s.BATCH).distinct().collect()}
 

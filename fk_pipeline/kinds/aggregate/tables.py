@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.kind import (
     AT,
+    ENTRY,
     GROUP,
     GROUP_ROWS,
     MEMBERS,
@@ -128,7 +129,14 @@ def group_rows(spec: AggregateSpec) -> Table:
 
 def notes(spec: AggregateSpec, types: Types) -> Table:
     """One row or more per batch and group, and time, of a row that the batch changed, as it was or as it is."""
-    columns = ((s.BATCH, "INT"), (s.CAUSE, "STRING"), (GROUP, "BIGINT"), *_by(spec, types), *_time(spec, types, AT))
+    columns = (
+        (s.BATCH, "INT"),
+        (s.CAUSE, "STRING"),
+        (GROUP, "BIGINT"),
+        *_by(spec, types),
+        *_time(spec, types, AT),
+        (ENTRY, "BIGINT"),
+    )
     return Table(NOTES, columns, skip_by=(s.BATCH,))
 
 
@@ -165,6 +173,7 @@ _MEANING = {
     s.APPLIED_IN: "the batch whose processing last changed the content; its groups are touched there",
     GROUP: "a hash of the values of `group_by`, by which rows of a group are found",
     AT: "when the row happened",
+    ENTRY: "the entry of the ledger at which the run that wrote the note was started",
     SLICE: "the number of the span of time, as long as a window, in which the row happened",
     START: "when the window begins; it belongs to the window",
     MEMBERS: "the number of rows of the group",

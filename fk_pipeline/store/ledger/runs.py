@@ -49,6 +49,11 @@ class StageState:
     finished_at: datetime | None = None
     error: str | None = None
 
+    @property
+    def stands(self) -> bool:
+        """Whether a run has succeeded, and it was not made due again since because something was undone."""
+        return self.succeeded is not None and self.reopened < self.succeeded
+
 
 class RunLog:
     """Keeps the state of every stage and batch from the rows of `runs`, and appends the events of a run.

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fk_pipeline.errors import PipelineFileError, StageError, UsageError
+from fk_pipeline.errors import PipelineFileError, StageError, StateError, UsageError
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
@@ -149,6 +149,72 @@ def test_the_index_of_a_first_load_has_every_row_once(grouped: Callable[..., Gro
     assert made.pipeline.table("group_rows").count() == 23
     assert [(start, n) for _, start, _, n in made.result()] == [(0, 13), (10, 10)]
     assert made.red() == set()
+
+
+def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Callable[..., Grouped]) -> None:
+    made = grouped()
+    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": number, "user": "abc"[number % 3]} for number in range(9)])
+    made.land(1, [{**row, "id": 9, "user": "a"}])
+    made.pipeline.run()
+    assert _told(made, 0) == {("every", None)}
+    for rows, users in (
+        ([{**row, "id": 0, "user": "c"}, {**row, "id": 1, "user": "b"}], "abc"),  # the others are taken back
+        ([{**row, "id": 0, "user": "c"}, {**row, "id": 1, "user": "c"}], "bc"),
+    ):
+        made.land(0, rows)
+        made.pipeline.run()
+        assert _told(made, 0) == {("group", user) for user in users}
+        assert made.result() == expected(made.rows())
+        assert made.red() == set()
+    assert made.pipeline.explain("user=b").touched_by == (0, 1)
+    assert made.pipeline.verify().ok
+
+
+def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Grouped]) -> None:
+    made = grouped()
+    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": 0, "user": "a"}])
+    made.pipeline.run()
+    for users in ("b", "c", "cd"):
+        made.land(1, [{**row, "id": "abcd".index(user), "user": user} for user in users])
+        made.pipeline.run()
+    assert _told(made, 1) == {("group", "c"), ("group", "d")}
+    home = made.pipeline.spec.home
+    made.session.sql(f"RESTORE TABLE delta.`{home}/aggregated` TO VERSION AS OF 1")  # with b, which no message names
+    made.edit()  # a new process
+    assert [user for user, *_ in made.result()] == ["a", "b"]
+    made.pipeline.run()
+    assert made.result() == expected(made.rows())
+    made.edit(options="having: n < 10")
+    made.pipeline.rebuild("changelog")  # of the result alone
+    assert made.result() == expected(made.rows())
+    assert made.pipeline.verify().ok
+
+
+def test_notes_that_were_lost_need_a_rebuild(grouped: Callable[..., Grouped]) -> None:
+    made = grouped()
+    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
+    made.land(0, [{**row, "id": 0, "user": "a"}])
+    made.pipeline.run()
+    made.land(1, [{**row, "id": 0, "user": "b"}])
+    with faults.listening(dies_at("after commit of grouping_store")), pytest.raises(Killed):
+        made.pipeline.run()
+    home = made.pipeline.spec.home
+    made.session.sql(f"RESTORE TABLE delta.`{home}/group_notes` TO VERSION AS OF 0")
+    made.edit()
+    with pytest.raises(StateError, match="group_notes"):
+        made.pipeline.run()
+    made.pipeline.rebuild("changelog")
+    made.pipeline.run()
+    assert made.result() == expected(made.rows())
+    assert made.pipeline.verify().ok
+
+
+def _told(made: Grouped, batch: int) -> set[tuple[str, str | None]]:
+    """The messages of a batch: cause and user."""
+    rows = made.pipeline.table("touched_groups").where(f"_fk_batch = {batch}")
+    return {(row["_fk_cause"], row["_fk_by_user"]) for row in rows.collect()}
 
 
 def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:
