@@ -90,9 +90,9 @@ class RunHistory:
         found: dict[int, int] = {}
         for batch in self.known:
             read, told, wrote = (self.ledger.state(stage, batch) for stage in (first, self.stage, last))
-            entry = told.upstream.get(first)
-            stand = all(one.stands for one in (read, told, wrote))
-            if stand and entry is not None and wrote.upstream.get(self.stage) == told.succeeded:
+            entry = told.upstream.get(first, 0)
+            stand = entry > read.reopened and told.stands and wrote.stands
+            if stand and wrote.upstream.get(self.stage) == told.succeeded:
                 found[int(batch)] = entry
         return found
 

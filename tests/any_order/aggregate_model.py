@@ -74,13 +74,13 @@ class AggregateModel(Model):
 
     def resolved(self, batch: int) -> int:
         """Returns the entry before which the notes of a batch are resolved: the result stands for them."""
-        stages = Stage.RESOLVED_JOIN, Stage.RESPONSES, Stage.SUBSCRIPTION_STORE
-        result, told, stored = (self.stands(stage, batch) for stage in stages)
+        result, told = self.stands(Stage.RESOLVED_JOIN, batch), self.stands(Stage.RESPONSES, batch)
         if self._lacks("a note counts until the result stands for it"):
             return 0 if told is None else told.upstream or 0
-        if result is None or told is None or stored is None or result.upstream != told.entry:
+        if result is None or told is None or result.upstream != told.entry:
             return 0
-        return told.upstream or 0
+        stored, undone = told.upstream or 0, self.reopened.get((Stage.SUBSCRIPTION_STORE, batch), 0)
+        return 0 if undone > stored and not self._lacks("what was undone is told again") else stored
 
     def run(self, stage: Stage, batch: int, content: Content) -> None:
         if stage is Stage.SUBSCRIPTION_STORE:

@@ -6,6 +6,14 @@ import pytest
 
 from tests.any_order.aggregate_model import RULES, AggregateSchedule, wrong
 
+RARE = {
+    "notes stay until they are resolved": 2600,
+    "a note counts until the result stands for it": 900,
+    "what was undone is told again": 2200,
+    "a result that lost rows is compared whole": 2200,
+}
+"""Per rule that few schedules need, the seed from which they are searched: one is near."""
+
 
 def test_with_all_rules_every_schedule_ends_with_the_groups_of_the_last_writers() -> None:
     assert wrong(1000) == 0
@@ -13,4 +21,5 @@ def test_with_all_rules_every_schedule_ends_with_the_groups_of_the_last_writers(
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_rule_some_schedule_does_not(rule: str) -> None:
-    assert any(not AggregateSchedule(seed, without=rule).is_right() for seed in range(12_000))
+    first = RARE.get(rule, 0)
+    assert any(not AggregateSchedule(seed, without=rule).is_right() for seed in range(first, first + 12_000))
