@@ -52,6 +52,10 @@ class _Asked:
         array = array.take(pc.sort_indices(array))
         return cls(array.to_pylist(), array)
 
+    def are_between(self, low: Any, high: Any) -> bool:
+        """Returns whether a wanted value is between two values, which may be such values."""
+        return bisect_left(self.values, low) < bisect_right(self.values, high)
+
     def among(self, column: pa.Array) -> pa.Array:
         """Returns a mask of the rows with a wanted value; compares only values between their minimum and maximum."""
         column = _ordered(column)
@@ -171,14 +175,10 @@ class _Search:
         """Yields the wanted rows of a file in parts; a column that the file does not have is null."""
         there = set(file.schema_arrow.names)
         needed = [name for name in dict.fromkeys([*self.wanted.names, *self.compared.names]) if name in there]
-        start, groups = 0, [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
-        at_once = max(1, min(self.sizes.decoded_rows, self.sizes.decoded_bytes // max(1, width)))
-        for batch in file.iter_batches(at_once, columns=needed, use_threads=False):
+        for start, batch in self._batches(file, needed):
             places = pc.indices_nonzero(pc.fill_null(self._meeting(batch), False))
             if len(marked) and len(places):
                 places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
-            start += len(batch)
             if len(places):
                 # Cast first: some writers store strings in a form that Arrow cannot filter.
                 typed = [
@@ -187,6 +187,36 @@ class _Search:
                 ]
                 yield pa.Table.from_arrays(typed, schema=self.wanted).take(places)
 
+    def _batches(self, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yields the rows of the row groups that may have wanted ones, in parts, with the index of their first row."""
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+        at_once = max(1, min(self.sizes.decoded_rows, self.sizes.decoded_bytes // max(1, width)))
+        paths = [file.metadata.schema.column(i).path for i in range(len(file.metadata.schema))]
+        # A field of a struct may have the path of a column with a dot in its name.
+        places = {name: paths.index(name) for name in self.compared.names if paths.count(name) == 1}
+        start = 0
+        for number, group in enumerate(groups):
+            if self._may_have(group, places):
+                at = start
+                for batch in file.iter_batches(at_once, [number], columns=columns, use_threads=False):
+                    yield at, batch
+                    at += len(batch)
+            start += group.num_rows
+
+    def _may_have(self, group: pq.RowGroupMetaData, places: Mapping[str, int]) -> bool:
+        """Returns whether a row group may have wanted rows, by the bounds of its columns, given their places."""
+        for name, place in places.items():
+            ends = _ends(group.column(place).statistics, self.compared.field(name).type)
+            if ends is None:
+                continue
+            if name in self.asked and not self.asked[name].are_between(*ends):
+                return False
+            batches = [one.batches for one in self.within if one.column == name]
+            if any(int(one.last) < ends[0] or int(one.first) > ends[1] for one in batches):
+                return False
+        return True
+
     def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns a mask of the wanted rows."""
         masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
@@ -194,6 +224,22 @@ class _Search:
             masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
             masks.append(pc.less_equal(rows[one.column], int(one.batches.last)))
         return reduce(pc.and_, masks)
+
+
+def _ends(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | None:
+    """Returns the bounds of a column in a row group, as `_Asked` has its values; None if they are not known.
+
+    The bounds of texts may be shortened: the lower one is then less, the upper one greater.
+    """
+    if found is None or not found.has_min_max:
+        return None
+    if pa.types.is_timestamp(kind):
+        is_micros = '"microseconds"' in found.logical_type.to_json()
+        return (found.min_raw, found.max_raw) if is_micros else None
+    if pa.types.is_integer(kind) or pa.types.is_string(kind):
+        low, high = found.min, found.max
+        return (low, high) if type(low) is (str if pa.types.is_string(kind) else int) else None
+    return None
 
 
 def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:

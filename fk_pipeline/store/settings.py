@@ -64,8 +64,12 @@ def always(sizes: Sizes) -> dict[str, str]:
 
 
 def file_settings(sizes: Sizes) -> dict[str, str]:
-    """Returns the settings for the files that Spark writes: small pages, and timestamps that delta-rs reads exactly."""
+    """Returns the settings for the files that Spark writes.
+
+    Small pages and row groups, which readers leave out, and timestamps that delta-rs reads exactly.
+    """
     return {
+        "parquet.block.row.count.limit": str(sizes.rows_per_group),
         "parquet.page.row.count.limit": str(sizes.rows_per_page),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }

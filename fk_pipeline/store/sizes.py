@@ -67,6 +67,8 @@ class Sizes:
         sorted_rows: changed rows above which they are sorted by their keys before they are written.
         rows_per_page: rows per page of the Parquet files that the engine writes; a look-up of single keys reads pages.
             Parquet's own size is 20,000.
+        rows_per_group: the most rows per row group of these files; the driver reads only row groups that may have a
+            key (ADR 0041). Parquet's own limit is 128 megabytes.
     """
 
     driver_rows: int = 20_000
@@ -103,6 +105,7 @@ class Sizes:
     rows_per_file: int = 500_000
     sorted_rows: int = 20_000
     rows_per_page: int = 2_000
+    rows_per_group: int = 50_000
 
 
 MEASURED = Sizes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -226,3 +227,41 @@ def test_a_text_that_is_none_is_left_to_spark(warehouse: Warehouse, spark: Spark
     broken = ROWS.replace("CONCAT('ä', id)", "CAST(X'FF' AS STRING)")
     warehouse.append(spark.sql(broken).coalesce(1), TABLE, INFO)
     assert looked_up(warehouse, "text", pa.chunked_array([["ä7"]])) is None
+
+
+@pytest.mark.parametrize("column", ["id", "text", "moment"])
+def test_only_row_groups_that_may_have_a_key_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    made = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=150))
+    kinds = {"batch": "INT", "id": "BIGINT", "text": "STRING", "moment": "TIMESTAMP", "a": "STRUCT<id: BIGINT>"}
+    table = replace(TABLE, name="grouped", columns=tuple(kinds.items()))
+    rows = spark.sql(
+        """SELECT CAST(id DIV 500 AS INT) AS batch, IF(id % 7 = 0, NULL, id) AS id,
+        CONCAT(REPEAT('ä', 40), LPAD(id, 6, '0')) AS text, TIMESTAMP_MICROS(id * 1000003) AS moment,
+        STRUCT(-id AS id) AS a FROM RANGE(2000)"""
+    )
+    made.append(rows.coalesce(1), table, INFO)
+    spark.sql(f"DELETE FROM delta.`{made.path('grouped')}` WHERE id IN (1501, 1502)")
+    (file,) = DeltaTable(made.path("grouped"), version=0).file_uris()
+    groups, read = pq.read_metadata(file).num_row_groups, list[int]()
+    plain = pq.ParquetFile.iter_batches
+
+    def spied(self: pq.ParquetFile, size: int, numbers: list[int], **more: Any) -> Any:
+        read.extend(numbers)
+        return plain(self, size, numbers, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spied)
+    keys = rows.where("id BETWEEN 40 AND 50 OR id BETWEEN 1500 AND 1503").select(column).toArrow()[column]
+    found = made.look_up(table, made.version("grouped") or 0, {column: keys}, [*kinds], [])
+    assert found is not None
+    asked = spark.createDataFrame(pa.table({column: keys}))
+    wanted = made.read(table).join(asked, column, "left_semi").select(*kinds).toArrow()
+    assert found.sort_by("id").to_pylist() == wanted.sort_by("id").to_pylist()
+    assert len(found) == 11 - 2 + 2
+    assert (len(read), groups) == (2, 14)
+    of_one = made.look_up(
+        table, made.version("grouped") or 0, {column: keys}, ["id"], [Within("batch", BatchRange.of(3))]
+    )
+    assert of_one is not None
+    assert sorted(of_one["id"].to_pylist()) == [1500, 1503]
