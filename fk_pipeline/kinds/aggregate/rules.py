@@ -11,7 +11,6 @@ from fk_pipeline.identity import Side, ranges_sql
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed
 from fk_pipeline.kinds.aggregate.kind import (
-    ENTRY,
     EVERY_GROUP,
     GROUP_ROWS,
     MEMBERS,
@@ -23,7 +22,7 @@ from fk_pipeline.kinds.aggregate.kind import (
 )
 from fk_pipeline.kinds.aggregate.proof import pending
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.stages import group_rows, messages_of, windows_of
+from fk_pipeline.kinds.aggregate.stages import by_entry, group_rows, messages_of, windows_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import PENDING, ROW, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
@@ -113,8 +112,7 @@ def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
 def _of_earlier_runs(reader: CheckReader) -> str:
     """SQL condition on notes: they are not of the last run of the store for their batch."""
     runs = [(int(batch), reader.ledger.state(AggregateStage.GROUPING_STORE, batch)) for batch in reader.known]
-    last = " ".join(f"WHEN {batch} THEN {ENTRY} < {one.started}" for batch, one in runs if one.attempts > 1)
-    return f"CASE {s.BATCH} {last} ELSE FALSE END" if last else "FALSE"
+    return by_entry("<", {batch: one.started for batch, one in runs if one.attempts > 1}, otherwise="FALSE")
 
 
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:

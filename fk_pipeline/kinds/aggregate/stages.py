@@ -151,9 +151,13 @@ def messages_of(notes: DataFrame, spec: AggregateSpec, windows: Windows | None) 
 
 def _unresolved(history: History) -> str:
     """SQL condition on notes: the result does not stand for the run that wrote the note."""
-    resolved = history.resolved(AggregateStage.GROUPING_STORE, AggregateStage.AGGREGATED)
-    ended = " ".join(f"WHEN {batch} THEN {ENTRY} > {entry}" for batch, entry in resolved.items())
-    return f"CASE {s.BATCH} {ended} ELSE TRUE END" if ended else "TRUE"
+    return by_entry(">", history.resolved(AggregateStage.GROUPING_STORE, AggregateStage.AGGREGATED), otherwise="TRUE")
+
+
+def by_entry(comparison: str, entries: Mapping[int, int], *, otherwise: str) -> str:
+    """SQL condition on notes: their entry compared with one per batch; `otherwise` for the notes of other batches."""
+    cases = " ".join(f"WHEN {batch} THEN {ENTRY} {comparison} {entry}" for batch, entry in entries.items())
+    return f"CASE {s.BATCH} {cases} ELSE {otherwise} END" if cases else otherwise
 
 
 def aggregated(read: Reader) -> list[Effect]:

@@ -20,6 +20,9 @@ from tests.mutations import Update
 
 pytestmark = pytest.mark.spark
 
+ROW = {"op": "u", "at": 1, "v": 2, "note": "x"}
+"""A row without its key and its group."""
+
 QUICK = "window: {time: at, size: 10 milliseconds, every: 4 milliseconds}", "by the driver"
 """The window and the way with which the longest test is not slow."""
 
@@ -153,14 +156,13 @@ def test_the_index_of_a_first_load_has_every_row_once(grouped: Callable[..., Gro
 
 def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
-    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
-    made.land(0, [{**row, "id": number, "user": "abc"[number % 3]} for number in range(9)])
-    made.land(1, [{**row, "id": 9, "user": "a"}])
+    made.land(0, [{**ROW, "id": number, "user": "abc"[number % 3]} for number in range(9)])
+    made.land(1, [{**ROW, "id": 9, "user": "a"}])
     made.pipeline.run()
     assert _told(made, 0) == {("every", None)}
     for rows, users in (
-        ([{**row, "id": 0, "user": "c"}, {**row, "id": 1, "user": "b"}], "abc"),  # the others are taken back
-        ([{**row, "id": 0, "user": "c"}, {**row, "id": 1, "user": "c"}], "bc"),
+        ([{**ROW, "id": 0, "user": "c"}, {**ROW, "id": 1, "user": "b"}], "abc"),  # the others are taken back
+        ([{**ROW, "id": 0, "user": "c"}, {**ROW, "id": 1, "user": "c"}], "bc"),
     ):
         made.land(0, rows)
         made.pipeline.run()
@@ -173,11 +175,10 @@ def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Cal
 
 def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
-    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
-    made.land(0, [{**row, "id": 0, "user": "a"}])
+    made.land(0, [{**ROW, "id": 0, "user": "a"}])
     made.pipeline.run()
     for users in ("b", "c", "cd"):
-        made.land(1, [{**row, "id": "abcd".index(user), "user": user} for user in users])
+        made.land(1, [{**ROW, "id": "abcd".index(user), "user": user} for user in users])
         made.pipeline.run()
     assert _told(made, 1) == {("group", "c"), ("group", "d")}
     home = made.pipeline.spec.home
@@ -194,10 +195,9 @@ def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Gro
 
 def test_notes_that_were_lost_need_a_rebuild(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
-    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
-    made.land(0, [{**row, "id": 0, "user": "a"}])
+    made.land(0, [{**ROW, "id": 0, "user": "a"}])
     made.pipeline.run()
-    made.land(1, [{**row, "id": 0, "user": "b"}])
+    made.land(1, [{**ROW, "id": 0, "user": "b"}])
     with faults.listening(dies_at("after commit of grouping_store")), pytest.raises(Killed):
         made.pipeline.run()
     home = made.pipeline.spec.home
@@ -219,10 +219,9 @@ def _told(made: Grouped, batch: int) -> set[tuple[str, str | None]]:
 
 def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
-    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
-    made.land(0, [{**row, "id": 1, "user": "a"}, {**row, "id": 2, "user": "b"}])
+    made.land(0, [{**ROW, "id": 1, "user": "a"}, {**ROW, "id": 2, "user": "b"}])
     made.pipeline.run()
-    made.land(1, [{**row, "id": 1, "user": "a", "note": "no aggregate reads it"}, {**row, "id": 3, "user": "c"}])
+    made.land(1, [{**ROW, "id": 1, "user": "a", "note": "no aggregate reads it"}, {**ROW, "id": 3, "user": "c"}])
     made.pipeline.run()
     changes = made.pipeline.changes(1).select("user", "_change_type").collect()
     assert [tuple(row) for row in changes] == [("c", "insert")]
@@ -276,10 +275,9 @@ def test_days_of_a_time_zone_have_23_or_25_hours(grouped: Callable[..., Grouped]
 
 def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
-    row = {"op": "u", "at": 1, "v": 2, "note": "x"}
-    made.land(0, [{**row, "id": 1, "user": "a"}, {**row, "id": 2, "user": None}])
+    made.land(0, [{**ROW, "id": 1, "user": "a"}, {**ROW, "id": 2, "user": None}])
     made.pipeline.run()
-    made.land(4, [{**row, "id": 3, "user": "a", "v": 7}])
+    made.land(4, [{**ROW, "id": 3, "user": "a", "v": 7}])
     made.pipeline.run()
     story = made.pipeline.explain("a")
     assert story.sentences() == ["2 rows count in it.", "The result has it since batch 4, as it should."]
