@@ -92,9 +92,9 @@ docs-serve: $(DOCS_STAMP) ## the site at http://127.0.0.1:8000, built anew when 
 docs-reference: $(STAMP) ## the tables of docs/reference that the code says itself, written anew
 	$(BIN)/python docs/generate.py
 
-test-all: $(STAMP) ## every test
+test-all: $(STAMP) ## every test, and all of those for Spark Connect
 	$(BIN)/pytest
-	@$(MAKE) test-connect
+	FK_TEST_SPARK=connect $(AT_ONCE) -m connect
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -140,6 +140,7 @@ def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: 
         assert part in shown
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left", select="[id, v, '1 / CAST(v AS INT) AS x', name]")
@@ -174,6 +175,7 @@ def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[.
     assert "refers to right row a, which was deleted by batch 1: a left join keeps the left row." in emptied
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline: Callable[..., Any]) -> None:
     made = rows_pipeline("left")

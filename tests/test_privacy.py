@@ -162,6 +162,7 @@ def told(
     return tell
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_no_value_of_a_sensitive_column_is_told_anywhere(
     told: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

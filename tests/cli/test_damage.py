@@ -83,6 +83,7 @@ def test_the_tables_are_those_of_a_pipeline() -> None:
     assert set(TABLES) == set(all_tables(FOREIGN_KEY))
 
 
+@pytest.mark.slow
 def test_every_damage_of_every_table_is_told_alike_without_spark(copy: Path, tmp_path: Path, command: Command) -> None:
     file, kept = copy / "pipeline.yaml", tmp_path / "kept"
     for table in TABLES:

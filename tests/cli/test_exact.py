@@ -40,6 +40,7 @@ def invoke(*args: Any) -> Any:
     return CliRunner().invoke(app, [str(one) for one in args])
 
 
+@pytest.mark.slow
 def test_the_digits_that_were_written_are_exported_and_what_is_altered_is_told(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from tests.docs.warm import Shell
 STORIES = [page for page in pages() if any(b.runs for b in blocks_of(page))]
 LIGHT = [page for page in STORIES if all(b.language in ("yaml", "json") or b.title for b in blocks_of(page) if b.runs)]
 """Pages whose blocks are only read."""
+LONG = {"docs/concepts/joins.md", "examples/flights/README.md"}
+"""Pages that take minutes."""
 
 
 def name_of(page: Path) -> str:
@@ -37,7 +39,15 @@ def test_what_a_page_shows_can_be_read(page: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("python_on_executors")  # a reader makes frames of Python rows
 @pytest.mark.spark
 @pytest.mark.docs
-@pytest.mark.parametrize("page", [page for page in STORIES if page not in LIGHT], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if name_of(page) in LONG else ())
+        for page in STORIES
+        if page not in LIGHT
+    ],
+    ids=name_of,
+)
 def test_a_page_can_be_done_as_it_says(
     page: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def where(world: World, table: str) -> str:
     return f"is at version {max(versions)}" if versions else "is not there"
 
 
+@pytest.mark.slow
 def test_logs_and_the_result_that_are_older_than_the_ledger_are_due_again(world: World) -> None:
     wrong = ("left_changelog", "resolved_join")
     world.back(*wrong)

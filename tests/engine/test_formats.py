@@ -70,7 +70,8 @@ def made(tmp_path: Path, spark: SparkSession) -> Callable[..., Made]:
     return lambda left, right, sizes=MEASURED: Made(tmp_path, spark, left, right, sizes=sizes)
 
 
-@pytest.mark.parametrize("small_bytes", [None, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("small_bytes", [None, 0])
 def test_a_snapshot_replaces_the_table_whenever_it_comes(made: Callable[..., Made], small_bytes: int | None) -> None:
     sizes = MEASURED if small_bytes is None else Sizes(small_bytes=small_bytes)  # 0: as large loads are read
     its = made("format: csv, contents: snapshot", "format: rows, contents: snapshot", sizes)
@@ -130,6 +131,7 @@ def test_a_snapshot_that_breaks_off_changes_nothing(made: Callable[[str, str], M
     assert its.result() == ["3 x None"]
 
 
+@pytest.mark.slow
 @pytest.mark.connect
 def test_a_snapshot_whose_last_record_is_bad_changes_nothing(made: Callable[[str, str], Made]) -> None:
     its = made("format: rows", "format: rows, contents: snapshot")
@@ -268,6 +270,7 @@ def test_options_that_do_not_fit_are_refused(made: Callable[[str, str], Made]) -
             made(left, "format: rows")
 
 
+@pytest.mark.slow
 @pytest.mark.connect
 def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")

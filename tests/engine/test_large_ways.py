@@ -129,7 +129,8 @@ def test_the_join_is_right_on_every_way(
     assert sizes is not BY_THE_DRIVER or taken == {"look_up", "buckets"}
 
 
-@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["named", "merged"])
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False], ids=["named", "merged"])
 def test_two_answers_about_one_row_write_it_once(
     named: bool, rows_pipeline: Any, taken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_two_answers_about_one_row_write_it_once(
     assert not named or "buckets" in taken
 
 
+@pytest.mark.slow
 def test_rows_with_keys_of_two_columns_are_found_by_the_driver(rows_pipeline: Any, taken: set[str]) -> None:
     made = rows_pipeline("left", BY_THE_DRIVER, left_key="[id, v]", select="[id, v, fk, name]")
     made.land(0, [(i, f"k{i % 3}", v) for i in range(9) for v in "ab"], [("k0", "n"), ("k1", "n")])
@@ -273,6 +275,7 @@ def test_answers_that_are_computed_again_while_they_are_resolved_are_not_taken_f
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:

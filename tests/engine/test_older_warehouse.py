@@ -47,6 +47,7 @@ def land_the_next(pipeline: Pipeline) -> None:
         shutil.move(folder / f"next_{side}.jsonl", folder / "landing" / side / "0003.jsonl")
 
 
+@pytest.mark.slow
 def test_an_older_warehouse_runs_on_after_its_rebuild(older: Pipeline) -> None:
     assert not any(older.due().values())
     land_the_next(older)

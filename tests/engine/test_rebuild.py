@@ -67,6 +67,7 @@ def is_whole(pipeline: Pipeline) -> bool:
     return report.ok and report.due == 0 and not Path(pipeline.spec.home, "rebuilding").exists()
 
 
+@pytest.mark.slow
 def test_damaged_state_and_result_are_made_anew(made: Any) -> None:
     home = made.pipeline.spec.home
     made.pipeline.session.sql(f"DELETE FROM delta.`{home}/subscription_store` WHERE _fk_pk_id = 1")

@@ -101,6 +101,7 @@ def before_an_added_column(its: Made) -> None:
     its.left(2, {"id": 4, "fk": "a", "v": "w"})
 
 
+@pytest.mark.slow
 @pytest.mark.connect
 def test_an_added_column_is_taken_over_in_place_with_the_values_of_every_batch(made: Callable[..., Made]) -> None:
     its = made()

@@ -54,6 +54,7 @@ def test_small_files_are_packed_and_old_ones_removed(rows_pipeline: Any) -> None
 FOLDING = "{fold_after_hours: 0, retention_hours: 0}"
 
 
+@pytest.mark.slow
 def test_the_log_of_the_ledger_does_not_grow_for_ever_and_others_go_on(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings="{retention_hours: 0}")
     made.land(0, [(1, "a", "v")], [("a", "A")])
@@ -221,6 +222,7 @@ def test_a_folded_batch_is_run_again_as_it_was_and_restated_by_a_rebuild_only(ro
     assert made.result() == {1: ("v0", "A0"), 3: ("x2", "A0")}
 
 
+@pytest.mark.slow
 def test_a_batch_that_has_landed_anew_is_not_folded_before_it_is_read(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings=FOLDING)
     made.land(0, [(1, "a", "v0")], [("a", "A0")])

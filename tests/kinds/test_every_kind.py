@@ -21,7 +21,7 @@ from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark
 
-SLOW = ("foreign_key", "as_of", "as_of_batch", "window")
+SLOW = ("foreign_key", "as_of", "as_of_batch", "window", "window_at_once")
 
 
 @pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SUBJECTS])

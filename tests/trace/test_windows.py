@@ -36,6 +36,7 @@ def named(*names: str) -> list[AnyWindowCase]:
     return [case for case in joins_of_two_streams() if case.name in names]
 
 
+@pytest.mark.slow
 def test_every_step_is_that_of_kafka_or_says_why_it_is_not(spark: SparkSession) -> None:
     cases = named("release-before-match-outer", "eager-grace-period-left")
     assert len(cases) == 2

@@ -21,6 +21,7 @@ def invoke(*args: Any) -> Any:
     return CliRunner().invoke(app, [str(a) for a in args])
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_verify_says_what_it_looked_at_what_is_left_out_and_what_mends_what_is_wrong(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", left_key="[id, v]", select=SELECT)

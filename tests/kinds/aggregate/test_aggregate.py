@@ -104,6 +104,7 @@ def test_a_row_without_a_time_is_quarantined_and_the_last_times_have_a_window(gr
     assert made.red() == set()
 
 
+@pytest.mark.slow
 def test_a_row_on_which_an_aggregate_fails_is_quarantined_and_the_others_count(grouped: Callable[..., Grouped]) -> None:
     measures = "[sum(10 / v) FILTER (WHERE v <> 1) AS parts, 'max(struct(CAST(note AS INT), id)).id AS best']"
     made = grouped(aggregates=measures)
@@ -140,6 +141,7 @@ def test_an_aggregate_that_fails_on_a_group_stops_the_stage_and_loses_nothing(gr
     assert made.result() == [("a", None)]
 
 
+@pytest.mark.slow
 def test_the_index_of_a_first_load_has_every_row_once(grouped: Callable[..., Grouped]) -> None:
     sizes = Sizes(driver_rows=0, indexed_rows=5)
     made = grouped(sizes, window="window: {time: at, size: 10 milliseconds}", aggregates="[count(*) AS n]")
@@ -173,6 +175,7 @@ def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Cal
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
     made.land(0, [{**ROW, "id": 0, "user": "a"}])
@@ -193,6 +196,7 @@ def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Gro
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_notes_that_were_lost_need_a_rebuild(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
     made.land(0, [{**ROW, "id": 0, "user": "a"}])

@@ -69,6 +69,7 @@ select: [left.user AS user, left.n AS n, right.user AS other, right.n AS others]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_outer_join_keeps_the_groups_without_a_value_of_both_sides(
     grouped: Callable[..., Grouped], spark: SparkSession, tmp_path: Path
@@ -103,6 +104,7 @@ def test_an_outer_join_keeps_the_groups_without_a_value_of_both_sides(
         assert story == both.explain(json.dumps({"user": user, "window_start": start}, separators=(",", ":")))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_join_with_rows_of_its_own_waits_for_the_types_of_the_other(
     grouped: Callable[..., Grouped], spark: SparkSession

@@ -118,6 +118,7 @@ def test_a_version_that_comes_late_mends_what_falls_into_its_interval_and_nothin
     assert made.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_end_of_validity_is_selected_and_follows_the_next_version(dated: Callable[..., Dated]) -> None:
     made = dated(join="inner", select="[id, fk, price, right.valid_from AS since, right.valid_to AS until]")
@@ -160,6 +161,7 @@ def test_a_response_about_a_version_that_was_taken_back_may_be_folded(dated: Cal
     assert made.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dated]) -> None:
     made = dated()
@@ -181,6 +183,7 @@ def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dat
     assert {version["at"] for version in made.pipeline.explain("1").as_json()["right"]} == {10, 11, 20, 30}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_impact_of_a_version_is_told_and_limited_before_it_is_applied(dated: Callable[..., Dated]) -> None:
     made = dated(settings="{max_fan_out: 2}")
@@ -243,6 +246,7 @@ def stored(pipeline: Pipeline) -> dict[str, tuple[Any, ...]]:
     return {row[0]: tuple(row[1:]) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_event_sees_the_table_of_its_batch_whenever_it_is_computed(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = events_file(tmp_path, spark, ", op_column: op")

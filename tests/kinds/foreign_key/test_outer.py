@@ -64,6 +64,7 @@ def test_a_right_row_stands_alone_while_no_left_row_refers_to_it(rows_pipeline: 
     assert pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_an_outer_join_is_checked_fed_and_shown(rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One pipeline, many questions: change feed, verify of a share and of due work, checks, corrupted rows."""
     made = rows_pipeline("outer", **OUTER)
@@ -106,6 +107,7 @@ def test_an_outer_join_is_checked_fed_and_shown(rows_pipeline: Any, monkeypatch:
             assert red(pipeline, BatchRange.of(2)) == wanted - {proof}, mutation
 
 
+@pytest.mark.slow
 def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline: Any) -> None:
     made = rows_pipeline("outer", **OUTER)
     pipeline = made.pipeline

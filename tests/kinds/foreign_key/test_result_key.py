@@ -89,6 +89,7 @@ def test_the_batches_of_a_range_have_the_rows_that_each_of_them_removed(rows_pip
     assert made.pipeline.verify(0.5).ok
 
 
+@pytest.mark.slow
 def test_a_wrong_row_is_shown_with_both_keys(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", **BOTH)
     made.land(0, LEFT, RIGHT)
@@ -123,6 +124,7 @@ def test_another_result_key_rebuilds_the_result_alone(rows_pipeline: Any) -> Non
     assert edited.verify().ok
 
 
+@pytest.mark.slow
 def test_a_result_key_of_ones_choice_identifies_rows_for_consumers(rows_pipeline: Any) -> None:
     """The key is (id modulo 10, foreign key): an update of the foreign key is a delete and an insert of that key."""
     key = "result_key: ['left.id % 10 AS short', 'COALESCE(right.k, ''none'') AS k']\n"

@@ -40,13 +40,13 @@ def settled(of: Near) -> None:
     assert of.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("way", "time"),
     [
-        ("by the driver", "BIGINT"),
-        pytest.param("by the driver", "TIMESTAMP", marks=pytest.mark.slow),
-        *[pytest.param(way, "BIGINT", marks=pytest.mark.slow) for way in WAYS if way != "by the driver"],
+        ("by the driver", "TIMESTAMP"),
+        *[(way, "BIGINT") for way in WAYS],
     ],
 )
 def test_old_events_leave_the_states_and_what_the_result_has_of_them_stays(
@@ -96,6 +96,7 @@ def test_rows_whose_close_comes_with_a_later_batch_stand_alone(near: Callable[..
     assert of.result() == sorted(wanted, key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_compaction_that_dies_between_state_and_changelog_takes_nothing_from_the_result(
     near: Callable[..., Near],
@@ -120,6 +121,7 @@ def test_a_compaction_that_dies_between_state_and_changelog_takes_nothing_from_t
     assert of.result() == before
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_what_may_be_withdrawn_stays_and_is_corrected_and_a_stream_joined_to_itself_has_one_store(
     near: Callable[..., Near],
@@ -134,6 +136,7 @@ def test_what_may_be_withdrawn_stays_and_is_corrected_and_a_stream_joined_to_its
     assert of.result() == [("x", 10, 10), ("y", 10, 10), ("z", 60, 60)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_taken_out(
     near: Callable[..., Near],

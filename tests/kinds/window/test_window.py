@@ -117,6 +117,7 @@ def test_a_stream_joined_to_itself_has_one_store(near: Callable[..., Near], opti
     assert made.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_run_that_dies_before_and_after_its_commit_leaves_nothing_wrong(near: Callable[..., Near]) -> None:
     made = near()
@@ -152,6 +153,7 @@ def test_a_pair_on_which_an_expression_fails_is_no_pair(near: Callable[..., Near
     assert made.red() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_times_may_be_timestamps_and_a_row_without_one_is_quarantined(near: Callable[..., Near]) -> None:
     made = near(time="TIMESTAMP")
