@@ -25,7 +25,8 @@ from assets.partitions import add_partitions
 from assets.shown import files_read, of_batch
 from expectations.checks import evaluations
 from expectations.validation import Validator, import_early
-from fk_pipeline.engine.runner import StageRun, check_failed
+from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
@@ -109,8 +110,8 @@ def _refuse_red_result(pipeline: Pipeline) -> None:
     Raises:
         CheckFailedError: it did; of other stages the run itself raises it.
     """
-    ledger, result = pipeline.ledger(), pipeline.spec.definition.result_stage
-    failed = [one for one in ledger.checks.failed() if one.stage == result]
+    ledger = pipeline.ledger()
+    failed = ledger.checks.of_table(pipeline.spec.definition.result_stage)
     if failed:
         raise check_failed(failed, pipeline.spec, ledger)
 

@@ -20,6 +20,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from assets.due import due_now, ranges, why_not_again
 from assets.partitions import partition_requests
+from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.errors import LeaseTakenError, StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
@@ -114,7 +115,8 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
 
         due = due_now(spec, ledger, now)
         if not due.batches:
-            return skip(*due.waiting[:3] or ["nothing is due: no new or changed landing files"])
+            held = [str(one) for one in found.notices if one.kind == HELD_BACK]
+            return skip(*[*due.waiting, *held][:3] or ["nothing is due: no new or changed landing files"])
         if running is not None:
             count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
             return skip(f"run {running.run_id} is active; {count} for it")

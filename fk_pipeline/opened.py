@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery, look
+from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import EnvironmentNotFit, StateError, UsageError
@@ -173,8 +173,9 @@ class OpenPipeline:
             StateError: the tables are another pipeline's.
         """
         from fk_pipeline.engine.claim import check_unclaimed
+        from fk_pipeline.engine.discovery import look
 
-        found = look(self.spec, self.ledger().files, self.zone)
+        found = look(self.spec, self.ledger(), self.zone)
         check_unclaimed(self.spec, self._ledger, found)
         return found
 

@@ -94,7 +94,7 @@ def run_stages(
         refusing = _run_due(pipeline, stage, size, run_pass)
         refused += [one for one in refusing if one not in refused]
     if refused:
-        from fk_pipeline.engine.runner import check_failed
+        from fk_pipeline.engine.failed_checks import check_failed
 
         stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
         stopped.done = done
@@ -147,14 +147,17 @@ def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
         ledger.files.restore(batch)
 
 
-def _waive(pipeline: OpenPipeline, stages: Iterable[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
+def _waive(pipeline: OpenPipeline, stages: Sequence[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
     """Records that failed checks which keep stages from running for batches are waived."""
     if not reason.strip():
         raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
     ledger = pipeline.ledger()
     wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
-    failed = {one: None for stage in stages for one in ledger.checks.refusing(stage, wanted) if one.may_be_waived}
-    ledger.checks.waive(failed, reason)
+    failed = [one for stage in stages for one in ledger.checks.refusing(stage, wanted)]
+    result = pipeline.spec.definition.result_stage
+    if result in stages:  # which other pipelines may read
+        failed += [one for one in ledger.checks.of_table(result) if one.batch in (None, *wanted)]
+    ledger.checks.waive(dict.fromkeys(one for one in failed if one.may_be_waived), reason)
 
 
 def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[str]:

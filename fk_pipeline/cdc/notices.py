@@ -12,7 +12,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.model import GLOB
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
-VANISHED, NAMED, ARRIVED = "vanished", "named", "arrived"
+VANISHED, NAMED, ARRIVED, HELD_BACK = "vanished", "named", "arrived", "held back"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 KEY_HELP = (
-    "of the left row: 17, or a=1,b=2 where it has several columns; in an outer join also right.17 for a right row"
+    "of the left row, or of the group: 17, or a=1,b=2 where it has several columns; "
+    "in an outer join also right.17 for a right row"
 )
 
 

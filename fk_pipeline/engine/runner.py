@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deltalake.exceptions import DeltaError
@@ -23,13 +22,13 @@ from fk_pipeline.engine.behind import overtaken, versions_of
 from fk_pipeline.engine.damage import telling_damage, translated
 from fk_pipeline.engine.evolution import reopen_batches
 from fk_pipeline.engine.execution import Done, Execution
+from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints, refuse_unknown_types
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.engine.swap import finish_rebuild
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.environment.spark_life import has_ended
 from fk_pipeline.errors import (
-    CheckFailedError,
     FkPipelineError,
     LeaseLostError,
     SparkEndedError,
@@ -43,7 +42,6 @@ from fk_pipeline.spec.failing import ISOLATING, STOPPING
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING, REBUILD, SOURCE, FailedCheck
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -71,30 +69,6 @@ class StageRun:
     """The strategy and its reason; None if there was nothing to do, or no choice."""
     warnings: tuple[str, ...] = ()
     """Probable mistakes in the pipeline file."""
-
-
-def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledger) -> CheckFailedError:
-    """Returns the error for batches that failed checks, with the remedy for the first."""
-    first = failed[0]
-    mend = f"fk-pipeline run {spec.file} --batches {first.batch} makes it anew"
-    waiving = f"; or go on as it is: fk-pipeline run {spec.file} --waive REASON" if first.may_be_waived else ""
-    if first.remedy == LANDING:
-        mend = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read"
-    elif first.remedy == AGREEMENT:
-        mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
-    elif first.remedy == SOURCE:
-        mend = "correct what landed and run the batch again"
-    elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # a run would restore a withdrawn one
-        mend = f"fk-pipeline rebuild {spec.file} --stages {first.stage} makes it anew"
-    others = f", and {len(failed) - 1} more ('fk-pipeline status' lists them)" if len(failed) > 1 else ""
-    return CheckFailedError(
-        f"{first}{others}",
-        where=f"pipeline {spec.name}",
-        why="no later version of it is applied"
-        if first.remedy == LANDING
-        else "what comes after it does not run for it",
-        fix=f"{mend}{waiving}",
-    )
 
 
 class Runner:

@@ -13,6 +13,7 @@ from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
 
 from assets.sensors import active_run
+from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.definitions import definitions
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -95,6 +96,17 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
         assert not checks["totals_are_small"]
         assert "totals/aggregated" in written
         assert not any(asset.startswith("users/") for asset in written), "a red check stops what comes after it"
+
+        users, totals = (Pipeline(load_spec(file), spark) for file in files)
+        land(tmp_path, "users", 2, {"id": "c", "name": "Cleo"})
+        [notice] = (one for one in users.discover().notices if one.kind == HELD_BACK)
+        assert "batch 3 failed check totals_are_small of aggregated" in notice.text
+        assert f"fk-pipeline run {files[1]} --waive REASON" in notice.text
+        users.run()
+        assert result() == [("a", "Ada", 11), ("b", "Bob", 7), ("c", "Cleo", None)], "its own files are read"
+        totals.run(waive="a large order")
+        users.run()
+        assert result() == [("a", "Ada", 11), ("b", "Bob", 1007), ("c", "Cleo", None)]
 
 
 def test_the_sensor_of_a_pipeline_waits_for_a_job_that_runs_it(tmp_path: Path) -> None:

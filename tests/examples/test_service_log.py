@@ -145,7 +145,7 @@ def test_anomalies_come_and_go_as_the_log_is_made(steps: list[Step], made: tuple
 def test_the_results_are_proved(steps: list[Step], made: tuple[Path, ModuleType], spark: Any) -> None:
     assert all(pipeline(made[0], name, spark).verify().ok for name in FILES)
     last = max(start for _, start in steps[-1].exported)
-    story = pipeline(made[0], "anomalies.yaml", spark).explain(f"service=web,window_start={last.isoformat()}")
+    story = pipeline(made[0], "anomalies.yaml", spark).explain(f"service=web,hour={last.isoformat()}")
     assert story.as_expected
     assert story.rows == 12
 

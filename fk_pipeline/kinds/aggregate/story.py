@@ -116,6 +116,8 @@ class GroupStory:
 def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) -> GroupStory:
     """Returns the story of a group, said as `service=a,level=b`, with windows also `window_start=...`; `null` is null.
 
+    A column has the name that `select` gives it.
+
     Raises:
         UsageError: the text is not the key of a group.
     """

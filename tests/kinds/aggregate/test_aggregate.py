@@ -247,7 +247,7 @@ def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) ->
     assert made.result() == [("a", 2.0, 20, 1)]
     assert made.pipeline.verify().ok
     assert made.red() == set()
-    story = made.pipeline.explain("user=a,window_start=2024-05-01 00:00:00")
+    story = made.pipeline.explain("who=a,window_start=2024-05-01 00:00:00")
     assert story.as_expected
     assert "`having` keeps it out of the result." in story.sentences()
 
