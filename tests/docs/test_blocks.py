@@ -21,7 +21,7 @@ from tests.docs.warm import Shell
 STORIES = [page for page in pages() if any(b.runs for b in blocks_of(page))]
 LIGHT = [page for page in STORIES if all(b.language in ("yaml", "json") or b.title for b in blocks_of(page) if b.runs)]
 """Pages whose blocks are only read."""
-LONG = {"docs/concepts/joins.md", "examples/flights/README.md"}
+LONG = {"docs/concepts/joins.md", "examples/flights/README.md", "examples/python/README.md"}
 """Pages that take minutes."""
 
 

@@ -88,6 +88,7 @@ def versions(made: Any, name: str, key: str, batch: str = "_fk_batch") -> dict[A
     return found
 
 
+@pytest.mark.slow
 def test_old_batches_are_folded_to_the_winner_per_key(rows_pipeline: Any) -> None:
     made = rows_pipeline("left", settings=FOLDING)
     made.land(0, [(1, "a", "v0"), (2, "a", "w0"), (3, "b", "x0")], [("a", "A0"), ("b", "B0")])

@@ -155,14 +155,10 @@ BATCH_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param("tables joined", marks=pytest.mark.slow),
-        pytest.param("rows looked up", marks=pytest.mark.slow),
-        "by Spark alone",
-        pytest.param("too many for the driver", marks=pytest.mark.slow),
-    ],
+    ["tables joined", "rows looked up", "by Spark alone", "too many for the driver"],
 )
 def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
     done: Pipeline, way: str, monkeypatch: pytest.MonkeyPatch

@@ -15,16 +15,17 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import schemas as s
 from tests.any_order.histories import LEFT
-from tests.any_order.subjects import SUBJECTS, WAYS, Subject, registered
+from tests.any_order.subjects import SEMI, SUBJECTS, WAYS, Subject, registered
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Mutation, Update
 
 pytestmark = pytest.mark.spark
 
-SLOW = ("foreign_key", "as_of", "as_of_batch", "window", "window_at_once")
 
-
-@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SUBJECTS])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name != SEMI.name else ()) for name in SUBJECTS],
+)
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     with registered():
         yield SUBJECTS[request.param]

@@ -185,6 +185,7 @@ def test_a_rebuild_says_what_it_forgets_and_times_of_another_type_are_refused(ne
     assert edited.result() == [("x", 10, 11), ("y", 60, 61)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(near: Callable[..., Near]) -> None:
     of = near(join="left", options=KEPT, settings=FOLDING)
