@@ -61,7 +61,7 @@ test-lowest: $(STAMP) ## the tests of stages and tables with the lowest versions
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/engine/test_join.py)
 
-test-docs: $(STAMP) ## the examples, and every code block of README, documentation and examples, as a reader runs them
+test-docs: $(STAMP) ## the examples, and the code blocks of README, documentation and examples, as a reader runs them; without three long pages
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/docs tests/examples
 
 test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser

@@ -29,8 +29,8 @@ from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.spec.load import results_read
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, chain_job_name, chain_tag, pool_of
@@ -82,7 +82,7 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
         context: OpExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> Iterator[UserEvent]:
         import_early()
-        pipeline = Pipeline(_known(spec), spark.spark_session, landing_zone.zone())
+        pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
         stopped: CheckFailedError | None = None
         with hearing(context.log.warning):
             for stage in spec.definition.stage_names:
@@ -97,11 +97,6 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
         _refuse_red_result(pipeline)
 
     return run_due
-
-
-def _known(spec: PipelineSpec) -> PipelineSpec:
-    """Returns a pipeline with the types of a result that was not there when the definitions were made."""
-    return load_spec(spec.file) if any(spec.side(side).not_run for side in spec.sides) else spec
 
 
 def _refuse_red_result(pipeline: Pipeline) -> None:

@@ -26,6 +26,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import with_known_types
 from resources import FkSparkResource
 from resources.names import asset_key
 
@@ -85,7 +86,7 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
 
     @op(name=f"{spec.name}_compact", description="Folding, OPTIMIZE and VACUUM of every table, and of the ledger.")
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
-        done = Pipeline(spec, spark.spark_session).compact(lambda name: context.log.info("%s", name))
+        done = Pipeline(with_known_types(spec), spark.spark_session).compact(lambda name: context.log.info("%s", name))
         sizes = ("files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
         names = ("table", *sizes, "rows removed")
         rows = [

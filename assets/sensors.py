@@ -25,6 +25,7 @@ from fk_pipeline.errors import LeaseTakenError, StateError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.ledger import Ledger
 from resources import LandingZoneResource
 from resources.names import chain_tag
@@ -98,7 +99,10 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
     )
     def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult:
         instance, now = context.instance, datetime.now(UTC)
-        pipeline = Pipeline(spec, zone=landing_zone.zone())
+        pipeline = Pipeline(with_known_types(spec), zone=landing_zone.zone())
+        running = active_run(instance, spec, job.name)
+        if running is not None and results_read(spec):  # which may run these, too: their checks have not ended
+            return SensorResult(skip_reason=f"run {running.run_id} is active")
         try:
             pipeline.check_fingerprints()
             found = pipeline.discover(LEASE_SECONDS)
@@ -107,7 +111,6 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         for notice in found.notices if found.batches else ():
             context.log.info("%s", notice)
         ledger = pipeline.ledger()
-        running = active_run(instance, spec, job.name)
         changes, partitions = partition_requests(instance, spec, ledger.batches, reorder=running is None)
 
         def skip(*reasons: str) -> SensorResult:

@@ -22,6 +22,7 @@ from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import BatchId, contiguous
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import with_known_types
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
@@ -69,7 +70,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
     ) -> None:
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             import_early()
-        pipeline = Pipeline(config.applied_to(spec), spark.spark_session, landing_zone.zone())
+        pipeline = Pipeline(config.applied_to(with_known_types(spec)), spark.spark_session, landing_zone.zone())
         with hearing(context.log.warning):
             materialise_batches(context, pipeline)
 

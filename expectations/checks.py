@@ -30,6 +30,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.rules.scan import SAMPLE
 from fk_pipeline.rules.suites import suite_of
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import with_known_types
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import asset_key, partitions_name, pool_of
 
@@ -83,7 +84,7 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
     ) -> Iterator[AssetCheckResult]:
         key = asset_key(spec, stage)
         chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
-        pipeline = Pipeline(spec, spark.spark_session, landing_zone.zone())
+        pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
         docs = spec.docs_folder
         batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)

@@ -173,9 +173,9 @@ class OpenPipeline:
             StateError: the tables are another pipeline's.
         """
         from fk_pipeline.engine.claim import check_unclaimed
-        from fk_pipeline.engine.discovery import look
+        from fk_pipeline.engine.discovery import find
 
-        found = look(self.spec, self.ledger(), self.zone)
+        found = find(self.spec, self.ledger(), self.zone)
         check_unclaimed(self.spec, self._ledger, found)
         return found
 

@@ -148,7 +148,7 @@ def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
 
 
 def _waive(pipeline: OpenPipeline, stages: Sequence[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
-    """Records that failed checks which keep stages from running for batches are waived."""
+    """Records that failed checks are waived which stop stages for batches, or pipelines that read the result."""
     if not reason.strip():
         raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
     ledger = pipeline.ledger()

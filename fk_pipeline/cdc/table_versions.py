@@ -117,7 +117,9 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
         return None
     follows = newest is not None and last == ends[newest] and known[newest] == name
     if last is not None and follows and _feeds(table) and _feeds_at(location, last + 1):
-        return f"{location}@{last + 1}..{now}", _written(table, now - last), name
+        oldest = f"{location}@{last + 1}..{last + 1}"
+        if are_kept(oldest):  # the first whose files a vacuum removes
+            return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
     return f"{location}@..{now}", size, name
 

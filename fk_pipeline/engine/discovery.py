@@ -8,7 +8,9 @@ from fk_pipeline.cdc import landing
 from fk_pipeline.cdc.landing import Discovery, refuse_missing
 from fk_pipeline.cdc.notices import HELD_BACK, Notice
 from fk_pipeline.cdc.zone import LandingZone
+from fk_pipeline.engine.damage import telling_damage
 from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import load_spec
@@ -22,7 +24,7 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
         LandingError: no batch can be derived from a file name.
         PipelineFileError: a landing folder does not exist and never did.
     """
-    found = look(spec, ledger, zone)
+    found = find(spec, ledger, zone)
     refuse_missing(found, spec, ledger.files)
     files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
     found_now = {(f.side, f.path) for _, f in files}
@@ -30,7 +32,7 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
     return replace(found, batches=tuple(ledger.files.record(files)))
 
 
-def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
+def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     """Finds what `discover` would record; records nothing.
 
     New versions of another pipeline's result are left out, with a notice, as long as that result has failed a critical
@@ -41,24 +43,31 @@ def look(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     """
     found = landing.look(spec, ledger.files, zone)
     sides = {one.side for one in found.discovered if spec.side(one.side).pipeline is not None}
-    held = {side: why for side in spec.sides if side in sides for why in [_held_back(spec, side)] if why is not None}
-    if not held:
-        return found
+    held = [notice for side in sorted(sides) if (notice := _held_back(spec, side, zone)) is not None]
+    left_out = {one.side for one in held}
     return replace(
         found,
-        discovered=tuple(one for one in found.discovered if one.side not in held),
-        notices=(*found.notices, *held.values()),
+        discovered=tuple(one for one in found.discovered if one.side not in left_out),
+        notices=(*found.notices, *held),
     )
 
 
-def _held_back(spec: PipelineSpec, side: Side) -> Notice | None:
+def _held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> Notice | None:
     """Returns the notice that the result which a side reads failed a check; None if it did not."""
-    other = load_spec(spec.file.parent / str(spec.side(side).pipeline))
-    result = other.definition.result
-    ledger = Ledger(other.home, other.definition)
+    home, _, result = spec.landing(side).rpartition("/")
+
+    def notice(why: str) -> Notice:
+        text = f"{side}: what changed in {result} of {spec.side(side).pipeline} is not read: {why}"
+        return Notice(side, HELD_BACK, 0, spec.landing(side), text)
+
+    try:
+        other = load_spec(spec.file.parent / str(spec.side(side).pipeline))
+    except PipelineFileError as error:
+        return notice(str(error))
+    with telling_damage(other, zone):
+        ledger = Ledger(home, other.definition)
     failed = ledger.checks.of_table(other.definition.result_stage)
     if not failed:
         return None
-    error = check_failed(failed, other, ledger)
-    text = f"{side}: what changed in {result.name} of {other.name} is not read: {error.what}. {error.fix}"
-    return Notice(side, HELD_BACK, 0, f"{other.home}/{result.name}", text)
+    told = check_failed(failed, other, ledger)
+    return notice(f"{told.what}. {told.fix}; if later batches have mended it: fk-pipeline verify {other.file}")

@@ -19,6 +19,8 @@ def check_failed(failed: Sequence[FailedCheck], spec: PipelineSpec, ledger: Ledg
         mend = f"fk-pipeline rebuild {spec.file} --from landing; or bring back what was read"
     elif first.remedy == AGREEMENT:
         mend = f"correct what landed ('fk-pipeline impact {spec.file} --changes FILE' counts), or remove the batch"
+    elif first.remedy == SOURCE and first.batch is None:
+        mend = f"correct what landed, run that, and fk-pipeline verify {spec.file} checks it again"
     elif first.remedy == SOURCE:
         mend = "correct what landed and run the batch again"
     elif first.remedy == REBUILD or first.batch in (None, *ledger.files.removed):  # a run would restore a withdrawn one

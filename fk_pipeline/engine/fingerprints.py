@@ -146,11 +146,13 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
     if stale and not only_adds(spec, stale):
         refuse_unknown_types(spec)
         changes = "; ".join(f"{part} was {was!r}, is {now!r}" for part, (was, now) in stale.items())
+        rebuild = needed_rebuild(spec.definition, stale).command(spec)
+        edited = any(not part.endswith(" version") for part in stale)
         raise StateError(
-            f"the stored tables were made with another pipeline file: {changes}",
+            f"the stored tables were made with another {'pipeline file' if edited else 'fk-pipeline'}: {changes}",
             where=str(spec.file),
             why="mixing both would give a wrong join; nothing was changed",
-            fix=f"undo the edit, or: {needed_rebuild(spec.definition, stale).command(spec)}",
+            fix=f"undo the edit, or: {rebuild}" if edited else rebuild,
         )
     if tables_without_ledger(spec, ledger):
         raise StateError(

@@ -226,6 +226,11 @@ def results_read(spec: PipelineSpec) -> list[Path]:
     return [(spec.file.parent / one).resolve() for one in named if one is not None]
 
 
+def with_known_types(spec: PipelineSpec) -> PipelineSpec:
+    """Returns a pipeline with the types of results that it reads and that were not there when it was loaded."""
+    return load_spec(spec.file) if any(spec.side(side).not_run for side in spec.sides) else spec
+
+
 def feeding_order(files: Sequence[Path]) -> list[Path]:
     """Returns pipeline files in an order in which each comes after those whose results it reads.
 

@@ -103,7 +103,7 @@ class DriverWriter:
             rows.select(table.names).cast(columns),
             mode="append",
             configuration=created,
-            writer_properties=_bounds(columns),
+            writer_properties=self._files(columns),
             commit_properties=_properties(user_metadata, 0 if only_at is not None else None),
         )
         if stored is not None:
@@ -155,7 +155,7 @@ class DriverWriter:
             table.same_key("t", "s"),
             source_alias="s",
             target_alias="t",
-            writer_properties=_bounds(columns),
+            writer_properties=self._files(columns),
             commit_properties=_properties(user_metadata),
         )
         if delete_when is not None:
@@ -187,8 +187,21 @@ class DriverWriter:
             rows.select(table.names).cast(columns),
             mode="overwrite",
             predicate=predicate,
-            writer_properties=_bounds(columns),
+            writer_properties=self._files(columns),
             commit_properties=_properties(user_metadata),
+        )
+
+    def _files(self, columns: pa.Schema) -> WriterProperties:
+        """Returns the properties of files: small row groups, without bounds of numbers that delta-rs tells inexactly.
+
+        Its bounds of floating-point numbers leave out NaN, which Spark takes as the greatest number. Its bounds of
+        decimals in the log are rounded. A reader with a condition on such a column would skip files that have wanted
+        rows.
+        """
+        inexact = [one.name for one in columns if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
+        without = ColumnProperties(statistics_enabled="NONE")
+        return WriterProperties(
+            max_row_group_size=self._sizes.rows_per_group, column_properties=dict.fromkeys(inexact, without) or None
         )
 
 
@@ -199,17 +212,6 @@ def arrow_columns(schema: T.StructType) -> pa.Schema:
 
 def _properties(user_metadata: str, retries: int | None = None) -> CommitProperties:
     return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=retries)
-
-
-def _bounds(columns: pa.Schema) -> WriterProperties:
-    """Returns the properties of files without bounds of numbers for which delta-rs has inexact ones.
-
-    Its bounds of floating-point numbers leave out NaN, which Spark takes as the greatest number. Its bounds of decimals
-    in the log are rounded. A reader with a condition on such a column would skip files that have wanted rows.
-    """
-    inexact = [one.name for one in columns if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
-    without = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(column_properties=dict.fromkeys(inexact, without) or None)
 
 
 def _is_writable(stored: DeltaTable, features: set[str]) -> bool:

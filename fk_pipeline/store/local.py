@@ -31,8 +31,8 @@ _OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
 """The metadata key that Spark writes into a file with dates in the calendar from before 1582."""
 
 READERS = 2
-"""The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (a
-whole row group has up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
+"""The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (in
+files of older versions up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
 
 UNMARKED = pa.array([], pa.int64())
 """The indices of the deleted rows of a file without a deletion vector: none."""

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions, build_sensor_context
 from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
 
 from assets.sensors import active_run
+from expectations.checking import check, refuse_failed
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.definitions import definitions
+from fk_pipeline.errors import CheckFailedError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from resources import FkSparkResource, LandingZoneResource
@@ -104,6 +106,14 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
         assert f"fk-pipeline run {files[1]} --waive REASON" in notice.text
         users.run()
         assert result() == [("a", "Ada", 11), ("b", "Bob", 7), ("c", "Cleo", None)], "its own files are read"
+        context = build_sensor_context(instance=instance, resources={"landing_zone": LandingZoneResource()})
+        tick: Any = defs.resolve_sensor_def("users_new_batches")(context)
+        assert not tick.run_requests
+        assert tick.skip_reason.skip_message == notice.text
+        with pytest.raises(CheckFailedError):
+            refuse_failed(check(totals, "aggregated"), totals)
+        [notice] = (one for one in users.look().notices if one.kind == HELD_BACK)
+        assert "the table failed check totals_are_small" in notice.text, "a full check has found it, too"
         totals.run(waive="a large order")
         users.run()
         assert result() == [("a", "Ada", 11), ("b", "Bob", 1007), ("c", "Cleo", None)]

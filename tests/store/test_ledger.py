@@ -100,6 +100,22 @@ def test_a_run_that_did_not_end_well_leaves_its_batches_due(home: str, end: str)
     assert not again.runs.never_did(STORE, [0], "absent"), "nobody knows what it had committed"
 
 
+def test_a_run_that_began_before_something_was_undone_does_not_stand_for_it(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 0)
+    run_all(ledger, 0)
+    assert ledger.state(Stage.RESOLVED_JOIN, 0).stands
+    ledger.start(Stage.RESOLVED_JOIN, [0], "run", {})
+    ledger.runs.reopen(Stage.RESOLVED_JOIN, [0], "another run", "a commit was lost")
+    ledger.runs.succeed({0: {"rows": 1}}, {"t": 1}, 0.1)
+    for seen in (ledger, open_ledger(home)):
+        assert due(seen) == {"resolved_join": [0]}
+        assert not seen.state(Stage.RESOLVED_JOIN, 0).stands
+    run(ledger, Stage.RESOLVED_JOIN, 0)
+    assert due(ledger) == {}
+    assert ledger.state(Stage.RESOLVED_JOIN, 0).stands
+
+
 def test_only_a_batch_that_was_never_started_may_be_appended(home: str) -> None:
     ledger = open_ledger(home)
     land(ledger, 0)

@@ -31,7 +31,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 ENTRY = "_fk_entry"
 """Column of the notes: the entry of the ledger at which the run that wrote the note was started."""
 
-NOTES_VERSION = "version of the notes"
+NOTES_VERSION = "notes version"
 """The part of what the tables depend on that grows when notes get other columns: 2 since they have `_fk_entry`."""
 
 MEMBERS = "_fk_rows"

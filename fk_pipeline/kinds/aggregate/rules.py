@@ -15,10 +15,7 @@ from fk_pipeline.kinds.aggregate.kind import (
     GROUP_ROWS,
     MEMBERS,
     NOTES,
-    START,
-    WINDOW_START,
     AggregateStage,
-    by,
 )
 from fk_pipeline.kinds.aggregate.proof import pending
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
@@ -159,5 +156,5 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 def _shown(spec: AggregateSpec) -> str:
     """SQL (STRUCT): the key of a group, for people."""
-    window = [] if spec.window is None else [f"{START} AS {WINDOW_START}"]
-    return f"STRUCT({', '.join([*window, *(f'{quote(by(name))} AS {quote(name)}' for name in spec.group_names)])})"
+    named = zip(k.group_key(spec), k.shown_keys(spec), strict=True)
+    return f"STRUCT({', '.join(f'{quote(column)} AS {quote(name)}' for column, name in named)})"

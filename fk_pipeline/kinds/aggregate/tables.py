@@ -90,9 +90,10 @@ def keys_of(spec: AggregateSpec, table: str) -> Table:
 
 
 def shown_keys(spec: AggregateSpec) -> list[str]:
-    """Returns, per key column of the result, its name for people: that in `select`, if it is there."""
-    names = {key: name or key for key, name, _ in spec.result_key_outputs()}
-    return [names[key] for key in (*([] if spec.window is None else [WINDOW_START]), *spec.group_names)]
+    """Returns, per key column of the result, its name for people: that in `select`, if every column has one there."""
+    names = {key: name for key, name, _ in spec.result_key_outputs()}
+    keys = [*([] if spec.window is None else [WINDOW_START]), *spec.group_names]
+    return keys if None in names.values() else [str(names[key]) for key in keys]
 
 
 def _by(spec: AggregateSpec, types: Types) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,8 @@ class StageState:
     started: int = 0
     """Entry of the last start."""
     reopened: int = 0
-    """Entry at which it was made due although its inputs are unchanged."""
+    """Entry at which it was made due although its inputs are unchanged; if that was during a run, entry of the success
+    of this run."""
     reopened_because: str = LACKING
     attempts: int = 0
     successes: int = 0
@@ -51,7 +52,7 @@ class StageState:
 
     @property
     def stands(self) -> bool:
-        """Whether a run has succeeded, and it was not made due again since because something was undone."""
+        """Whether a run has succeeded, and nothing was undone since it began that makes it due again."""
         return self.succeeded is not None and self.reopened < self.succeeded
 
 
@@ -248,6 +249,8 @@ class RunLog:
             state.uncertain |= state.succeeded is not None and row["input"] != state.input
             state.generation, state.started_input = row["generation"], row["input"]
         if row["event"] == "succeeded":
+            if state.reopened > state.started:  # the run began before something was undone: it may not have repaired it
+                state.reopened = row["entry"]
             state.succeeded, state.input = row["entry"], row["input"]
             state.upstream, state.counts = dict(row["upstream"] or ()), dict(row["counts"] or ())
             state.versions = dict(row["versions"] or ())

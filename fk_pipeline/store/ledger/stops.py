@@ -80,12 +80,8 @@ class Checks:
         return [o for o in concerned if o.batch in wanted or (o.batch is None and o.remedy != SOURCE and wanted)]
 
     def of_table(self, stage: str) -> list[FailedCheck]:
-        """Returns the failed checks of a stage that stop what reads all rows of its table, whichever batch they name.
-
-        As in `refusing`, one without a batch whose remedy is `source` stops nothing.
-        """
-        failed = (one for one in self.failed() if one.stage == stage)
-        return [one for one in failed if one.batch is not None or one.remedy != SOURCE]
+        """Returns the failed checks of a stage: they stop what reads its whole table, whichever batch they name."""
+        return [one for one in self.failed() if one.stage == stage]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
         """Returns the batches that a stage may run for, and the failed checks that stop the others."""
