@@ -27,7 +27,7 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.planner import Choice
-from fk_pipeline.store.settings import FEW, GUARDED, SMALL, SPLIT, always, holding, settings
+from fk_pipeline.store.settings import FEW, GUARDED, ONE_PARTITION, SMALL, SPLIT, always, holding, settings
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 from fk_pipeline.store.writer import TableWriter
 
@@ -230,7 +230,9 @@ class Execution:
         if not compiled and read.rows(*self.stage.reads) <= sizes.small_rows:
             return SMALL
         concerned = loaded(self.stage.concerns)(read) if self.stage.concerns else 0
-        return many if concerned > sizes.many_rows else FEW
+        if concerned > sizes.many_rows:
+            return many
+        return FEW | ONE_PARTITION if concerned <= read.few else FEW
 
 
 @contextmanager
