@@ -76,7 +76,7 @@ def _index(reader: CheckReader) -> View:
 def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views: messages of one group, and groups of rows that a batch changed beside its messages.
 
-    A group that an earlier run of the store noted needs no message: the result may stand for that run already.
+    Once a batch told its groups again, a note of before needs no message: the result may have stood for it.
     """
     spec, windows, keys = reader.spec, windows_of(reader.spec, reader.table_of), k.group_key(reader.spec)
     kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
@@ -96,7 +96,7 @@ def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
     changed = reader.of_batches(AggregateStage.GROUPING_STORE, s.APPLIED_IN).where(f"{s.APPLIED_IN} IS NOT NULL")
     standing = placed(changed, windows).select(F.col(s.APPLIED_IN).alias(s.BATCH), *map(quote, keys))
     standing = standing.where(kept).distinct().withColumn(ROW, F.lit(True))
-    earlier = reader.of_batches(NOTES, s.BATCH).where(kept).where(_of_earlier_runs(reader))
+    earlier = reader.of_batches(NOTES, s.BATCH).where(kept).where(_maybe_resolved(reader))
     messages = messages.unionByName(messages_of(earlier, spec, windows))
     told = messages.where(F.col(s.CAUSE) != EVERY_GROUP).select(s.BATCH, *map(quote, keys)).distinct()
     both = join_by_key(standing, told.withColumn(_TOLD, F.lit(True)), [s.BATCH, *keys], "left", nullable=True)
@@ -106,9 +106,9 @@ def touched_views(reader: CheckReader, _: Evaluator) -> list[View]:
     return [*views, View(both, _shown(spec), s.BATCH, (rule,), lambda rows: rows.withColumn(PENDING, F.expr(any_due)))]
 
 
-def _of_earlier_runs(reader: CheckReader) -> str:
-    """SQL condition on notes: they are not of the last run of the store for their batch."""
-    runs = [(int(batch), reader.ledger.state(AggregateStage.GROUPING_STORE, batch)) for batch in reader.known]
+def _maybe_resolved(reader: CheckReader) -> str:
+    """SQL condition on notes: `touched_groups` ran again after them, and may have left them out as resolved."""
+    runs = [(int(batch), reader.ledger.state(AggregateStage.TOUCHED_GROUPS, batch)) for batch in reader.known]
     return by_entry("<", {batch: one.started for batch, one in runs if one.attempts > 1}, otherwise="FALSE")
 
 

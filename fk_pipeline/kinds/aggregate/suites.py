@@ -28,8 +28,8 @@ AGGREGATE_SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation("one_message_per_group", "A batch names a group that it touched once.", remedy=Remedy.RUN),
         Expectation(
             "every_changed_row_is_told",
-            "A batch names every group with a row that its last run changed, or an earlier one. Otherwise the group "
-            "stays as it was.",
+            "A batch names every group with a row that it changed; once it ran again, its notes of before may do that. "
+            "Otherwise the group stays as it was.",
         ),
     ),
     AggregateStage.AGGREGATED: (

@@ -172,6 +172,10 @@ def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Cal
         assert made.result() == expected(made.rows())
         assert made.red() == set()
     assert made.pipeline.explain("user=b").touched_by == (0, 1)
+    made.pipeline.run("1", stages=["touched_groups"])
+    assert _told(made, 1) == set(), "the result stands for it"
+    assert made.pipeline.run()
+    assert made.red() == set()
     assert made.pipeline.verify().ok
 
 
@@ -247,7 +251,7 @@ def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) ->
     assert made.result() == [("a", 2.0, 20, 1)]
     assert made.pipeline.verify().ok
     assert made.red() == set()
-    story = made.pipeline.explain("who=a,window_start=2024-05-01 00:00:00")
+    story = made.pipeline.explain("user=a,window_start=2024-05-01 00:00:00")
     assert story.as_expected
     assert "`having` keeps it out of the result." in story.sentences()
 
