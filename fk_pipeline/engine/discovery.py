@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from deltalake import DeltaTable
+
 from fk_pipeline.cdc import landing
 from fk_pipeline.cdc.landing import Discovery, refuse_missing
 from fk_pipeline.cdc.notices import HELD_BACK, Notice
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.engine.damage import telling_damage
 from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
@@ -60,6 +63,8 @@ def _held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> Notice | No
         text = f"{side}: what changed in {result} of {spec.side(side).pipeline} is not read: {why}"
         return Notice(side, HELD_BACK, 0, spec.landing(side), text)
 
+    if not DeltaTable.is_deltatable(f"{home}/checks", storage.delta_options(home)):
+        return None  # it was never checked
     try:
         other = load_spec(spec.file.parent / str(spec.side(side).pipeline))
     except PipelineFileError as error:
