@@ -45,34 +45,33 @@ def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
         LandingError: no batch can be derived from a file name.
     """
     found = landing.look(spec, ledger.files, zone)
-    sides = {one.side for one in found.discovered if spec.side(one.side).pipeline is not None}
-    held = [notice for side in sorted(sides) if (notice := _held_back(spec, side, zone)) is not None]
-    left_out = {one.side for one in held}
+    read = {one.side: spec.landing(one.side) for one in found.discovered if spec.side(one.side).pipeline is not None}
+    one_of = {place: side for side, place in read.items()}  # both sides may read one result
+    why = {place: _why_held_back(spec, side, zone) for place, side in one_of.items()}
+    held = {side: text for side, place in sorted(read.items()) if (text := why[place]) is not None}
+    notices = [Notice(side, HELD_BACK, 0, read[side], f"{side}: {text}") for side, text in held.items()]
     return replace(
         found,
-        discovered=tuple(one for one in found.discovered if one.side not in left_out),
-        notices=(*found.notices, *held),
+        discovered=tuple(one for one in found.discovered if one.side not in held),
+        notices=(*found.notices, *notices),
     )
 
 
-def _held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> Notice | None:
-    """Returns the notice that the result which a side reads failed a check; None if it did not."""
+def _why_held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> str | None:
+    """Returns a sentence if the result that a side reads failed a check, with the remedy; else None."""
     home, _, result = spec.landing(side).rpartition("/")
-
-    def notice(why: str) -> Notice:
-        text = f"{side}: what changed in {result} of {spec.side(side).pipeline} is not read: {why}"
-        return Notice(side, HELD_BACK, 0, spec.landing(side), text)
-
     if not DeltaTable.is_deltatable(f"{home}/checks", storage.delta_options(home)):
         return None  # it was never checked
+    name = str(spec.side(side).pipeline)
+    what = f"what changed in {result} of {name} is not read"
     try:
-        other = load_spec(spec.file.parent / str(spec.side(side).pipeline))
+        other = load_spec(spec.file.parent / name)
     except PipelineFileError as error:
-        return notice(str(error))
+        return f"{what}: {error}"
     with telling_damage(other, zone):
         ledger = Ledger(home, other.definition)
     failed = ledger.checks.of_table(other.definition.result_stage)
     if not failed:
         return None
     told = check_failed(failed, other, ledger)
-    return notice(f"{told.what}. {told.fix}; if later batches have mended it: fk-pipeline verify {other.file}")
+    return f"{what}: {told.what}. {told.fix}; if later batches have mended it: fk-pipeline verify {other.file}"
