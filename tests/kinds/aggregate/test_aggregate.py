@@ -55,8 +55,9 @@ def test_groups_follow_late_corrected_and_withdrawn_batches(
     made.land(8, [{"op": "d", "id": number} for number in range(1, 7)])
     made.pipeline.run()
     assert made.result() == expected(made.rows(), *WINDOWS[window])
-    changes = made.pipeline.changes(8).select("_change_type").collect()
-    assert {row[0] for row in changes} >= {"delete"}
+    # The run of batch 2 reads the store of both batches: computing all groups, it changes those of batch 8, too.
+    changes = [made.pipeline.changes(batch).select("_change_type").collect() for batch in (2, 8)]
+    assert "delete" in {row[0] for rows in changes for row in rows}
     assert made.red() == set()
     assert made.pipeline.verify().ok
 
