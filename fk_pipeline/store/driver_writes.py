@@ -31,8 +31,10 @@ MARKED = "deletionVectors"
 """The feature of a table with deletion vectors: delta-rs does not write them, and an append leaves them as they are."""
 
 LEGACY_WITH_CHANGE_FEED = 4
-"""The highest writer version without a list of features. It stands for those in `WRITABLE`, and for constraints and
-generated columns, which no table of a pipeline has."""
+"""The highest writer version without a list of features. It stands for those in `WRITABLE` and in `UNUSED`."""
+
+UNUSED = {"checkConstraints", "generatedColumns"}
+"""Features that the list has when a table of that version gets another feature. No table of a pipeline uses them."""
 
 WITH_FEATURES = 7
 """The writer version with a list of features."""
@@ -218,8 +220,10 @@ def _is_writable(stored: DeltaTable, features: set[str]) -> bool:
     protocol = stored.protocol()
     if any(name.startswith("delta.constraints.") for name in stored.metadata().configuration):
         return False
+    if "delta.generationExpression" in stored.schema().to_json():
+        return False
     return protocol.min_writer_version <= LEGACY_WITH_CHANGE_FEED or (
-        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= features
+        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= features | UNUSED
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
@@ -34,23 +35,30 @@ READERS = 2
 """The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (in
 files of older versions up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
 
+FOUND_AT = (pa.field(IN, pa.string()), pa.field(AT, pa.int64()))
+"""The columns with the place of a row: its file, and its index in the file."""
+
+DAMAGED = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""Errors of files that are damaged or gone, or have a text that is none: Spark reads them, and reports it."""
+
 UNMARKED = pa.array([], pa.int64())
 """The indices of the deleted rows of a file without a deletion vector: none."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The wanted values of a column: ascending, without nulls."""
+    """The wanted values of a column: ascending, without nulls; and whether null is wanted, too."""
 
     values: list[Any]
     array: pa.Array
+    null: bool
 
     @classmethod
-    def of(cls, values: pa.ChunkedArray, kind: pa.DataType) -> _Asked:
-        """Returns the values, converted to the type of the column."""
+    def of(cls, values: pa.ChunkedArray, kind: pa.DataType, *, nulls: bool) -> _Asked:
+        """Returns the values, converted to the type of the column; a null among them is wanted if `nulls` says so."""
         array = _ordered(values.cast(kind)).unique().drop_null()
         array = array.take(pc.sort_indices(array))
-        return cls(array.to_pylist(), array)
+        return cls(array.to_pylist(), array, nulls and values.null_count > 0)
 
     def are_between(self, low: Any, high: Any) -> bool:
         """Returns whether a wanted value is between two values, which may be such values."""
@@ -61,9 +69,10 @@ class _Asked:
         column = _ordered(column)
         ends = pc.min_max(column).as_py()
         if ends["min"] is None:
-            return pa.repeat(False, len(column))
+            return pa.repeat(self.null, len(column))
         low = bisect_left(self.values, ends["min"])
-        return pc.is_in(column, self.array.slice(low, bisect_right(self.values, ends["max"]) - low))
+        found = pc.is_in(column, self.array.slice(low, bisect_right(self.values, ends["max"]) - low))
+        return pc.or_(found, pc.is_null(column)) if self.null else found
 
 
 def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
@@ -75,7 +84,10 @@ def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: 
         within: the batches.
         sizes: the limits for reading in the driver.
     """
-    return None if files.rows > sizes.batch_rows else _chosen(files, columns, [within], {}, ALIKE, sizes)
+    if files.rows > sizes.batch_rows:
+        return None
+    search = _search(files, columns, {}, [within], ALIKE, sizes)
+    return None if search is None else _chosen(files, search)
 
 
 def look_up(
@@ -97,19 +109,94 @@ def look_up(
         sizes: the limits for reading in the driver.
     """
     try:
-        return _chosen(files, columns, within, keys, ALIKE_IN_OURS, sizes)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):  # damaged, gone or invalid text: Spark reports it
+        search = _search(files, columns, keys, within, ALIKE_IN_OURS, sizes)
+        return None if search is None else _chosen(files, search)
+    except DAMAGED:
         return None
 
 
-def _chosen(
+def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
+    """Returns the places of rows with some values in their key columns.
+
+    A null in a key column equals null. If a key has several columns, more rows than those with the keys may return.
+
+    Args:
+        files: files with at least these rows, written by a pipeline.
+        keys: the keys.
+        sizes: the limits for reading in the driver.
+
+    Returns:
+        One row per row: its key columns, its file (`IN`), and its index in the file (`AT`). None if Spark has to read
+        them, or if more than `Sizes.scanned_bytes` would have to be read.
+    """
+    try:
+        asked = {name: keys[name] for name in keys.column_names}
+        search = _search(files, keys.column_names, asked, [], ALIKE_IN_OURS, sizes, placed=True)
+        if search is None or sum(map(search.bytes_of, files.paths)) > sizes.scanned_bytes:
+            return None
+        return _chosen(files, search)
+    except DAMAGED:
+        return None
+
+
+def greatest(files: PlainFiles, column: str) -> list[int] | None:
+    """Returns the greatest value, per file that has any, of a column with integers or timestamps; None if Spark must.
+
+    Timestamps count in microseconds since 1970.
+    """
+    kind = to_arrow_schema(T.StructType([T.StructType.fromJson(files.schema)[column]]), timezone="UTC").field(0).type
+    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+        return None
+    found = []
+    try:
+        for path in files.paths:
+            with pq.ParquetFile(path) as file:
+                if not is_exact(file.metadata, {column}):
+                    return None
+                value = _greatest(file, column, kind, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
+                found += [] if value is None else [value]
+    except DAMAGED:
+        return None
+    return found
+
+
+def _greatest(file: pq.ParquetFile, column: str, kind: pa.DataType, marked: pa.Array) -> int | None:
+    """Returns the greatest value of a column in the rows of a file that are not deleted; reads few row groups."""
+    if column not in file.schema_arrow.names:
+        return None
+    place = _places(file.metadata, [column]).get(column)
+    groups, start = [], 0
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        ends = None if place is None else _ends(group.column(place).statistics, kind)
+        groups.append((ends is None, 0 if ends is None else ends[1], number, start))
+        start += group.num_rows
+    best: int | None = None
+    deleted = marked.to_pylist()
+    for unknown, most, number, start in sorted(groups, reverse=True):
+        if best is not None and not unknown and most <= best:
+            break
+        values = _ordered(file.read_row_group(number, columns=[column], use_threads=False)[column].cast(kind))
+        here = deleted[bisect_left(deleted, start) : bisect_left(deleted, start + len(values))]
+        keep = [True] * len(values)
+        for at in here:
+            keep[at - start] = False
+        top = pc.max(values.filter(pa.array(keep)) if here else values).as_py()
+        best = top if best is None or (top is not None and top > best) else best
+    return best
+
+
+def _search(
     files: PlainFiles,
     columns: Sequence[str],
-    within: Sequence[Within],
     keys: Mapping[str, pa.ChunkedArray],
+    within: Sequence[Within],
     alike: tuple[type[T.DataType], ...],
     sizes: Sizes,
-) -> pa.Table | None:
+    *,
+    placed: bool = False,
+) -> _Search | None:
+    """Returns a search for rows; None if Arrow does not read or compare a column as Spark does."""
     stored = T.StructType.fromJson(files.schema)
     if not {*columns} <= {*stored.names}:  # the version is from before a column was added
         return None
@@ -120,15 +207,20 @@ def _chosen(
     if not all(_is_comparable(field.dataType) for field in compared.fields):
         return None
     kinds = to_arrow_schema(compared, timezone="UTC")
-    asked = {name: _Asked.of(values, kinds.field(name).type) for name, values in keys.items()}
-    search = _Search(to_arrow_schema(schema, timezone="UTC"), kinds, asked, within, T.DateType in alike, sizes)
+    asked = {name: _Asked.of(values, kinds.field(name).type, nulls=placed) for name, values in keys.items()}
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    return _Search(wanted, kinds, asked, within, T.DateType in alike, sizes, placed)
+
+
+def _chosen(files: PlainFiles, search: _Search) -> pa.Table | None:
+    """Returns the rows that a search finds; None if Spark has to read them."""
 
     def found(path: str) -> list[pa.Table] | None:
         return search.through(path, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
 
     with ThreadPoolExecutor(min(READERS, pa.cpu_count())) as pool:
         parts = list(pool.map(found, files.paths))
-    rows = [search.wanted.empty_table()]
+    rows = [search.found_columns.empty_table()]
     for part in parts:
         if part is None:
             return None
@@ -147,6 +239,7 @@ class _Search:
         within: conditions on the wanted batches.
         times: whether there may be dates or timestamps among the columns.
         sizes: the limits for decoded and for found rows.
+        placed: whether the places of the rows are wanted, too.
         found: bytes that were found so far.
     """
 
@@ -156,7 +249,26 @@ class _Search:
     within: Sequence[Within]
     times: bool
     sizes: Sizes
+    placed: bool = False
     found: int = 0
+
+    @property
+    def found_columns(self) -> pa.Schema:
+        """The columns of the rows that are found."""
+        return self.wanted.append(FOUND_AT[0]).append(FOUND_AT[1]) if self.placed else self.wanted
+
+    def bytes_of(self, path: str) -> int:
+        """Returns the bytes that a search through a file reads: the columns of row groups that may have wanted rows."""
+        metadata = pq.read_metadata(path)
+        needed, places = self._needed, _places(metadata, self.compared.names)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        return sum(
+            group.column(i).total_compressed_size
+            for group in groups
+            if self._may_have(group, places)
+            for i in range(group.num_columns)
+            if any(f"{group.column(i).path_in_schema}.".startswith(f"{name}.") for name in needed)
+        )
 
     def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
         """Returns the wanted rows of a file without deleted ones; None if Spark must read it or there are too many."""
@@ -164,18 +276,17 @@ class _Search:
             if self.times and not is_exact(file.metadata, {*self.wanted.names, *self.compared.names}):
                 return None
             parts = []
-            for part in self._taken(file, marked):
+            for part in self._taken(file, path.rsplit("/", 1)[1], marked):
                 parts.append(part)
                 self.found += part.nbytes
                 if self.found > self.sizes.found_bytes:
                     return None
             return parts
 
-    def _taken(self, file: pq.ParquetFile, marked: pa.Array) -> Iterator[pa.Table]:
+    def _taken(self, file: pq.ParquetFile, name: str, marked: pa.Array) -> Iterator[pa.Table]:
         """Yields the wanted rows of a file in parts; a column that the file does not have is null."""
         there = set(file.schema_arrow.names)
-        needed = [name for name in dict.fromkeys([*self.wanted.names, *self.compared.names]) if name in there]
-        for start, batch in self._batches(file, needed):
+        for start, batch in self._batches(file, [one for one in self._needed if one in there]):
             places = pc.indices_nonzero(pc.fill_null(self._meeting(batch), False))
             if len(marked) and len(places):
                 places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
@@ -185,16 +296,23 @@ class _Search:
                     batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
                     for field in self.wanted
                 ]
-                yield pa.Table.from_arrays(typed, schema=self.wanted).take(places)
+                rows = pa.Table.from_arrays(typed, schema=self.wanted).take(places)
+                if self.placed:
+                    at = [pa.repeat(name, len(places)), pc.add(places.cast(pa.int64()), start)]
+                    rows = rows.append_column(FOUND_AT[0], at[0]).append_column(FOUND_AT[1], at[1])
+                yield rows
+
+    @property
+    def _needed(self) -> list[str]:
+        """The columns to read."""
+        return [*dict.fromkeys([*self.wanted.names, *self.compared.names])]
 
     def _batches(self, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields the rows of the row groups that may have wanted ones, in parts, with the index of their first row."""
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
         at_once = max(1, min(self.sizes.decoded_rows, self.sizes.decoded_bytes // max(1, width)))
-        paths = [file.metadata.schema.column(i).path for i in range(len(file.metadata.schema))]
-        # A field of a struct may have the path of a column with a dot in its name.
-        places = {name: paths.index(name) for name in self.compared.names if paths.count(name) == 1}
+        places = _places(file.metadata, self.compared.names)
         start = 0
         for number, group in enumerate(groups):
             if self._may_have(group, places):
@@ -207,8 +325,9 @@ class _Search:
     def _may_have(self, group: pq.RowGroupMetaData, places: Mapping[str, int]) -> bool:
         """Returns whether a row group may have wanted rows, by the bounds of its columns, given their places."""
         for name, place in places.items():
-            ends = _ends(group.column(place).statistics, self.compared.field(name).type)
-            if ends is None:
+            found = group.column(place).statistics
+            ends = _ends(found, self.compared.field(name).type)
+            if ends is None or (name in self.asked and self.asked[name].null and _has_nulls(found)):
                 continue
             if name in self.asked and not self.asked[name].are_between(*ends):
                 return False
@@ -226,6 +345,12 @@ class _Search:
         return reduce(pc.and_, masks)
 
 
+def _places(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, int]:
+    """Returns the places of columns in the metadata of a file; not of one with the path of a field of a struct."""
+    paths = [metadata.schema.column(i).path for i in range(len(metadata.schema))]
+    return {name: paths.index(name) for name in columns if paths.count(name) == 1}
+
+
 def _ends(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | None:
     """Returns the bounds of a column in a row group, as `_Asked` has its values; None if they are not known.
 
@@ -240,6 +365,11 @@ def _ends(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | N
         low, high = found.min, found.max
         return (low, high) if type(low) is (str if pa.types.is_string(kind) else int) else None
     return None
+
+
+def _has_nulls(found: pq.Statistics) -> bool:
+    """Returns whether a column may be null in a row of a row group."""
+    return not found.has_null_count or found.null_count > 0
 
 
 def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:

@@ -110,6 +110,11 @@ class DeltaLogs:
         stored = self._version(path, table)
         return sum(_counts(stored.files)) - sum(map(len, stored.deleted.values()))
 
+    def deleted(self, path: str) -> dict[str, pa.Array]:
+        """Returns, per file with a deletion vector, the ascending indices of the deleted rows."""
+        table = self.table(path)
+        return {} if table is None else self._version(path, table).deleted
+
     def bytes(self, path: str) -> int:
         """Returns the size of the files of a table in bytes."""
         table = self.table(path)

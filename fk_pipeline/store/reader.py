@@ -112,8 +112,12 @@ class TableReader:
         """Returns the greatest value of such a column; None if it has none. Reads only files that may have it."""
         self.pin(name)
         version = self.versions.get(name, ABSENT)
-        path = self.warehouse.path(name)
-        floor = self.warehouse.logs.floor(path, version, column)
+        if version == ABSENT:
+            return None
+        found_here = self.warehouse.greatest(self._tables[name], version, column)
+        if found_here is not None:
+            return max(found_here, default=None)
+        floor = self.warehouse.logs.floor(self.warehouse.path(name), version, column)
         rows = self.in_range(name, column, floor, None)
         kind = dict(self._tables[name].columns)[column].upper()
         value = f"UNIX_MICROS({quote(column)})" if kind == "TIMESTAMP" else quote(column)

@@ -55,6 +55,8 @@ MEANING = {
 
 DELETION_VECTORS = "delta.enableDeletionVectors"
 
+CHANGE_FEED = "delta.enableChangeDataFeed"
+
 MERGED = {DELETION_VECTORS: "true"}
 """Delta properties of a table with MERGEs: a MERGE writes the rows that it replaces into deletion vectors, and
 does not rewrite their files (ADR 0008).

@@ -19,11 +19,11 @@ from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.store.deletion_vectors import AT, IN, places, unmarked
-from fk_pipeline.store.local import look_up, read_here
+from fk_pipeline.store.local import greatest, locate, look_up, read_here
 from fk_pipeline.store.logs import DeltaLogs, PlainFiles
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.skipping import Condition, Within, among, nameable
+from fk_pipeline.store.skipping import Between, Condition, Within, among, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """The setting with the most files of a table that are read as Parquet: Delta needs several jobs to find files.
@@ -163,6 +163,36 @@ class StoredTables:
         if few_pages and much and files.rows > number * self.sizes.scanned_rows_per_key:
             return None
         return look_up(files, columns, keys, within, self.sizes)
+
+    def locate(self, table: Table, version: int, keys: pa.Table) -> pa.Table | None:
+        """Returns the keys and places of the rows with some keys, and maybe of more; None if Spark must find them.
+
+        Args:
+            table: the table.
+            version: its version.
+            keys: the keys of the table; a null in a nullable key equals null.
+        """
+        if not self.reads_in_the_driver:
+            return None
+        named = {name: name for name in table.keys if name not in table.nullable_keys}
+        where = among(keys, named, {}, self.sizes)
+        files = self.logs.plain_files(self.path(table.name), version, UNLIMITED, where)
+        return None if files is None else locate(files, keys.select([*table.keys]), self.sizes)
+
+    def greatest(self, table: Table, version: int, column: str) -> list[int] | None:
+        """Returns the greatest value of a column per file that may have the greatest of all; None if Spark must read.
+
+        Args:
+            table: the table.
+            version: its version.
+            column: a column with integers, or with timestamps, which count in microseconds since 1970.
+        """
+        path = self.path(table.name)
+        if not self.reads_in_the_driver:
+            return None
+        floor, is_time = self.logs.floor(path, version, column), dict(table.columns)[column].upper() == "TIMESTAMP"
+        files = self.logs.plain_files(path, version, UNLIMITED, [Between(column, floor, None, is_time)])
+        return None if files is None else greatest(files, column)
 
     @cached_property
     def reads_in_the_driver(self) -> bool:

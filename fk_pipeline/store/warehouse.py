@@ -26,6 +26,8 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
+from fk_pipeline.store.local import DAMAGED
+from fk_pipeline.store.marked_writes import MarkedWriter, merge_of
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import Sizes
@@ -127,10 +129,14 @@ class Warehouse(StoredTables):
         large = self.logs.rows(path) > self.sizes.rewritten_rows
         return large and self.driver.may_append(path, table, number, marked=True)
 
+    def may_merge_here(self, table: Table, number: int) -> bool:
+        """Returns whether the driver may merge so many rows into a table without Spark, if its files allow it."""
+        return self.driver.may_append(self.path(table.name), table, number, marked=self.reads_in_the_driver)
+
     def merge_here(
         self, rows: pa.Table, table: Table, info: CommitInfo, *, delete_when: str | None = None, once: bool = True
     ) -> bool:
-        """Merges rows as `merge` does, from the driver; returns whether it may, and did (ADR 0030)."""
+        """Merges rows as `merge` does, from the driver; returns whether it may, and did (ADR 0030, 0042)."""
         rows = rows if once else one_per_key(rows, table.keys)
         if self.version(table.name) is None:
             live = rows if delete_when is None else rows.filter(pc.invert(rows[delete_when]))
@@ -143,7 +149,36 @@ class Warehouse(StoredTables):
         def commit(stored: DeltaTable) -> None:
             self.driver.merge(stored, rows, table, metadata, columns, delete_when=delete_when)
 
-        return self._rewritten_here(table, info, (), commit)
+        return self._rewritten_here(table, info, (), commit) or self._marked_here(rows, table, info, delete_when)
+
+    def _marked_here(self, rows: pa.Table, table: Table, info: CommitInfo, delete_when: str | None) -> bool:
+        """Merges rows into a large table, whose old rows get into deletion vectors; returns whether it may, and did."""
+        path = self.path(table.name)
+        if not self.reads_in_the_driver or not self.may_merge_here(table, len(rows)):
+            return False
+        if not len(rows):  # their number was an upper bound
+            return True
+        self._enable_deletion_vectors(table, info)
+        stored = self.logs.table(path)
+        if stored is None or stored.metadata().configuration.get(DELETION_VECTORS) != "true":
+            return False
+        version = stored.version()
+        try:
+            found = self.locate(table, version, rows)
+            if found is None:
+                return False
+            merge = merge_of(rows, found, table, self._columns(table), delete_when=delete_when)
+        except DAMAGED:  # Spark reports it
+            return False
+        with committing(table, info):
+            if not self._marked.commit(path, stored, version, merge, table, info.as_json()):
+                return False
+        self.logs.keep(path, stored)
+        return True
+
+    @cached_property
+    def _marked(self) -> MarkedWriter:
+        return MarkedWriter(self.logs, self.sizes)
 
     def replace_here(
         self, rows: pa.Table, table: Table, predicate: str, where: Sequence[Condition], info: CommitInfo

@@ -217,7 +217,7 @@ class TableWriter:
         limit = self.planner.lookup_limit(number, effect.table)
         full = self._full
         creates = self.warehouse.version(table.name) is None
-        if (creates or not full) and number <= self.read.few and self.warehouse.may_append_here(table, number):
+        if (creates or not full) and number <= self.read.few and self.warehouse.may_merge_here(table, number):
             rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
             if rows.local is not None and self.warehouse.merge_here(
                 rows.local, table, info, delete_when=delete_when, once=once

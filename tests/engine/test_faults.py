@@ -72,7 +72,7 @@ def test_after_a_conflict_of_the_driver_the_whole_stage_is_computed_again(made: 
 @pytest.mark.connect
 def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_now(rows_pipeline: Any) -> None:
     """Somebody else rewrites files of the table for as long as the first attempt of Spark goes on."""
-    made = rows_pipeline("inner", Sizes(rewritten_rows=-1))
+    made = rows_pipeline("inner", Sizes(rewritten_rows=-1, scanned_bytes=-1))
     made.land(0, [(i, "ab"[i % 2], "v") for i in range(10)], [("a", "A"), ("b", "B")])
     made.pipeline.run()
     path = made.pipeline.runner.warehouse.path("subscription_store")

@@ -16,6 +16,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store.damage import DamagedTableError
 from fk_pipeline.store.local import is_exact
+from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
 from fk_pipeline.store.sizes import Sizes
@@ -271,3 +272,26 @@ def test_only_row_groups_that_may_have_a_key_are_read(
     assert of_one is not None
     assert sorted(of_one["id"].to_pylist()) == [1500, 1503]
     assert len(read) == (4 if column == "a.id" else 1), "of the batch"
+
+
+@pytest.mark.parametrize("column", ["big", "moment"])
+def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
+    spark: SparkSession, tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=10))
+    rows = spark.sql(ROWS)
+    for part in ("id < 30", "id >= 70", "id BETWEEN 30 AND 69"):
+        chosen = rows.where(part.replace("id", "CAST(big / 1000000007 AS INT)"))
+        warehouse.append(chosen.coalesce(1), TABLE, INFO)
+    empty = rows.where("whole = 0").selectExpr(*[f"IF(FALSE, {name}, NULL) AS {name}" for name in TABLE.names])
+    warehouse.append(empty, TABLE, INFO)
+    unit = "UNIX_MICROS(moment)" if column == "moment" else "big"
+    for gone in ("whole > 650", "whole > 600", "whole BETWEEN 100 AND 300", "whole >= 0"):
+        wanted = warehouse.read(TABLE).selectExpr(f"MAX({unit})").first()
+        assert warehouse.greatest(TABLE, warehouse.version("rows") or 0, column) is not None, "found in the driver"
+        for local in (True, False):
+            monkeypatch.setattr(Warehouse, "reads_in_the_driver", local)
+            assert TableReader(warehouse, [TABLE]).greatest("rows", column) == wanted[0]
+        monkeypatch.undo()
+        warehouse.delete(gone, TABLE, INFO)
+    assert TableReader(warehouse, [TABLE]).greatest("rows", column) is None

@@ -165,7 +165,7 @@ def aggregated(spec: AggregateSpec, types: Types, outputs: Sequence[tuple[str, s
         skip_by=(s.BATCH, *(name for name, _ in _time(spec, types, START)), GROUP),
         keys=tuple(name for name, _ in key),
         nullable_keys=frozenset(by_columns(spec)),
-        properties={**MERGED, "delta.enableChangeDataFeed": "true"},
+        properties={**MERGED, s.CHANGE_FEED: "true"},
     )
 
 

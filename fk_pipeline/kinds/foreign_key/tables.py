@@ -354,7 +354,7 @@ def resolved_join(
         nullable_keys=key.nullable_keys,
         either=key.either,
         identity=tuple(name for name, _ in chosen_columns),
-        properties={**MERGED, "delta.enableChangeDataFeed": "true"},
+        properties={**MERGED, s.CHANGE_FEED: "true"},
     )
 
 

@@ -191,7 +191,7 @@ def resolved_join(spec: WindowSpec, output_types: Sequence[tuple[str, str]]) -> 
         skip_by=(s.BATCH, *skippable(key.columns)),
         keys=key.keys,
         nullable_keys=key.nullable_keys,
-        properties={**MERGED, "delta.enableChangeDataFeed": "true"},
+        properties={**MERGED, s.CHANGE_FEED: "true"},
     )
 
 

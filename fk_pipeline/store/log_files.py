@@ -1,0 +1,82 @@
+"""Reads from the log of a Delta table which files were added, with all that the log tells about each.
+
+delta-rs tells the bounds and the deleted rows of a file, and not where the log has its deletion vector.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Action = dict[str, Any]
+"""An action of the Delta protocol: its fields."""
+
+CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+"""The name of a checkpoint in one file, with its version."""
+
+FIELDS = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags", "deletionVector")
+"""The fields of an added file, in tables without row tracking."""
+
+
+def added_files(path: str, version: int) -> dict[str, Action] | None:
+    """Returns the files of a version of a table on a local disk.
+
+    Args:
+        path: the folder of the table.
+        version: its version.
+
+    Returns:
+        Per name of a file, its `add` action. None if the log does not have all commits since its last checkpoint, or
+        has no checkpoint of one file.
+    """
+    log = Path(path, "_delta_log")
+    names = [match for name in log.iterdir() if (match := CHECKPOINT.fullmatch(name.name))]
+    start = max((int(match[1]) for match in names if int(match[1]) <= version), default=-1)
+    files: dict[str, Action] = {}
+    if start >= 0:
+        files = {one["path"]: one for one in _of_checkpoint(log / f"{start:020d}.checkpoint.parquet")}
+    try:
+        for number in range(start + 1, version + 1):
+            apply(files, _actions(log / f"{number:020d}.json"))
+    except FileNotFoundError:
+        return None
+    return files
+
+
+def apply(files: dict[str, Action], actions: Iterable[Action]) -> None:
+    """Applies the actions of a commit to the files of the version before it."""
+    added = []
+    for action in actions:
+        if "add" in action:
+            added.append(action["add"])
+        elif "remove" in action:
+            files.pop(action["remove"]["path"], None)
+    files.update((one["path"], one) for one in added)  # a file that gets a deletion vector is removed and added
+
+
+def _actions(commit: Path) -> Iterator[Action]:
+    with commit.open("rb") as lines:
+        for line in lines:
+            if not line.startswith((b'{"commitInfo"', b'{"cdc"')):  # these may have megabytes
+                yield json.loads(line)
+
+
+def _of_checkpoint(path: Path) -> Iterator[Action]:
+    added = pq.read_table(path, columns=["add"])["add"].drop_null().combine_chunks()
+    kept = [name for name in FIELDS if added.type.get_field_index(name) >= 0]
+    for row in pa.table({name: added.field(name) for name in kept}).to_pylist():
+        yield {name: _plain(name, value) for name, value in row.items() if value is not None}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in ("partitionValues", "tags"):
+        return dict(value)
+    if name == "deletionVector":
+        return {key: part for key, part in value.items() if part is not None and key != "maxRowIndex"}
+    return value
