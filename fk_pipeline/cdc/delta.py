@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines
-from fk_pipeline.cdc.table_versions import version_range
+from fk_pipeline.cdc.table_versions import plain_feed, version_range
+from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.sql import key_as_json, text
 
-_OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+_OF_THE_FEED = ("_change_type", "_commit_version")
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 
@@ -38,6 +41,29 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     return stored.where(whole).selectExpr(*columns)
 
 
+def _changes(session: SparkSession, path: str) -> DataFrame:
+    """Returns the changes of a version range, with the columns of Delta's change feed that tell kind and version.
+
+    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them.
+    """
+    feed = plain_feed(path)
+    if feed is None:
+        table, first, last = version_range(path)
+        options = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
+        return session.read.format("delta").options(**options).load(table).drop("_commit_timestamp")
+    schema = T.StructType.fromJson(dict(feed.schema)).add("_change_type", T.StringType())
+    named = [(text(file.rsplit("/", 1)[1]), *told) for file, told in feed.files.items()]
+    versions = " ".join(f"WHEN {name} THEN {version}L" for name, version, _ in named)
+    kinds = " ".join(f"WHEN {name} THEN {text(kind)}" for name, _, kind in named)
+    return (
+        session.read.schema(schema)
+        .options(**PATHS_AS_THEY_ARE)
+        .parquet(*feed.files)
+        .withColumn("_commit_version", F.expr(f"CASE _metadata.file_name {versions} END"))
+        .withColumn("_change_type", F.expr(f"COALESCE(_change_type, CASE _metadata.file_name {kinds} END)"))
+    )
+
+
 class Delta(Columnar):
     """The format `delta`: one change per row."""
 
@@ -55,8 +81,7 @@ class Delta(Columnar):
             if first is None:
                 stored, op, version = reader.option("versionAsOf", last).load(table), "'r'", f"{last}L"
             else:
-                changes = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
-                stored, op, version = reader.options(**changes).load(table), _OP, "_commit_version"
+                stored, op, version = _changes(session, path), _OP, "_commit_version"
             if side.pipeline is not None:
                 stored = _of_result(stored, side)
             place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")

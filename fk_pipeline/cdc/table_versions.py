@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -16,6 +18,13 @@ from deltalake.exceptions import DeltaError
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
 
+MOST_FEED_FILES = 32
+"""Files of a change feed, and versions, up to which they are looked up without Spark."""
+
+PLAIN_FEATURES = {"deletionVectors"}
+"""Reader features of a table whose files have its columns under their names."""
+
+_PLAIN_NAME = re.compile(r"(_change_data/)?[A-Za-z0-9._-]+")
 _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 
@@ -56,6 +65,56 @@ def are_kept(path: str) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class PlainFeed:
+    """The change feed of some versions as Parquet files, which Spark reads without Delta.
+
+    Attributes:
+        files: per path of a file, the version whose changes it has, and the kind of these changes; in a file that
+            was written for the change feed, the column `_change_type` has the kind.
+        schema: the schema of the table at the last version, as Spark's JSON.
+    """
+
+    files: Mapping[str, tuple[int, str]]
+    schema: Mapping[str, Any]
+
+
+def plain_feed(path: str) -> PlainFeed | None:
+    """Returns the files from which the changes of some versions are read; None if only Delta can read them.
+
+    Delta must read a table that is not on a local disk, has partitions or unknown features, or rows that only a
+    deletion vector tells.
+    """
+    location, first, last = version_range(path)
+    if first is None or "://" in location or last - first >= MOST_FEED_FILES:
+        return None
+    try:
+        table, files = _table(location, last), {}
+        for version in range(first, last + 1):
+            told = _plain_changes(_actions_of(f"{location}/_delta_log/{version:020d}.json"))
+            if told is None:
+                return None
+            files.update({f"{location}/{name}": (version, kind) for name, kind in told.items()})
+    except (DeltaError, OSError):  # Delta reports it
+        return None
+    is_plain = table.protocol().min_reader_version != 2 and not table.metadata().partition_columns
+    if not is_plain or not {*(table.protocol().reader_features or ())} <= PLAIN_FEATURES:
+        return None
+    return PlainFeed(files, json.loads(table.schema().to_json())) if 0 < len(files) <= MOST_FEED_FILES else None
+
+
+def _plain_changes(actions: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    """Returns the names of the files with the changes of a commit, and the kinds of these; None if Delta must tell."""
+    told = [(action["cdc"], "") for action in actions if "cdc" in action]
+    if not told:
+        kinds = {"add": "insert", "remove": "delete"}
+        moved = [(action[name], kind) for action in actions for name, kind in kinds.items() if name in action]
+        told = [(one, kind) for one, kind in moved if one["dataChange"]]
+    names = {one["path"]: kind for one, kind in told}
+    is_plain = all(_PLAIN_NAME.fullmatch(one["path"]) and not one.get("deletionVector") for one, _ in told)
+    return names if is_plain and len(names) == len(told) else None
+
+
 def table_id(path: str) -> str:
     """Returns the current Delta id of the table whose versions a path names; every table has another id."""
     return str(_table(version_range(path)[0]).metadata().id)
@@ -67,13 +126,18 @@ def _table(location: str, version: int | None = None) -> DeltaTable:
 
 def _files_of(entry: str) -> list[str]:
     """Returns the files from which the changes of a version are read, given its entry in the log."""
-    with storage.opened(entry, "rt", encoding="utf-8") as stream:
-        actions = [json.loads(line) for line in stream]
+    actions = _actions_of(entry)
     found = [action["cdc"] for action in actions if "cdc" in action]
     if not found:
         moved = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
         found = [one for one in moved if one["dataChange"]]
     return [unquote(one["path"]) for one in found]
+
+
+def _actions_of(entry: str) -> list[dict[str, Any]]:
+    """Returns the actions of an entry of a log."""
+    with storage.opened(entry, "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
 
 
 def _is_there(uri: str) -> bool:
