@@ -92,7 +92,7 @@ def plain_feed(path: str) -> PlainFeed | None:
         table, files = _table(location, last), {}
         for version in range(first, last + 1):
             told = _plain_changes(_actions_of(f"{location}/_delta_log/{version:020d}.json"))
-            if told is None:
+            if told is None or any(f"{location}/{name}" in files for name in told):  # a file that came, and went again
                 return None
             files.update({f"{location}/{name}": (version, kind) for name, kind in told.items()})
     except (DeltaError, OSError):  # Delta reports it

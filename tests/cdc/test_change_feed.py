@@ -71,6 +71,15 @@ def test_changes_without_a_file_for_them_are_left_to_delta(spark: SparkSession, 
     assert plain_feed(f"{table}@1..{last}") is None
     assert plain_feed(f"{table}@{last}..{last}") is None, "the file that is removed has a deletion vector"
     assert rows(f"{table}@1..{last}", spark) == by_delta(table, 1, last, spark)
+    spark.range(3).coalesce(1).write.format("delta").mode("append").save(table)
+    spark.range(7, 9).coalesce(1).write.format("delta").mode("overwrite").save(table)
+    [came, went] = [DeltaTable(table).version() - 1, DeltaTable(table).version()]
+    for version in (came, went):
+        feed = plain_feed(f"{table}@{version}..{version}")
+        assert feed is not None
+        assert rows(f"{table}@{version}..{version}", spark) == by_delta(table, version, version, spark)
+    assert plain_feed(f"{table}@{came}..{went}") is None, "a file came and went"
+    assert len(rows(f"{table}@{came}..{went}", spark)) == 3 + 3 + 2
     assert plain_feed(f"{table}@1..99") is None, "there are no such versions"
     assert plain_feed(f"{table}@..1") is None, "a whole table has no changes"
     parts = str(tmp_path / "parts")
