@@ -44,7 +44,8 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
 def _changes(session: SparkSession, path: str) -> DataFrame:
     """Returns the changes of a version range, with the columns of Delta's change feed that tell kind and version.
 
-    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them.
+    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them
+    (ADR 0043).
     """
     feed = plain_feed(path)
     if feed is None:

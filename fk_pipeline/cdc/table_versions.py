@@ -83,7 +83,7 @@ def plain_feed(path: str) -> PlainFeed | None:
     """Returns the files from which the changes of some versions are read; None if only Delta can read them.
 
     Delta must read a table that is not on a local disk, has partitions or unknown features, or rows that only a
-    deletion vector tells.
+    deletion vector tells; and versions with other columns or settings: the feed may have been off.
     """
     location, first, last = version_range(path)
     if first is None or "://" in location or last - first >= MOST_FEED_FILES:
@@ -105,6 +105,8 @@ def plain_feed(path: str) -> PlainFeed | None:
 
 def _plain_changes(actions: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Returns the names of the files with the changes of a commit, and the kinds of these; None if Delta must tell."""
+    if any("metaData" in action for action in actions):
+        return None
     told = [(action["cdc"], "") for action in actions if "cdc" in action]
     if not told:
         kinds = {"add": "insert", "remove": "delete"}
