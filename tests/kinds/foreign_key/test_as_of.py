@@ -32,7 +32,7 @@ select: {select}
 settings: {settings}
 """
 LEFT, RIGHT = "id INT, fk STRING, at BIGINT, seq INT", "k STRING, since BIGINT, price INT, seq INT"
-SLOW = ("by keys on Spark", "whole tables")
+SLOW = ("by keys on Spark", "whole tables", "with deletion vectors")
 
 
 class Dated:

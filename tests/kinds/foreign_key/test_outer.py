@@ -21,7 +21,7 @@ OUTER = {"select": "[id, fk, v, k, name]"}
 LEFT: list[Any] = [(1, "a", "v"), (2, "b", "v"), (3, None, "v"), (4, "gone", "v"), (5, "a", "v")]
 RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
 
-SLOW = ("by keys on Spark", "whole tables")
+SLOW = ("by keys on Spark", "whole tables", "with deletion vectors")
 
 
 def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str | None, str | None, str | None]]:
