@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.contract import Removals, loaded
 from fk_pipeline.engine.runner import Runner
-from fk_pipeline.environment import storage
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange, parse_batches
@@ -57,7 +56,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     ]
     written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
     wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
-    gone = [version for version in wanted if not _kept(warehouse.path(table.name), version)]
+    gone = [version for version in wanted if not are_kept(f"{warehouse.path(table.name)}@{version}..{version}")]
     if gone:
         raise StateError(
             f"the changes of batch {batch} are not kept any more: version {min(gone)} of {table.name} is gone",
@@ -69,19 +68,6 @@ def changes(runner: Runner, batch: int) -> DataFrame:
         return empty(runner.session, columns)
     found = [_of_commit(runner, batch, *commit) for commit in commits]
     return reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
-
-
-def _kept(path: str, version: int) -> bool:
-    """Returns whether the log still has a commit and the files that its changes are read from still exist."""
-    fs, root = storage.filesystem(path)
-    log = f"{root}/_delta_log/{version:020d}.json"
-    if not fs.exists(log):
-        return False
-    actions = [json.loads(line) for line in fs.cat_file(log).decode().splitlines() if line.strip()]
-    feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
-    changed = [one for action in actions for kind in ("add", "remove") if (one := action.get(kind))]
-    files = feed or [one["path"] for one in changed if one.get("dataChange")]
-    return all(fs.exists(f"{root}/{unquote(name)}") for name in files)
 
 
 def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[str, Any]]]:

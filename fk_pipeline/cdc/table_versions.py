@@ -107,14 +107,20 @@ def _plain_changes(actions: Sequence[Mapping[str, Any]]) -> dict[str, str] | Non
     """Returns the names of the files with the changes of a commit, and the kinds of these; None if Delta must tell."""
     if any("metaData" in action for action in actions):
         return None
-    told = [(action["cdc"], "") for action in actions if "cdc" in action]
-    if not told:
-        kinds = {"add": "insert", "remove": "delete"}
-        moved = [(action[name], kind) for action in actions for name, kind in kinds.items() if name in action]
-        told = [(one, kind) for one, kind in moved if one["dataChange"]]
+    told = _changes_in(actions)
     names = {one["path"]: kind for one, kind in told}
     is_plain = all(_PLAIN_NAME.fullmatch(one["path"]) and not one.get("deletionVector") for one, _ in told)
     return names if is_plain and len(names) == len(told) else None
+
+
+def _changes_in(actions: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+    """Returns the actions of the files with the changes of a commit, and the kind of all rows of each; empty: told."""
+    told = [(action["cdc"], "") for action in actions if "cdc" in action]
+    if told:
+        return told
+    kinds = {"add": "insert", "remove": "delete"}
+    moved = [(action[name], kind) for action in actions for name, kind in kinds.items() if name in action]
+    return [(one, kind) for one, kind in moved if one["dataChange"]]
 
 
 def table_id(path: str) -> str:
@@ -128,12 +134,7 @@ def _table(location: str, version: int | None = None) -> DeltaTable:
 
 def _files_of(entry: str) -> list[str]:
     """Returns the files from which the changes of a version are read, given its entry in the log."""
-    actions = _actions_of(entry)
-    found = [action["cdc"] for action in actions if "cdc" in action]
-    if not found:
-        moved = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
-        found = [one for one in moved if one["dataChange"]]
-    return [unquote(one["path"]) for one in found]
+    return [unquote(one["path"]) for one, _ in _changes_in(_actions_of(entry))]
 
 
 def _actions_of(entry: str) -> list[dict[str, Any]]:

@@ -41,9 +41,6 @@ FOUND_AT = (pa.field(IN, pa.string()), pa.field(AT, pa.int64()))
 DAMAGED = (pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of files that are damaged or gone, or have a text that is none: Spark reads them, and reports it."""
 
-UNMARKED = pa.array([], pa.int64())
-"""The indices of the deleted rows of a file without a deletion vector: none."""
-
 
 @dataclass(frozen=True)
 class _Asked:
@@ -153,7 +150,7 @@ def greatest(files: PlainFiles, column: str) -> list[int] | None:
             with pq.ParquetFile(path) as file:
                 if not is_exact(file.metadata, {column}):
                     return None
-                value = _greatest(file, column, kind, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
+                value = _greatest(file, column, kind, files.deleted_in(path))
                 found += [] if value is None else [value]
     except DAMAGED:
         return None
@@ -216,7 +213,7 @@ def _chosen(files: PlainFiles, search: _Search) -> pa.Table | None:
     """Returns the rows that a search finds; None if Spark has to read them."""
 
     def found(path: str) -> list[pa.Table] | None:
-        return search.through(path, files.deleted.get(path.rsplit("/", 1)[1], UNMARKED))
+        return search.through(path, files.deleted_in(path))
 
     with ThreadPoolExecutor(min(READERS, pa.cpu_count())) as pool:
         parts = list(pool.map(found, files.paths))

@@ -24,6 +24,9 @@ Mark = tuple[int, int] | str
 
 UNKNOWN_SIZE = 1 << 40
 
+UNMARKED = pa.array([], pa.int64())
+"""The indices of the deleted rows of a file without a deletion vector: none."""
+
 READABLE = {"deletionVectors"}
 """The reader features of a table that the engine supports without Delta."""
 
@@ -46,6 +49,10 @@ class PlainFiles:
     rows: int
     bytes: int
     deleted: dict[str, pa.Array]
+
+    def deleted_in(self, path: str) -> pa.Array:
+        """Returns the indices of the rows in the deletion vector of one of the files, by its path."""
+        return self.deleted.get(path.rsplit("/", 1)[1], UNMARKED)
 
     @property
     def marked(self) -> int:

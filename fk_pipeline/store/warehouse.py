@@ -154,7 +154,7 @@ class Warehouse(StoredTables):
     def _marked_here(self, rows: pa.Table, table: Table, info: CommitInfo, delete_when: str | None) -> bool:
         """Merges rows into a large table, whose old rows get into deletion vectors; returns whether it may, and did."""
         path = self.path(table.name)
-        if not self.reads_in_the_driver or not self.may_merge_here(table, len(rows)):
+        if not self.may_merge_here(table, len(rows)):
             return False
         if not len(rows):  # their number was an upper bound
             return True
