@@ -24,7 +24,7 @@ Mark = tuple[int, int] | str
 
 UNKNOWN_SIZE = 1 << 40
 
-UNMARKED = pa.array([], pa.int64())
+UNMARKED = pa.nulls(0, pa.int64())  # `pa.array` would import pandas
 """The indices of the deleted rows of a file without a deletion vector: none."""
 
 READABLE = {"deletionVectors"}
