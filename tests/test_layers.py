@@ -24,6 +24,8 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.kinds.aggregate.kind": 2,
     "fk_pipeline.spec": 3,
     "fk_pipeline.frames": 4,
+    "fk_pipeline.parquet_files": 4,
+    "fk_pipeline.vector_files": 4,
     "fk_pipeline.cdc": 5,
     "fk_pipeline.store": 5,
     "fk_pipeline.privacy": 6,

@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines
-from fk_pipeline.cdc.table_versions import plain_feed, version_range
+from fk_pipeline.cdc.table_versions import FeedPart, plain_feed, version_range
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
+from fk_pipeline.parquet_files import rows_at
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.sql import key_as_json, text
 
 _OF_THE_FEED = ("_change_type", "_commit_version")
+_PART = "_fk_part"
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 
@@ -44,25 +47,54 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
 def _changes(session: SparkSession, path: str) -> DataFrame:
     """Returns the changes of a version range, with the columns of Delta's change feed that tell kind and version.
 
-    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them
-    (ADR 0043).
+    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them. Few rows
+    of a file are read in the driver: Spark would read the whole file (ADR 0043).
     """
     feed = plain_feed(path)
     if feed is None:
         table, first, last = version_range(path)
         options = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
         return session.read.format("delta").options(**options).load(table).drop("_commit_timestamp")
-    schema = T.StructType.fromJson(dict(feed.schema)).add("_change_type", T.StringType())
-    named = [(text(file.rsplit("/", 1)[1]), *told) for file, told in feed.files.items()]
-    versions = " ".join(f"WHEN {name} THEN {version}L" for name, version, _ in named)
-    kinds = " ".join(f"WHEN {name} THEN {text(kind)}" for name, _, kind in named)
+    schema = T.StructType.fromJson(dict(feed.schema))
+    here: list[pa.Table] = []
+    rest: list[FeedPart] = []
+    for part in feed.parts:
+        rows = None if part.only is None else rows_at(part.file, part.only, schema)
+        if rows is None:
+            rest.append(part)
+        else:
+            rows = rows.append_column("_commit_version", pa.repeat(part.version, len(rows)))
+            here.append(rows.append_column("_change_type", pa.repeat(part.kind, len(rows))))
+    frames = [session.createDataFrame(pa.concat_tables(here))] if here else []
+    return reduce(DataFrame.unionByName, frames + ([_by_spark(session, rest, schema)] if rest else []))
+
+
+def _by_spark(session: SparkSession, parts: Sequence[FeedPart], schema: T.StructType) -> DataFrame:
+    """Returns changes that Spark reads, with the columns of `_changes`."""
+    cases = " ".join(f"WHEN {_is_of(part)} THEN {place}" for place, part in enumerate(parts))
+    versions = ", ".join(f"{part.version}L" for part in parts)
+    kinds = ", ".join(text(part.kind) for part in parts)
     return (
-        session.read.schema(schema)
+        session.read.schema(T.StructType([*schema, T.StructField("_change_type", T.StringType())]))
         .options(**PATHS_AS_THEY_ARE)
-        .parquet(*feed.files)
-        .withColumn("_commit_version", F.expr(f"CASE _metadata.file_name {versions} END"))
-        .withColumn("_change_type", F.expr(f"COALESCE(_change_type, CASE _metadata.file_name {kinds} END)"))
+        .parquet(*dict.fromkeys(part.file for part in parts))
+        .withColumn(_PART, F.expr(f"CASE {cases} END"))
+        .where(F.col(_PART).isNotNull())
+        .withColumn("_commit_version", F.expr(f"GET(ARRAY({versions}), {_PART})"))
+        .withColumn("_change_type", F.expr(f"COALESCE(_change_type, GET(ARRAY({kinds}), {_PART}))"))
+        .drop(_PART)
     )
+
+
+def _is_of(part: FeedPart) -> str:
+    """SQL (BOOLEAN) over a row of a Parquet file: whether it is one of the changes."""
+    row = "_metadata.row_index"
+    conditions = [f"_metadata.file_name = {text(part.file.rsplit('/', 1)[1])}"]
+    if part.only is not None:
+        conditions.append(f"{row} IN ({', '.join(map(str, part.only))})")
+    if part.but:
+        conditions.append(f"{row} NOT IN ({', '.join(map(str, part.but))})")
+    return " AND ".join(conditions)
 
 
 class Delta(Columnar):

@@ -9,17 +9,26 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyroaring import BitMap64
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
+from fk_pipeline.vector_files import file_of_vector, read_vector
 
 MOST_FEED_FILES = 32
 """Files of a change feed, and versions, up to which they are looked up without Spark."""
+
+MOST_FEED_INDICES = 5_000
+"""Rows of deletion vectors, up to which a condition names them."""
+
+INSERTED, DELETED = "insert", "delete"
+"""Kinds of changes, as the change feed of Delta names them."""
 
 PLAIN_FEATURES = {"deletionVectors"}
 """Reader features of a table whose files have its columns under their names."""
@@ -66,51 +75,105 @@ def are_kept(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class PlainFeed:
-    """The change feed of some versions as Parquet files, which Spark reads without Delta.
+class FeedPart:
+    """Changes of one commit in one Parquet file of a table, or in one file of its change feed.
 
     Attributes:
-        files: per path of a file, the version whose changes it has, and the kind of these changes; in a file that
-            was written for the change feed, the column `_change_type` has the kind.
+        file: the path of the file.
+        version: the version that the commit made.
+        kind: the kind of all these changes; empty for a file of the change feed, whose column `_change_type` has it.
+        only: the indices (from 0) of the rows of the file that changed; None: all rows.
+        but: the indices of rows that did not.
+    """
+
+    file: str
+    version: int
+    kind: str
+    only: BitMap64 | None
+    but: BitMap64
+
+    @property
+    def named(self) -> int:
+        """The number of indices."""
+        return len(self.but) + (0 if self.only is None else len(self.only))
+
+    def shares_rows_with(self, other: FeedPart) -> bool:
+        """Returns whether a row may have changed in both."""
+        if self.file != other.file:
+            return False
+        if self.only is None:
+            return other.only is None or not other.only <= self.but
+        return bool(self.only & other.only) if other.only is not None else other.shares_rows_with(self)
+
+
+@dataclass(frozen=True)
+class PlainFeed:
+    """The change feed of some versions as rows of Parquet files, which Spark reads without Delta.
+
+    Attributes:
+        parts: the changes. No row of a file is in two parts.
         schema: the schema of the table at the last version, as Spark's JSON.
     """
 
-    files: Mapping[str, tuple[int, str]]
+    parts: Sequence[FeedPart]
     schema: Mapping[str, Any]
 
 
 def plain_feed(path: str) -> PlainFeed | None:
     """Returns the files from which the changes of some versions are read; None if only Delta can read them.
 
-    Delta must read a table that is not on a local disk, has partitions or unknown features, or rows that only a
-    deletion vector tells; and versions with other columns or settings: the feed may have been off.
+    Delta must read a table that is not on a local disk, has partitions or unknown features, or many rows in deletion
+    vectors; a row that came and went again; and versions with other columns or settings: the feed may have been off.
     """
     location, first, last = version_range(path)
     if first is None or "://" in location or last - first >= MOST_FEED_FILES:
         return None
+    parts: list[FeedPart] = []
     try:
-        table, files = _table(location, last), {}
+        table = _table(location, last)
         for version in range(first, last + 1):
-            told = _plain_changes(_actions_of(f"{location}/_delta_log/{version:020d}.json"))
-            if told is None or any(f"{location}/{name}" in files for name in told):  # a file that came, and went again
+            told = _plain_changes(location, version)
+            if told is None or any(one.shares_rows_with(other) for one in told for other in parts):
                 return None
-            files.update({f"{location}/{name}": (version, kind) for name, kind in told.items()})
+            parts += told
     except (DeltaError, OSError):  # Delta reports it
         return None
     is_plain = table.protocol().min_reader_version != 2 and not table.metadata().partition_columns
     if not is_plain or not {*(table.protocol().reader_features or ())} <= PLAIN_FEATURES:
         return None
-    return PlainFeed(files, json.loads(table.schema().to_json())) if 0 < len(files) <= MOST_FEED_FILES else None
+    few = 0 < len(parts) <= MOST_FEED_FILES and sum(part.named for part in parts) <= MOST_FEED_INDICES
+    return PlainFeed(parts, json.loads(table.schema().to_json())) if few else None
 
 
-def _plain_changes(actions: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    """Returns the names of the files with the changes of a commit, and the kinds of these; None if Delta must tell."""
-    if any("metaData" in action for action in actions):
+def _plain_changes(location: str, version: int) -> list[FeedPart] | None:
+    """Returns the changes of a commit, in the order of its files; None if Delta must tell."""
+    actions = _actions_of(f"{location}/_delta_log/{version:020d}.json")
+    if any("metaData" in action or _changes_nothing(action.get("commitInfo", {})) for action in actions):
         return None
-    told = _changes_in(actions)
-    names = {one["path"]: kind for one, kind in told}
-    is_plain = all(_PLAIN_NAME.fullmatch(one["path"]) and not one.get("deletionVector") for one, _ in told)
-    return names if is_plain and len(names) == len(told) else None
+    per_file: dict[str, dict[str, BitMap64]] = {}
+    for one, kind in _changes_in(actions):
+        deleted = read_vector(Path(location), one.get("deletionVector"))
+        if deleted is None or not _PLAIN_NAME.fullmatch(one["path"]) or kind in per_file.get(one["path"], {}):
+            return None
+        per_file.setdefault(one["path"], {})[kind] = deleted
+    parts = []
+    for name, deleted_in in per_file.items():
+        if len(deleted_in) > 1 and not any(deleted_in.values()):  # no deletion vector tells what became of its rows
+            return None
+        for kind, deleted in deleted_in.items():
+            file, after = f"{location}/{name}", deleted_in.get(DELETED if kind == INSERTED else INSERTED)
+            if after is None:  # the file came, or went
+                parts.append(FeedPart(file, version, kind, None, deleted))
+            elif after - deleted:  # it got another vector
+                parts.append(FeedPart(file, version, kind, after - deleted, BitMap64()))
+    return parts
+
+
+def _changes_nothing(commit: Mapping[str, Any]) -> bool:
+    """Returns whether a commit is a MERGE that only wrote files anew: Delta leaves its files out of the feed."""
+    metrics = commit.get("operationMetrics") or {}
+    counts = [metrics.get(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+    return commit.get("operation") == "MERGE" and all(count == "0" for count in counts)
 
 
 def _changes_in(actions: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
@@ -118,7 +181,7 @@ def _changes_in(actions: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str,
     told = [(action["cdc"], "") for action in actions if "cdc" in action]
     if told:
         return told
-    kinds = {"add": "insert", "remove": "delete"}
+    kinds = {"add": INSERTED, "remove": DELETED}
     moved = [(action[name], kind) for action in actions for name, kind in kinds.items() if name in action]
     return [(one, kind) for one, kind in moved if one["dataChange"]]
 
@@ -134,7 +197,9 @@ def _table(location: str, version: int | None = None) -> DeltaTable:
 
 def _files_of(entry: str) -> list[str]:
     """Returns the files from which the changes of a version are read, given its entry in the log."""
-    return [unquote(one["path"]) for one, _ in _changes_in(_actions_of(entry))]
+    changed = [one for one, _ in _changes_in(_actions_of(entry))]
+    vectors = [file_of_vector(one["deletionVector"]) for one in changed if one.get("deletionVector")]
+    return [*(unquote(one["path"]) for one in changed), *(name for name in vectors if name is not None)]
 
 
 def _actions_of(entry: str) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fk_pipeline.parquet_files import is_exact
 from fk_pipeline.spec import quote
-from fk_pipeline.store.local import is_exact
 from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -15,21 +15,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, at_once, is_alike, is_exact, typed
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
-
-ALIKE = (
-    T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
-)  # fmt: skip
-"""Types that Arrow reads from Parquet as Spark does, whoever wrote the file; not dates: their calendar is unknown."""
-
-ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType, T.TimestampType)
-"""The same types in files that are exact (`is_exact`), with dates, timestamps and floating-point numbers."""
-
-_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
-"""The metadata key that Spark writes into a file with dates in the calendar from before 1582."""
 
 READERS = 2
 """The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (in
@@ -199,7 +189,7 @@ def _search(
         return None
     schema = T.StructType([stored[name] for name in columns]).toNullable()
     compared = T.StructType([stored[name] for name in (*keys, *[one.column for one in within])]).toNullable()
-    if not all(_is_alike(field.dataType, alike) for field in (*schema.fields, *compared.fields)):
+    if not all(is_alike(field.dataType, alike) for field in (*schema.fields, *compared.fields)):
         return None
     if not all(_is_comparable(field.dataType) for field in compared.fields):
         return None
@@ -288,12 +278,7 @@ class _Search:
             if len(marked) and len(places):
                 places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
             if len(places):
-                # Cast first: some writers store strings in a form that Arrow cannot filter.
-                typed = [
-                    batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
-                    for field in self.wanted
-                ]
-                rows = pa.Table.from_arrays(typed, schema=self.wanted).take(places)
+                rows = typed(batch, self.wanted).take(places)
                 if self.placed:
                     at = [pa.repeat(name, len(places)), pc.add(places.cast(pa.int64()), start)]
                     rows = rows.append_column(FOUND_AT[0], at[0]).append_column(FOUND_AT[1], at[1])
@@ -307,14 +292,13 @@ class _Search:
     def _batches(self, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields the rows of the row groups that may have wanted ones, in parts, with the index of their first row."""
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
-        at_once = max(1, min(self.sizes.decoded_rows, self.sizes.decoded_bytes // max(1, width)))
+        size = at_once(file.metadata, self.sizes.decoded_rows, self.sizes.decoded_bytes)
         places = _places(file.metadata, self.compared.names)
         start = 0
         for number, group in enumerate(groups):
             if self._may_have(group, places):
                 at = start
-                for batch in file.iter_batches(at_once, [number], columns=columns, use_threads=False):
+                for batch in file.iter_batches(size, [number], columns=columns, use_threads=False):
                     yield at, batch
                     at += len(batch)
             start += group.num_rows
@@ -369,37 +353,12 @@ def _has_nulls(found: pq.Statistics) -> bool:
     return not found.has_null_count or found.null_count > 0
 
 
-def _is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
-    if isinstance(kind, T.StructType) and T.DateType in alike:
-        return all(_is_alike(field.dataType, alike) for field in kind.fields)
-    if isinstance(kind, T.StringType):
-        return kind == T.StringType()  # not with a collation, which Arrow would lose
-    return isinstance(kind, alike)
-
-
 def _ordered(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Returns values to compare, in the order of the given ones: of timestamps their microseconds since 1970.
 
     Python has timestamps of only 9,999 years.
     """
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
-
-
-def is_exact(metadata: pq.FileMetaData, columns: Collection[str] | None = None) -> bool:
-    """Returns whether Arrow and delta-rs read the times and dates of a Parquet file as Spark does.
-
-    Not timestamps of 96 bits, which they take as nanoseconds: those before 1677 and after 2262 would be others. And not
-    dates in the calendar from before 1582.
-
-    Args:
-        metadata: of the file.
-        columns: the columns that are read; None: all.
-    """
-    if _OLD_CALENDAR in (metadata.metadata or {}):
-        return False
-    stored = [metadata.schema.column(i) for i in range(len(metadata.schema))]
-    wide = [one.path for one in stored if one.physical_type == "INT96"]
-    return not any(columns is None or any(f"{path}.".startswith(f"{c}.") for c in columns) for path in wide)
 
 
 def _is_comparable(kind: T.DataType) -> bool:

@@ -30,7 +30,7 @@ from fk_pipeline.store.log_files import Action, added_files
 from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.vector_files import write_vectors
+from fk_pipeline.vector_files import write_vectors
 
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 

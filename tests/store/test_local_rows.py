@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.parquet_files import is_exact
 from fk_pipeline.spec import quote
 from fk_pipeline.store.damage import DamagedTableError
-from fk_pipeline.store.local import is_exact
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
@@ -290,7 +290,7 @@ def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
         wanted = warehouse.read(TABLE).selectExpr(f"MAX({unit})").first()
         assert warehouse.greatest(TABLE, warehouse.version("rows") or 0, column) is not None, "found in the driver"
         for local in (True, False):
-            monkeypatch.setattr(Warehouse, "reads_in_the_driver", local)
+            monkeypatch.setitem(vars(warehouse), "reads_in_the_driver", local)
             assert TableReader(warehouse, [TABLE]).greatest("rows", column) == wanted[0]
         monkeypatch.undo()
         warehouse.delete(gone, TABLE, INFO)

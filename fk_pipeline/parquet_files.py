@@ -1,0 +1,114 @@
+"""Reads rows of Parquet files with Arrow, where it reads them as Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+ALIKE = (
+    T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.BinaryType, T.BooleanType, T.DecimalType,
+)  # fmt: skip
+"""Types that Arrow reads from Parquet as Spark does, whoever wrote the file; not dates: their calendar is unknown."""
+
+ALIKE_IN_OURS = (*ALIKE, T.FloatType, T.DoubleType, T.DateType, T.TimestampType)
+"""The same types in files that are exact (`is_exact`), with dates, timestamps and floating-point numbers."""
+
+_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
+"""The metadata key that Spark writes into a file with dates in the calendar from before 1582."""
+
+_WRITER = b"org.apache.spark.version"
+"""The metadata key with the version of the Spark that wrote a file; before 3.0 it knew the old calendar only."""
+
+DECODED_ROWS, DECODED_BYTES = 50_000, 32 * 2**20
+"""The most rows that `rows_at` decodes at once, and their bytes by the width of a row in the metadata of the file."""
+
+
+def is_exact(metadata: pq.FileMetaData, columns: Collection[str] | None = None) -> bool:
+    """Returns whether Arrow and delta-rs read the times and dates of a Parquet file as Spark does.
+
+    Not timestamps of 96 bits, which they take as nanoseconds: those before 1677 and after 2262 would be others. And not
+    dates in the calendar from before 1582.
+
+    Args:
+        metadata: of the file.
+        columns: the columns that are read; None: all.
+    """
+    about = metadata.metadata or {}
+    if _OLD_CALENDAR in about or about.get(_WRITER, b"3").startswith((b"1.", b"2.")):
+        return False
+    stored = [metadata.schema.column(i) for i in range(len(metadata.schema))]
+    wide = [one.path for one in stored if one.physical_type == "INT96"]
+    return not any(columns is None or any(f"{path}.".startswith(f"{c}.") for c in columns) for path in wide)
+
+
+def is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
+    """Returns whether Arrow reads a type as Spark does, given the types that have no fields (`ALIKE`)."""
+    if isinstance(kind, T.StructType) and T.DateType in alike:
+        return all(is_alike(field.dataType, alike) for field in kind.fields)
+    if isinstance(kind, T.StringType):
+        return kind == T.StringType()  # not with a collation, which Arrow would lose
+    return isinstance(kind, alike)
+
+
+def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | None:
+    """Returns some rows of a file; reads the row groups that have them.
+
+    Args:
+        path: the file.
+        indices: the indices (from 0) of the rows in the file.
+        schema: the columns; one that the file does not have is null.
+
+    Returns:
+        The rows in the order of the file. None if Spark has to read them.
+    """
+    wanted = to_arrow_schema(schema.toNullable(), timezone="UTC")
+    if not all(is_alike(field.dataType, ALIKE_IN_OURS) for field in schema):
+        return None
+    rows, start = [wanted.empty_table()], 0
+    try:
+        with pq.ParquetFile(path) as file:
+            if not is_exact(file.metadata, {*wanted.names}):
+                return None
+            there = {*file.schema_arrow.names}
+            columns = [name for name in wanted.names if name in there]
+            if {name.lower() for name in {*wanted.names} - there} & {name.lower() for name in there}:
+                return None  # Spark takes names in another case as equal
+            size = at_once(file.metadata, DECODED_ROWS, DECODED_BYTES)
+            for number in range(file.num_row_groups):
+                end = start + file.metadata.row_group(number).num_rows
+                if not indices.range_cardinality(start, end):
+                    start = end
+                    continue
+                for batch in file.iter_batches(size, [number], columns=columns, use_threads=False):
+                    places = pa.array([at - start for at in indices & BitMap64(range(start, start + len(batch)))])
+                    rows.append(typed(batch, wanted).take(places.cast(pa.int64())))
+                    start += len(batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return None
+    found = pa.concat_tables(rows).combine_chunks()  # PySpark loses the rows after an empty chunk
+    return found if len(found) == len(indices) else None
+
+
+def at_once(metadata: pq.FileMetaData, rows: int, size: int) -> int:
+    """Returns how many rows of a file to decode at once: at most `rows`, and about `size` bytes as they are stored."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    width = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(rows, size // max(1, width)))
+
+
+def typed(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
+    """Returns rows of a file with the wanted columns and types; a column that the file does not have is null.
+
+    Some writers store strings in a form that Arrow cannot filter: the rows must be typed before some are taken.
+    """
+    there = {*rows.schema.names}
+    columns = [
+        rows[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(columns, schema=wanted)
