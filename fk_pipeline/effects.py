@@ -194,7 +194,14 @@ class Reader(Protocol):
         """Returns the rows of a table whose value in a batch column is one of the batches."""
         ...
 
-    def in_range(self, name: str, column: str, low: int | None, high: int | None) -> DataFrame:
+    def in_range(
+        self,
+        name: str,
+        column: str,
+        low: int | None,
+        high: int | None,
+        keys: Mapping[str, pa.ChunkedArray] | None = None,
+    ) -> DataFrame:
         """Returns the rows of a table whose value in a column is at least `low` and less than `high`; null is not.
 
         Args:
@@ -202,6 +209,7 @@ class Reader(Protocol):
             column: a column with BIGINT, or with TIMESTAMP, which counts in microseconds since 1970.
             low: the least value; None: any.
             high: the least value above the range; None: any.
+            keys: per key column, values; a row with another value may be left out.
         """
         ...
 

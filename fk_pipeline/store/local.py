@@ -19,7 +19,7 @@ from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, at_once, is_alike, i
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.skipping import Within
+from fk_pipeline.store.skipping import InRange, Within
 
 READERS = 2
 """The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (in
@@ -81,7 +81,7 @@ def look_up(
     files: PlainFiles,
     columns: Sequence[str],
     keys: Mapping[str, pa.ChunkedArray],
-    within: Sequence[Within],
+    within: Sequence[InRange],
     sizes: Sizes,
 ) -> pa.Table | None:
     """Returns rows with some values in their key columns, with Spark's types; None if Spark has to read them.
@@ -92,7 +92,7 @@ def look_up(
         files: files with at least these rows, written by a pipeline.
         columns: the columns that are wanted.
         keys: per key column, its wanted values.
-        within: conditions on the batches of the rows.
+        within: conditions on the batches or times of the rows.
         sizes: the limits for reading in the driver.
     """
     try:
@@ -177,7 +177,7 @@ def _search(
     files: PlainFiles,
     columns: Sequence[str],
     keys: Mapping[str, pa.ChunkedArray],
-    within: Sequence[Within],
+    within: Sequence[InRange],
     alike: tuple[type[T.DataType], ...],
     sizes: Sizes,
     *,
@@ -223,7 +223,7 @@ class _Search:
         wanted: the columns that are wanted.
         compared: the columns that are compared.
         asked: per column, the wanted values.
-        within: conditions on the wanted batches.
+        within: ranges of wanted values.
         times: whether there may be dates or timestamps among the columns.
         sizes: the limits for decoded and for found rows.
         placed: whether the places of the rows are wanted, too.
@@ -233,7 +233,7 @@ class _Search:
     wanted: pa.Schema
     compared: pa.Schema
     asked: Mapping[str, _Asked]
-    within: Sequence[Within]
+    within: Sequence[InRange]
     times: bool
     sizes: Sizes
     placed: bool = False
@@ -312,17 +312,21 @@ class _Search:
                 continue
             if name in self.asked and not self.asked[name].are_between(*ends):
                 return False
-            batches = [one.batches for one in self.within if one.column == name]
-            if any(int(one.last) < ends[0] or int(one.first) > ends[1] for one in batches):
-                return False
+            for one in self.within:
+                if one.column == name and (
+                    (one.low is not None and ends[1] < one.low) or (one.high is not None and ends[0] >= one.high)
+                ):
+                    return False
         return True
 
     def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns a mask of the wanted rows."""
         masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
         for one in self.within:
-            masks.append(pc.greater_equal(rows[one.column], int(one.batches.first)))
-            masks.append(pc.less_equal(rows[one.column], int(one.batches.last)))
+            values = _ordered(rows[one.column].cast(self.compared.field(one.column).type))
+            masks.append(pc.is_valid(values))
+            masks += [] if one.low is None else [pc.greater_equal(values, one.low)]
+            masks += [] if one.high is None else [pc.less(values, one.high)]
         return reduce(pc.and_, masks)
 
 

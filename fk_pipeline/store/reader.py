@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -96,7 +97,14 @@ class TableReader:
         """Returns the rows of a table with a batch column in the batches; all rows if the reader is for all batches."""
         return self.read(name, self.within(column))
 
-    def in_range(self, name: str, column: str, low: int | None, high: int | None) -> DataFrame:
+    def in_range(
+        self,
+        name: str,
+        column: str,
+        low: int | None,
+        high: int | None,
+        keys: Mapping[str, pa.ChunkedArray] | None = None,
+    ) -> DataFrame:
         """Returns the rows of a table whose value in a column is at least `low` and less than `high`; null is not.
 
         Args:
@@ -104,9 +112,17 @@ class TableReader:
             column: a column with BIGINT, or with TIMESTAMP, which counts in microseconds since 1970.
             low: the least value; None: any.
             high: the least value above the range; None: any.
+            keys: per key column, values; a row with another value may be left out.
         """
-        kind = dict(self._tables[name].columns)[column].upper()
-        return self.read(name, [Between(column, low, high, kind == "TIMESTAMP")])
+        table = self._tables[name]
+        where = [Between(column, low, high, dict(table.columns)[column].upper() == "TIMESTAMP")]
+        self.pin(name)
+        version = self.versions.get(name, ABSENT)
+        if version == ABSENT:
+            return self.read(name)
+        at_most = replace(self.sizes, found_bytes=self.sizes.driver_bytes)
+        rows = self.warehouse.look_up(table, version, keys or {}, table.names, where, at_most)
+        return self.read(name, where) if rows is None or len(rows) > self.few else self._local(rows, table, table.names)
 
     def greatest(self, name: str, column: str) -> int | None:
         """Returns the greatest value of such a column; None if it has none. Reads only files that may have it."""
@@ -245,10 +261,11 @@ class TableReader:
             return None
         if len(columns) > 1:
             rows = _with_keys(rows, pa.table(named))
-        frame = self.frame_of(rows, table, names)
-        if len(rows) > self.few:
-            return frame
-        found = F.broadcast(frame)
+        return self.frame_of(rows, table, names) if len(rows) > self.few else self._local(rows, table, names)
+
+    def _local(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
+        """Returns few rows in the driver as a frame that `cached` need not compute."""
+        found = F.broadcast(self.frame_of(rows, table, columns))
         self._found[id(found)] = found, rows
         return found
 

@@ -48,6 +48,25 @@ class Condition(Protocol):
         ...
 
 
+class InRange(Condition, Protocol):
+    """The condition that the values of a column, as integers, are in a range; timestamps count in microseconds."""
+
+    @property
+    def column(self) -> str:
+        """The column."""
+        ...
+
+    @property
+    def low(self) -> int | None:
+        """The least value; None: any."""
+        ...
+
+    @property
+    def high(self) -> int | None:
+        """The least value above the range; None: any."""
+        ...
+
+
 @dataclass(frozen=True)
 class Within:
     """A batch filter: the condition that a column with batch numbers is in a range."""
@@ -65,6 +84,16 @@ class Within:
         if not known:
             return known is None
         return bool(known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
+
+    @property
+    def low(self) -> int:
+        """The first batch."""
+        return int(self.batches.first)
+
+    @property
+    def high(self) -> int:
+        """The number after the last batch."""
+        return int(self.batches.last) + 1
 
 
 TIMESTAMP_SLACK = 1000

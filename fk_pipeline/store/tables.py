@@ -23,7 +23,7 @@ from fk_pipeline.store.local import greatest, locate, look_up, read_here
 from fk_pipeline.store.logs import DeltaLogs, PlainFiles
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.skipping import Between, Condition, Within, among, nameable
+from fk_pipeline.store.skipping import Between, Condition, InRange, Within, among, nameable
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """The setting with the most files of a table that are read as Parquet: Delta needs several jobs to find files.
@@ -136,7 +136,8 @@ class StoredTables:
         version: int,
         keys: Mapping[str, pa.ChunkedArray],
         columns: Sequence[str],
-        within: Sequence[Within] = (),
+        within: Sequence[InRange] = (),
+        sizes: Sizes | None = None,
     ) -> pa.Table | None:
         """Returns rows with some values in their key columns, and maybe more, read in the driver; None if Spark must.
 
@@ -147,7 +148,8 @@ class StoredTables:
             version: its version.
             keys: per key column, its wanted values.
             columns: the columns that are wanted.
-            within: conditions on the batches of the rows.
+            within: conditions on the batches or times of the rows.
+            sizes: the limits for what is read; None: those of the warehouse.
         """
         if not self.reads_in_the_driver:
             return None
@@ -155,14 +157,14 @@ class StoredTables:
         files = self.logs.plain_files(self.path(table.name), version, UNLIMITED, where)
         if files is None:
             return None
-        number = max(len(values) for values in keys.values())
+        number = max((len(values) for values in keys.values()), default=0)
         share = len(columns) / len(files.schema["fields"])
         # Spark skips pages without wanted keys if a table is sorted by them. Logs and indexes are, others by their key.
-        few_pages = not table.keys or next(iter(keys)) == table.keys[0]
+        few_pages = not keys or not table.keys or next(iter(keys)) == table.keys[0]
         much = files.bytes * share > self.sizes.scanned_bytes
         if few_pages and much and files.rows > number * self.sizes.scanned_rows_per_key:
             return None
-        return look_up(files, columns, keys, within, self.sizes)
+        return look_up(files, columns, keys, within, sizes or self.sizes)
 
     def locate(self, table: Table, version: int, keys: pa.Table) -> pa.Table | None:
         """Returns the keys and places of the rows with some keys, and maybe of more; None if Spark must find them.

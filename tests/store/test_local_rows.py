@@ -295,3 +295,35 @@ def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
         monkeypatch.undo()
         warehouse.delete(gone, TABLE, INFO)
     assert TableReader(warehouse, [TABLE]).greatest("rows", column) is None
+
+
+@pytest.mark.parametrize(("column", "unit"), [("big", 1_000_000_007), ("moment", 3_000_000_000_000_000)])
+def test_the_rows_of_a_range_are_found_in_the_driver_as_by_spark(
+    spark: SparkSession, tmp_path: Path, column: str, unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=10, driver_rows=60))
+    names = [f"IF(whole % 9 = 0, NULL, {name}) AS {name}" if name == column else name for name in TABLE.names]
+    warehouse.append(spark.sql(ROWS).selectExpr(*names).coalesce(1), TABLE, INFO)
+    spark.sql(f"DELETE FROM delta.`{warehouse.path('rows')}` WHERE whole IN (35, 42, 350)")
+    start = -60_000_000_000_000_000 if column == "moment" else 0
+    reader = TableReader(warehouse, [TABLE])
+    true = {"truth": pa.chunked_array([[True]])}
+
+    def found(low: int | None, high: int | None, *, by_key: bool) -> tuple[list[Any], bool]:
+        ends = [None if end is None else start + end * unit for end in (low, high)]
+        rows = reader.in_range("rows", column, *ends, true if by_key else None)
+        kept = reader.cached(rows.where("truth") if by_key else rows, None)
+        return sorted(kept.frame.toArrow().to_pylist(), key=lambda row: row["whole"]), id(rows) in reader._found
+
+    for low, high, number in ((4, 52, 40), (None, 7, 4), (96, None, 3), (200, None, 0), (50, 51, 0)):
+        for by_key in (False, True):
+            rows, here = found(low, high, by_key=by_key)
+            assert here, "found in the driver"
+            monkeypatch.setitem(vars(warehouse), "reads_in_the_driver", False)
+            by_spark, here = found(low, high, by_key=by_key)
+            monkeypatch.undo()
+            assert not here
+            assert rows == by_spark
+            assert by_key or len(rows) == number
+    assert found(None, None, by_key=False)[1] is False, "many rows are left to Spark"
+    assert found(None, None, by_key=True)[1], "but not those with a key"

@@ -205,11 +205,13 @@ def _of_some(read: Reader, messages: RowSet) -> DataFrame:
 
 
 def _members(read: Reader, wanted: RowSet, windows: Windows | None) -> DataFrame:
-    """Returns at least the rows of some groups: in a large store they are found by its index."""
+    """Returns at least the rows of some groups: in a large store they are found by its index, else by their times."""
     spec, stored = read.spec, AggregateStage.GROUPING_STORE
     whole = read.read(stored)  # a store is opened before its index, which then has all rows of this version
     if not read.rows(GROUP_ROWS):
-        return whole
+        if windows is None or wanted.local is None:
+            return whole
+        return read.in_range(stored, AT, *windows.around(wanted.local[START]), {GROUP: wanted.local[GROUP]})
     columns = group_rows(spec).keys
     probes = wanted.frame.select(GROUP)
     if windows is not None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.sql import text
@@ -84,6 +87,18 @@ class Windows:
     def end(self, number: str) -> str:
         """SQL: the time at which a window ends; it does not belong to the window."""
         return self.start(f"({number} + {self.size})")
+
+    def around(self, starts: pa.ChunkedArray) -> tuple[int | None, int | None]:
+        """Returns a range of times in units, with at least those in some windows, given the times at which they begin.
+
+        The second time is the first one after the range; None: no bound. The range of no windows is empty.
+        """
+        ends = pc.min_max(starts.cast(pa.int64())).as_py()
+        if ends["min"] is None:
+            return 0, 0
+        moved = 0 if self.zone is None else DAY_MICROS // MICROS[self.kind]  # more than clocks ever change
+        low, high = ends["min"] - moved, ends["max"] + self.length + moved
+        return None if low <= -LAST else low, None if high >= LAST else high
 
     def slice(self, ticks: str) -> str:
         """SQL (BIGINT): the number of the span of time, as long as a window, in which a time in units is."""

@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fk_pipeline.errors import PipelineFileError, StageError, StateError, UsageError
+from fk_pipeline.identity import BatchRange
+from fk_pipeline.kinds.aggregate.kind import AggregateStage
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
@@ -234,6 +236,20 @@ def test_what_is_not_touched_is_not_written(grouped: Callable[..., Grouped]) -> 
     made.pipeline.run()
     changes = made.pipeline.changes(1).select("user", "_change_type").collect()
     assert [tuple(row) for row in changes] == [("c", "insert")]
+
+
+def test_a_batch_that_touches_no_window_any_more_is_computed_again(grouped: Callable[..., Grouped]) -> None:
+    made = grouped(window="window: {time: at, size: 10 milliseconds}")
+    made.land(0, [{**ROW, "id": 1, "user": "a"}])
+    made.pipeline.run()
+    before = made.result()
+    for stage in (
+        AggregateStage.TOUCHED_GROUPS,
+        AggregateStage.AGGREGATED,
+    ):
+        made.pipeline.runner.run(stage, BatchRange.of(0))
+    assert made.pipeline.table(AggregateStage.TOUCHED_GROUPS).count() == 0
+    assert made.result() == before != []
 
 
 def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) -> None:
