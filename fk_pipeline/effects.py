@@ -182,6 +182,11 @@ class Reader(Protocol):
         ...
 
     @property
+    def few(self) -> int:
+        """The largest number of rows that are brought to the driver."""
+        ...
+
+    @property
     def evaluator(self) -> Any:
         """The evaluator of the expressions of the pipeline file (`fk_pipeline.spec.failing.Evaluator`)."""
         ...

@@ -128,7 +128,13 @@ def responses(read: Reader) -> list[Effect]:
     if read.history.first_time and nothing_changed and not ends.changed:
         return []
     subscriptions, right, at_most = _responding(read, ends)
-    rows = read.planned(due_responses(subscriptions, right, read.spec, read.batches, ends), at_most)
+    due = due_responses(subscriptions, right, read.spec, read.batches, ends)
+    expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
+    is_guess = not read.rows(k.SUBSCRIBERS)  # the index tells how many there are at most
+    if is_guess and expected + touched_by_responses(read) <= read.few < at_most:
+        rows = read.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
+    else:
+        rows = read.planned(due, at_most)
     return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
 
 
