@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-endless docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -78,6 +78,9 @@ bench: setup $(BENCH_STAMP) ## our batches beside full recomputes and Kafka Stre
 
 bench-age: setup ## a pipeline after a thousand small batches beside a young one; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/age.py $(BENCH)
+
+bench-chain: setup $(BENCH_STAMP) ## one changed row through three pipelines in a row; BENCH="--help" lists the options
+	$(BIN)/python benchmarks/chain.py $(BENCH)
 
 bench-endless: setup $(BENCH_STAMP) ## a windowed join with retention over a thousand batches; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/endless.py $(BENCH)
