@@ -24,6 +24,9 @@ _OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
 _WRITER = b"org.apache.spark.version"
 """The metadata key with the version of the Spark that wrote a file; before 3.0 it knew the old calendar only."""
 
+DAMAGED = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""Errors of files that are damaged or gone, or have a text that is none: Spark reads them, and reports it."""
+
 DECODED_ROWS, DECODED_BYTES = 50_000, 32 * 2**20
 """The most rows that `rows_at` decodes at once, and their bytes by the width of a row in the metadata of the file."""
 
@@ -88,7 +91,7 @@ def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | No
                     places = pa.array([at - start for at in indices & BitMap64(range(start, start + len(batch)))])
                     rows.append(typed(batch, wanted).take(places.cast(pa.int64())))
                     start += len(batch)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
+    except DAMAGED:
         return None
     found = pa.concat_tables(rows).combine_chunks()  # PySpark loses the rows after an empty chunk
     return found if len(found) == len(indices) else None

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
-from fk_pipeline.vector_files import file_of_vector, read_vector
+from fk_pipeline.vector_files import file_of_vector, is_plain, read_vector
 
 MOST_FEED_FILES = 32
 """Files of a change feed, and versions, up to which they are looked up without Spark."""
@@ -29,9 +29,6 @@ MOST_FEED_INDICES = 5_000
 
 INSERTED, DELETED = "insert", "delete"
 """Kinds of changes, as the change feed of Delta names them."""
-
-PLAIN_FEATURES = {"deletionVectors"}
-"""Reader features of a table whose files have its columns under their names."""
 
 _PLAIN_NAME = re.compile(r"(_change_data/)?[A-Za-z0-9._-]+")
 _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
@@ -138,11 +135,8 @@ def plain_feed(path: str) -> PlainFeed | None:
             parts += told
     except (DeltaError, OSError):  # Delta reports it
         return None
-    is_plain = table.protocol().min_reader_version != 2 and not table.metadata().partition_columns
-    if not is_plain or not {*(table.protocol().reader_features or ())} <= PLAIN_FEATURES:
-        return None
     few = 0 < len(parts) <= MOST_FEED_FILES and sum(part.named for part in parts) <= MOST_FEED_INDICES
-    return PlainFeed(parts, json.loads(table.schema().to_json())) if few else None
+    return PlainFeed(parts, json.loads(table.schema().to_json())) if few and is_plain(table) else None
 
 
 def _plain_changes(location: str, version: int) -> list[FeedPart] | None:

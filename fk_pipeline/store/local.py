@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, at_once, is_alike, is_exact, typed
+from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, DAMAGED, at_once, is_alike, is_exact, typed
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.sizes import Sizes
@@ -27,9 +27,6 @@ files of older versions up to 128 megabytes), and `Sizes.decoded_bytes` of their
 
 FOUND_AT = (pa.field(IN, pa.string()), pa.field(AT, pa.int64()))
 """The columns with the place of a row: its file, and its index in the file."""
-
-DAMAGED = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""Errors of files that are damaged or gone, or have a text that is none: Spark reads them, and reports it."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
 from fk_pipeline.store.skipping import Condition
+from fk_pipeline.vector_files import is_plain
 
 Mark = tuple[int, int] | str
 """Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
@@ -26,9 +27,6 @@ UNKNOWN_SIZE = 1 << 40
 
 UNMARKED = pa.nulls(0, pa.int64())  # `pa.array` would import pandas
 """The indices of the deleted rows of a file without a deletion vector: none."""
-
-READABLE = {"deletionVectors"}
-"""The reader features of a table that the engine supports without Delta."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class DeltaLogs:
                 file by the names of its columns, and return nulls for the rows of another table.
         """
         table = self.table(path)
-        if table is None or "://" in path or table.version() != version or not _is_readable(table):
+        if table is None or "://" in path or table.version() != version or not is_plain(table):
             return None
         stored = self._version(path, table)
         names, counts = stored.files["path"], _counts(stored.files)
@@ -253,15 +251,6 @@ def _numbers(bounds: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _counts(files: dict[str, list[Any]]) -> list[int]:
     return [UNKNOWN_SIZE if count is None else count for count in files["num_records"]]
-
-
-def _is_readable(table: DeltaTable) -> bool:
-    protocol = table.protocol()
-    if table.metadata().partition_columns:
-        return False
-    return protocol.min_reader_version <= 1 or (
-        protocol.min_reader_version == 3 and set(protocol.reader_features or ()) <= READABLE
-    )
 
 
 def _deleted(table: DeltaTable) -> dict[str, pa.Array]:

@@ -115,7 +115,7 @@ class TableReader:
             keys: per key column, values; a row with another value may be left out.
         """
         table = self._tables[name]
-        where = [Between(column, low, high, dict(table.columns)[column].upper() == "TIMESTAMP")]
+        where = [Between.of(table, column, low, high)]
         self.pin(name)
         version = self.versions.get(name, ABSENT)
         if version == ABSENT:

@@ -116,6 +116,11 @@ class Between:
     high: int | None
     timestamps: bool
 
+    @classmethod
+    def of(cls, table: Table, column: str, low: int | None, high: int | None) -> Between:
+        """Returns the condition on a column of a table, with the type that the table declares."""
+        return cls(column, low, high, dict(table.columns)[column].upper() == "TIMESTAMP")
+
     def sql(self, table: str = "") -> str:
         """SQL (BOOLEAN): the condition."""
         name = f"{table}{quote(self.column)}"

@@ -192,8 +192,8 @@ class StoredTables:
         path = self.path(table.name)
         if not self.reads_in_the_driver:
             return None
-        floor, is_time = self.logs.floor(path, version, column), dict(table.columns)[column].upper() == "TIMESTAMP"
-        files = self.logs.plain_files(path, version, UNLIMITED, [Between(column, floor, None, is_time)])
+        where = [Between.of(table, column, self.logs.floor(path, version, column), None)]
+        files = self.logs.plain_files(path, version, UNLIMITED, where)
         return None if files is None else greatest(files, column)
 
     @cached_property

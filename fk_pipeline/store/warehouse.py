@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
-from fk_pipeline.store.local import DAMAGED
 from fk_pipeline.store.marked_writes import MarkedWriter, merge_of
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import file_settings, settings
