@@ -17,9 +17,10 @@ from dagster import (
     sensor,
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from assets.due import due_now, ranges, why_not_again
-from assets.partitions import partition_requests
+from assets.partitions import add_partitions, sort_partitions
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.errors import LeaseTakenError, StateError
 from fk_pipeline.identity import BatchRange
@@ -28,13 +29,14 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.ledger import Ledger
 from resources import LandingZoneResource
-from resources.names import chain_tag
+from resources.names import chain_tag, partitions_name
 
 ACTIVE = [
     DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]  # fmt: skip
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+BACKFILLING = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
 
 LOOKED_AT = 50
 """The largest number of runs over the same batches that are read, the newest first."""
@@ -52,6 +54,20 @@ def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> 
     """Returns a run of a pipeline that is queued or running; None without one."""
     runs = instance.get_runs(RunsFilter(statuses=ACTIVE))
     return next((run for run in runs if run.job_name == job_name or _touches(run, spec)), None)
+
+
+def backfill_goes_on(instance: DagsterInstance, spec: PipelineSpec) -> bool:
+    """Returns whether Dagster is at work on a backfill of a pipeline: it fails if one of its partitions is missing."""
+    found = instance.get_backfills(BulkActionsFilter(statuses=BACKFILLING))
+    return any(key.path[0] == spec.name for one in found for key in one.asset_selection or ())
+
+
+def _update_partitions(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, sort: bool) -> None:
+    """Gives every batch its partition; brings them into order if nothing in Dagster is at work with them."""
+    for key in add_partitions(context.instance, spec, ledger.batches):
+        context.log.info("partition %s is new", key)
+    if sort and not backfill_goes_on(context.instance, spec):
+        sort_partitions(context.instance, spec)
 
 
 def _ended(record: RunRecord) -> datetime:
@@ -111,10 +127,10 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         for notice in found.notices if found.batches else ():
             context.log.info("%s", notice)
         ledger = pipeline.ledger()
-        changes, partitions = partition_requests(instance, spec, ledger.batches, reorder=running is None)
+        _update_partitions(context, spec, ledger, sort=running is None)
 
         def skip(*reasons: str) -> SensorResult:
-            return SensorResult(skip_reason="; ".join(reasons), dynamic_partitions_requests=changes)
+            return SensorResult(skip_reason="; ".join(reasons))
 
         due = due_now(spec, ledger, now)
         if not due.batches:
@@ -124,6 +140,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
             return skip(f"run {running.run_id} is active; {count} for it")
         waiting = list(due.waiting)
+        partitions = instance.get_dynamic_partitions(partitions_name(spec))
         for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
             tries = _Tries(instance, job.name, batches, ledger)
             why = tries.why_not_again(spec, batches, now)
@@ -133,9 +150,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
                 lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
                 attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
-                return SensorResult(
-                    run_requests=[RunRequest(run_key=key, tags=tries.tags)], dynamic_partitions_requests=changes
-                )
+                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags)])
             waiting.append(why)
         return skip(*waiting[:3])
 

@@ -48,6 +48,21 @@ class Dagster:
         query = "query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"
         return self.ask(query, k={"path": list(asset)})["assetNodeOrError"]["partitionKeys"]
 
+    def green(self, asset: Sequence[str]) -> bool:
+        """Whether every partition of an asset is materialised, and no run of any has failed since."""
+        query = """query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode {
+            partitionStats { numPartitions numMaterialized numFailed } } } }"""
+        found = self.ask(query, k={"path": list(asset)})["assetNodeOrError"]["partitionStats"]
+        return bool(found["numMaterialized"] == found["numPartitions"] and not found["numFailed"])
+
+    def ticks(self, sensor: str) -> list[dict[str, Any]]:
+        """The last ticks of a sensor, the newest first: status, and the message of an error."""
+        query = """query Q($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {
+            sensorState { ticks(limit: 100) { status error { message } } } } } }"""
+        found = self.ask(query, s={**SELECTOR, "sensorName": sensor})["sensorOrError"]
+        ticks: list[dict[str, Any]] = found["sensorState"]["ticks"]
+        return ticks
+
     def add_partition(self, pipeline: str, key: str) -> None:
         """Adds a partition, as the button of the launch dialog does."""
         query = """mutation M($r: RepositorySelector!, $d: String!, $k: String!) {

@@ -7,14 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from dagster import (
-    AddDynamicPartitionsRequest,
-    AssetKey,
-    DagsterInstance,
-    Definitions,
-    SensorResult,
-    build_sensor_context,
-)
+from dagster import AssetKey, DagsterInstance, Definitions
 from dagster.components.testing import create_defs_folder_sandbox
 
 from assets.partitions import add_partitions
@@ -23,6 +16,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from resources import FkSparkResource, LandingZoneResource
+from tests.dagster.ticks import evaluated
 
 STAGES = [stage.value for stage in Stage]
 
@@ -45,16 +39,6 @@ def job_of(made: Any) -> Any:
         },
     )
     return with_session.resolve_job_def("tested_all_stages")
-
-
-def take_over(instance: DagsterInstance, tick: SensorResult) -> None:
-    """Does to the partitions what Dagster's daemon would do after a tick."""
-    for change in tick.dynamic_partitions_requests or ():
-        if isinstance(change, AddDynamicPartitionsRequest):
-            instance.add_dynamic_partitions(change.partitions_def_name, list(change.partition_keys))
-        else:
-            for key in change.partition_keys:
-                instance.delete_dynamic_partition(change.partitions_def_name, key)
 
 
 def counts_of(result: Any, stage: str, batch: int) -> dict[str, Any]:
@@ -243,22 +227,18 @@ def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: D
 @pytest.mark.spark
 def test_a_lost_dagster_home_loses_nothing(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")
-    sensor = definitions([made.pipeline]).resolve_sensor_def("tested_new_batches")
-    resources = {"landing_zone": LandingZoneResource()}
+    defs, resources = definitions([made.pipeline]), {"landing_zone": LandingZoneResource()}
     made.land(0, [(1, "a", "v")], [("a", "A")])
     with DagsterInstance.ephemeral() as first:
-        take_over(first, sensor(build_sensor_context(instance=first, resources=resources)))
+        assert evaluated(defs, "tested", first, resources).run_requests
         assert job_of(made).execute_in_process(instance=first, partition_key="b00000000").success
     made.land(1, [(2, "a", "w")], [("a", "A1")])
     with DagsterInstance.ephemeral() as second:
-        found = sensor(build_sensor_context(instance=second, resources=resources))
-        take_over(second, found)
-        (request,) = found.run_requests or []
+        (request,) = evaluated(defs, "tested", second, resources).run_requests or []
         assert request.tags["dagster/asset_partition_range_start"] == "b00000001"
         assert second.get_dynamic_partitions("tested_batches") == ["b00000000", "b00000001"]
         assert job_of(made).execute_in_process(instance=second, tags=request.tags).success
-        nothing = sensor(build_sensor_context(instance=second, resources=resources))
-        assert not nothing.run_requests
+        assert not evaluated(defs, "tested", second, resources).run_requests
     assert made.result() == {1: ("v", "A1"), 2: ("w", "A1")}
     assert made.pipeline.verify().ok
 
@@ -271,11 +251,9 @@ def test_the_sensor_says_which_rebuild_an_edited_pipeline_file_needs(
     made.land(0, [(1, "a", "v")], [("a", "A")])
     made.pipeline.run()
     made.file.write_text(made.file.read_text().replace("join: left", "join: inner"))
-    sensor = definitions([made.file]).resolve_sensor_def("tested_new_batches")
-    context = build_sensor_context(instance=instance, resources={"landing_zone": LandingZoneResource()})
-    refused = sensor(context)
+    refused = evaluated(definitions([made.file]), "tested", instance, {"landing_zone": LandingZoneResource()})
     assert not refused.run_requests
-    assert f"fk-pipeline rebuild {made.file} --from changelog" in refused.skip_reason.skip_message
+    assert f"fk-pipeline rebuild {made.file} --from changelog" in str(refused.skip_message)
 
 
 def test_definitions_are_the_module_and_the_function() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions, build_sensor_context
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions
 from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
 
@@ -21,6 +21,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from resources import FkSparkResource, LandingZoneResource
 from resources.names import chain_tag
+from tests.dagster.ticks import evaluated
 
 pytestmark = pytest.mark.spark
 
@@ -106,10 +107,9 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
         assert f"fk-pipeline run {files[1]} --waive REASON" in notice.text
         users.run()
         assert result() == [("a", "Ada", 11), ("b", "Bob", 7), ("c", "Cleo", None)], "its own files are read"
-        context = build_sensor_context(instance=instance, resources={"landing_zone": LandingZoneResource()})
-        tick: Any = defs.resolve_sensor_def("users_new_batches")(context)
+        tick = evaluated(defs, "users", instance, {"landing_zone": LandingZoneResource()})
         assert not tick.run_requests
-        assert tick.skip_reason.skip_message == notice.text
+        assert tick.skip_message == notice.text
         with pytest.raises(CheckFailedError):
             refuse_failed(check(totals, "aggregated"), totals)
         [notice] = (one for one in users.look().notices if one.kind == HELD_BACK)

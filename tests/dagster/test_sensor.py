@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AddDynamicPartitionsRequest, AssetKey, DagsterInstance, DagsterRunStatus, build_sensor_context
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
 from assets import sensors
+from assets.partitions import add_partitions
 from fk_pipeline.cdc.zone import FoundFile
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import LandingError
+from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from resources import LandingZoneResource
+from tests.dagster.ticks import evaluated
 
 JOB = "tested_all_stages"
 
@@ -73,29 +79,29 @@ class World:
         )
         self.instance = instance
         self.pipeline = Pipeline(load_spec(file), zone=ZONE)
-        self.sensor = definitions([file]).resolve_sensor_def("tested_new_batches")
+        self.defs = definitions([file])
         self.warned: list[str] = []
 
     def tick(self) -> tuple[str | None, list[str]]:
-        """The range that one tick asks for and its reasons to skip; partitions are changed as the daemon would."""
-        context = build_sensor_context(instance=self.instance, resources={"landing_zone": FakeZoneResource()})
-        found = self.sensor(context)
-        for change in found.dynamic_partitions_requests or ():
-            if isinstance(change, AddDynamicPartitionsRequest):
-                self.instance.add_dynamic_partitions(change.partitions_def_name, list(change.partition_keys))
-            else:
-                for key in change.partition_keys:
-                    self.instance.delete_dynamic_partition(change.partitions_def_name, key)
+        """The range that one tick asks for and its reasons to skip."""
+        found = evaluated(self.defs, "tested", self.instance, {"landing_zone": FakeZoneResource()})
         requests = found.run_requests or []
         assert len(requests) <= 1, "at most one run"
         self.request = requests[0] if requests else None
-        reasons = found.skip_reason.skip_message.split("; ") if found.skip_reason else []
+        reasons = found.skip_message.split("; ") if found.skip_message else []
         assert bool(requests) != bool(reasons)
         if not requests:
             return None, reasons
         tags = requests[0].tags
         first, last = (int(tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end"))
         return f"{first}..{last}", []
+
+    def asked(self) -> list[int]:
+        """The batches that the last tick asked for: those between two partitions, in the order of Dagster."""
+        assert self.request is not None
+        ends = [int(self.request.tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end")]
+        places = [self.partitions().index(end) for end in ends]
+        return self.partitions()[places[0] : places[1] + 1]
 
     def partitions(self) -> list[int]:
         return [int(key[1:]) for key in self.instance.get_dynamic_partitions("tested_batches")]
@@ -113,7 +119,11 @@ class World:
     def dagster_run(self, status: DagsterRunStatus) -> str:
         """A run of what the last tick asked for."""
         assert self.request is not None
-        run = create_run_for_test(self.instance, job_name=JOB, status=status, tags=dict(self.request.tags))
+        location = RegisteredCodeLocationOrigin("fk_pipeline.definitions")
+        origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), JOB)
+        run = create_run_for_test(
+            self.instance, job_name=JOB, status=status, tags=dict(self.request.tags), remote_job_origin=origin
+        )
         return run.run_id
 
 
@@ -210,6 +220,81 @@ def test_partitions_stay_while_a_run_needs_them_and_no_range_spans_another_batch
     world.do(5)
     assert world.tick() == ("1..3", []), "they are in order again"
     assert world.partitions() == [1, 3, 5]
+
+
+@pytest.mark.parametrize("shift", [0, *(pytest.param(more, marks=pytest.mark.slow) for more in (1, 2, 3))])
+def test_batches_land_in_any_order_while_runs_wait_work_fail_and_end(tmp_path: Path, clock: Any, shift: int) -> None:
+    """Every order of four batches; at each landing the run of what was asked for before is in another state."""
+    states = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS]
+    for number, order in enumerate(permutations((1, 2, 3, 4))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with DagsterInstance.ephemeral() as instance:
+            world = World(folder, instance, "{}")
+            ZONE.files = {"left": {}, "right": {}}
+            clock(0)
+            asked: list[int] = []
+            for place, batch in enumerate(order):
+                ZONE.put("left" if batch % 2 else "right", batch)
+                state = states[(place + number + shift) % 4]
+                if place and state is DagsterRunStatus.FAILURE:
+                    world.dagster_run(state)
+                elif place:
+                    if state is not DagsterRunStatus.SUCCESS:
+                        run_id, before = world.dagster_run(state), world.partitions()
+                        assert world.tick()[0] is None, "it waits for the run"
+                        assert world.partitions() == [*before, batch], "nothing moves under a run"
+                        instance.delete_run(run_id)
+                    world.do(*asked)
+                world.tick()
+                asked = world.asked()
+                assert batch in asked
+                assert world.partitions() == sorted(order[: place + 1])
+            world.do(*asked)
+            clock(1e4)
+            while world.tick()[0] is not None:
+                world.do(*world.asked())
+            assert not any(world.pipeline.due().values())
+            assert world.partitions() == [1, 2, 3, 4]
+
+
+def test_partitions_stay_while_a_backfill_goes_on(world: World) -> None:
+    ZONE.put("left", 2)
+    world.tick()
+    backfill = PartitionBackfill(
+        "wanted", BulkActionStatus.REQUESTED, from_failure=False, tags={}, backfill_timestamp=0.0,
+        asset_selection=[AssetKey(["tested", "responses"])], serialized_asset_backfill_data="{}",
+    )  # fmt: skip
+    world.instance.add_backfill(backfill)
+    ZONE.put("left", 1)
+    assert world.tick() == ("1..1", [])
+    assert world.partitions() == [2, 1]
+    world.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
+    world.tick()
+    assert world.partitions() == [1, 2]
+
+
+def test_a_death_between_two_partitions_loses_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for batch in (3, 4, 5, 1):
+        ZONE.put("left", batch)
+        add_partitions(world.instance, world.pipeline.spec, [BatchId(batch)])
+    left = 2
+    add = world.instance.add_dynamic_partitions
+
+    def dies(name: str, keys: list[str]) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        add(name, keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.instance, "add_dynamic_partitions", dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.tick()
+    assert len(world.partitions()) == 3
+    world.tick()
+    assert world.partitions() == [1, 3, 4, 5]
 
 
 def test_a_run_covers_at_most_so_many_batches(tmp_path: Path, instance: DagsterInstance) -> None:
@@ -381,4 +466,5 @@ def test_a_landing_zone_that_cannot_be_listed_fails_the_tick(world: World) -> No
 
 
 def test_the_interval_is_the_pipelines(tmp_path: Path, instance: DagsterInstance) -> None:
-    assert World(tmp_path, instance, "{sensor_seconds: 5}").sensor.minimum_interval_seconds == 5
+    sensor = World(tmp_path, instance, "{sensor_seconds: 5}").defs.resolve_sensor_def("tested_new_batches")
+    assert sensor.minimum_interval_seconds == 5

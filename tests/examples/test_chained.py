@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AddDynamicPartitionsRequest, AllPartitionMapping, AssetKey, DagsterInstance, build_sensor_context
+from dagster import AllPartitionMapping, AssetKey, DagsterInstance
 
 import fk_pipeline as fk
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import load_spec
 from resources import LandingZoneResource
+from tests.dagster.ticks import evaluated
 
 Row = dict[str, Any]
 
@@ -97,12 +98,8 @@ class Dagster:
 
     def tick(self, name: str) -> Any:
         """The sensor of a pipeline, its partitions added; the run that it asks for, or why it asks for none."""
-        context = build_sensor_context(instance=self.instance, resources={"landing_zone": LandingZoneResource()})
-        found = self.defs.resolve_sensor_def(f"{name}_new_batches")(context)
-        for change in found.dynamic_partitions_requests or ():
-            assert isinstance(change, AddDynamicPartitionsRequest)
-            self.instance.add_dynamic_partitions(change.partitions_def_name, list(change.partition_keys))
-        return found.run_requests[0] if found.run_requests else found.skip_reason.skip_message
+        found = evaluated(self.defs, name, self.instance, {"landing_zone": LandingZoneResource()})
+        return found.run_requests[0] if found.run_requests else found.skip_message
 
     def run(self, name: str) -> str:
         """The run that a tick asks for; its last batch."""

@@ -1,0 +1,24 @@
+"""A tick of a sensor as Dagster's daemon has it evaluated: with all that Dagster checks in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import DagsterInstance, Definitions, build_sensor_context
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+
+def evaluated(
+    defs: Definitions, pipeline: str, instance: DagsterInstance, resources: Mapping[str, Any]
+) -> SensorExecutionData:
+    """Returns the outcome of one tick of the sensor of a pipeline; an outcome that Dagster refuses is an error.
+
+    The daemon would apply requests about partitions afterwards. This sensor changes its partitions itself.
+    """
+    repository = defs.get_repository_def()
+    sensor = repository.get_sensor_def(f"{pipeline}_new_batches")
+    with build_sensor_context(instance=instance, repository_def=repository, resources=dict(resources)) as context:
+        found = sensor.evaluate_tick(context)
+    assert not found.dynamic_partitions_requests
+    return found
