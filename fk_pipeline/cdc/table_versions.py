@@ -62,12 +62,19 @@ def are_kept(path: str) -> bool:
     try:
         if first is None:
             return all(_is_there(uri) for uri in _table(location, last).file_uris())
-        return all(
-            _is_there(f"{location}/{name}" if "://" not in name and not name.startswith("/") else name)
-            for version in range(first, last + 1)
-            for name in _files_of(f"{location}/_delta_log/{version:020d}.json")
-        )
+        return all(_are_there(location, version) is not False for version in range(first, last + 1))
     except (DeltaError, OSError):
+        return False
+
+
+def _may_be_read(location: str, first: int, last: int) -> bool:
+    """Returns whether a feed has the changes of some versions; probably, as a vacuum removes the oldest files first."""
+    if not _feeds_at(location, first):
+        return False
+    try:
+        found = (_are_there(location, version) for version in range(first, last + 1))
+        return next((kept for kept in found if kept is not None), True)
+    except OSError:
         return False
 
 
@@ -196,6 +203,13 @@ def _files_of(entry: str) -> list[str]:
     return [*(unquote(one["path"]) for one in changed), *(name for name in vectors if name is not None)]
 
 
+def _are_there(location: str, version: int) -> bool | None:
+    """Returns whether the files with the changes of a version exist; None for a version without changes."""
+    names = _files_of(f"{location}/_delta_log/{version:020d}.json")
+    uris = [f"{location}/{name}" if "://" not in name and not name.startswith("/") else name for name in names]
+    return all(map(_is_there, uris)) if uris else None
+
+
 def _actions_of(entry: str) -> list[dict[str, Any]]:
     """Returns the actions of an entry of a log."""
     with storage.opened(entry, "rt", encoding="utf-8") as stream:
@@ -242,10 +256,8 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
     if last == now or f"{location}@..{now}" in ends:
         return None
     follows = newest is not None and last == ends[newest] and known[newest] == name
-    if last is not None and follows and _feeds(table) and _feeds_at(location, last + 1):
-        oldest = f"{location}@{last + 1}..{last + 1}"
-        if are_kept(oldest):  # the first whose files a vacuum removes
-            return f"{location}@{last + 1}..{now}", _written(table, now - last), name
+    if last is not None and follows and _feeds(table) and _may_be_read(location, last + 1, now):
+        return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
     return f"{location}@..{now}", size, name
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
-from fk_pipeline.cdc.table_versions import are_kept
+from fk_pipeline.cdc.table_versions import are_kept, version_range
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
@@ -36,15 +36,17 @@ def refuse_gone_versions(
     gone = [f for group in files.values() for f in group if not are_kept(spec.location(f.path))]
     if not gone:
         return
-    batch = gone[0].batch
-    others = [f for other in spec.sides if other is not side for f in ledger.files.of(batch, other)]
-    besides = [f.path for f in others if spec.side(f.side).format != "delta"]
-    again = f". Land {', '.join(besides)} under another name: it is withdrawn with the batch" if besides else ""
+    newest = max(ledger.files.of_side(side), key=lambda f: version_range(f.path)[2])
+    batches = sorted({gone[0].batch, newest.batch})  # the whole table is taken if the newest versions are withdrawn
+    others = [other for other in spec.sides if other is not side and spec.side(other).format != "delta"]
+    besides = [f.path for batch in batches for other in others for f in ledger.files.of(batch, other)]
+    again = f". Land {', '.join(besides)} under another name: withdrawn with the batch" if besides else ""
+    commands = ", then ".join(f"fk-pipeline remove-batch {spec.file} {batch}" for batch in batches)
     raise LandingError(
         f"versions {gone[0].path} are not kept any more, and were not read before",
-        where=f"pipeline {spec.name}, batch {batch}",
+        where=f"pipeline {spec.name}, batch {gone[0].batch}",
         why="which changes they were is not known; the batches stay due, and nothing was changed",
-        fix=f"fk-pipeline remove-batch {spec.file} {batch}; the next run takes the whole table{again}",
+        fix=f"{commands}; the next run takes the whole table{again}",
     ) from error
 
 
