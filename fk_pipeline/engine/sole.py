@@ -16,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment import storage
+from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import StateError
 
 _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
@@ -71,7 +72,7 @@ class _Note:
     def read(self) -> str:
         """Returns the id; empty if there is no note."""
         try:
-            return str(self._fs.cat_file(self._path).decode())
+            return str(self._fs.cat_file(self._path).decode(errors="replace"))
         except FileNotFoundError:
             return ""
 
@@ -82,9 +83,7 @@ class _Note:
             return
         file = Path(self._path)
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(".part")
-        part.write_text(text)
-        part.rename(file)
+        write_whole(file, text.encode())
 
     def remove(self) -> None:
         """Removes the note, if there is one."""
@@ -95,14 +94,20 @@ class _Note:
 def end_session(session: SparkSession, session_id: str) -> None:
     """Ends another session of the same user on the same Connect server, and its operations.
 
+    Does nothing if no session can have the id, because the note was cut.
+
     Raises:
         StateError: the operations still run after `INTERRUPT_SECONDS`.
     """
+    from pyspark.errors import PySparkValueError
     from pyspark.sql.connect.client import SparkConnectClient
 
     builder = copy.deepcopy(session.client._builder)  # noqa: SLF001 - its connection settings, tokens included
     builder.set("session_id", session_id)
-    client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
+    try:
+        client = SparkConnectClient(builder, user_id=session.client._user_id)  # noqa: SLF001
+    except PySparkValueError:
+        return
     deadline = time.monotonic() + INTERRUPT_SECONDS
     try:
         while time.monotonic() < deadline:

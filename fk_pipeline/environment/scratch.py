@@ -12,9 +12,15 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.environment.whole_files import read_whole, write_whole
+
+UNOWNED_SECONDS = 3600.0
+"""Seconds after which a folder belongs to nobody if no whole file identifies its process: one that died made it."""
 
 _OWNER = "owner.json"
 _mine: dict[int, Path] = {}
@@ -36,7 +42,7 @@ def scratch_folder() -> Path:
     root = _private(Path(tempfile.gettempdir()) / f"fk-pipeline-{os.getuid()}")
     sweep(root)
     made = Path(tempfile.mkdtemp(prefix=".", dir=root))
-    (made / _OWNER).write_text(json.dumps(ProcessIdentity.of().as_json()))
+    write_whole(made / _OWNER, json.dumps(ProcessIdentity.of().as_json()).encode())
     named = root / f"{os.getpid()}-{secrets.token_hex(4)}"
     made.rename(named)  # the folder never exists without its owner file
     _mine[os.getpid()] = named
@@ -46,12 +52,11 @@ def scratch_folder() -> Path:
 def sweep(root: Path) -> None:
     """Removes the folders of processes that are certainly dead; files that cannot be removed stay."""
     for folder in root.iterdir():
-        try:
-            owner = ProcessIdentity.from_json(json.loads((folder / _OWNER).read_text()))
-        except (OSError, ValueError, TypeError):
-            continue
-        if owner.life() is Life.DEAD:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            owner = read_whole(folder / _OWNER, ProcessIdentity.from_json)
+            unowned = owner is None and time.time() - folder.stat().st_mtime >= UNOWNED_SECONDS
+            if unowned or (owner is not None and owner.life() is Life.DEAD):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _private(root: Path) -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 from fk_pipeline.engine import sole
 from fk_pipeline.engine.sole import sole_session
@@ -52,6 +54,19 @@ def test_the_session_of_a_dead_run_is_ended_once_and_its_notes_are_taken_over(ho
         with sole_session(connected("next"), home, ["one"]):
             pass
     assert ended == ["dead", "mine"]
+    assert notes(home) == []
+
+
+def test_a_note_that_is_not_whole_does_not_stop_the_next_run(home: str) -> None:
+    """No server is asked: none can have such a session."""
+    fs, root = filesystem(home)
+    session, session_id = connected("mine"), str(uuid.uuid4())
+    session.client = SimpleNamespace(_builder=DefaultChannelBuilder("sc://127.0.0.1:1"), _user_id="somebody")
+    for note in (*(session_id[:length] for length in range(0, len(session_id), 5)), "\0" * 36, "\udcff"):
+        fs.makedirs(f"{root}/leases", exist_ok=True)
+        fs.pipe_file(f"{root}/leases/one.session", note.encode(errors="surrogateescape"))
+        with sole_session(session, home, ["one"]):
+            assert notes(home) == ["one.session"]
     assert notes(home) == []
 
 

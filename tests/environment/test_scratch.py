@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fk_pipeline.environment import scratch
+from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import Settings, load_spec
@@ -75,6 +76,20 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_liv
         for one in started:
             one.kill()
             one.communicate()
+
+
+def test_a_folder_whose_owner_no_whole_file_tells_is_removed_once_it_is_old(temporary: Path) -> None:
+    root = scratch.scratch_folder().parent
+    owner = json.dumps(ProcessIdentity.of().as_json())
+    for length in range(len(owner)):
+        (root / f"{length}-old").mkdir()
+        (root / f"{length}-old" / "owner.json").write_text(owner[:length])
+    (root / ".without").mkdir()
+    for folder in root.iterdir():
+        os.utime(folder, (0, time.time() - scratch.UNOWNED_SECONDS - 1))
+    (root / ".new").mkdir()
+    scratch.sweep(root)
+    assert {one.name for one in root.iterdir()} == {".new", scratch.scratch_folder().name}
 
 
 def test_a_folder_that_somebody_else_may_enter_is_closed_and_a_link_in_its_place_is_not_followed(
