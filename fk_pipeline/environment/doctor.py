@@ -146,25 +146,25 @@ def check_java() -> Check:
 
 
 def check_jars() -> Check:
-    """Checks the Delta JARs by their SHA-256; missing JARs are no fault if the first session can fetch them."""
+    """Checks the Delta JARs by their SHA-256; wrong ones are no fault if the next session can fetch them."""
     wanted = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
     if remote_session():
         return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=wanted)
     folder, wrong = jars.jar_folder(), jars.wrong_jars()
     if not wrong:
         return Check("Delta JARs", ok=True, found=str(folder), wanted=wanted)
-    try:
-        jars.jar_paths()
-    except EnvironmentNotFit:
-        existing = _nearest_existing(folder)
-        if existing.is_dir() and _can_write(existing):
-            found = f"not there yet: the first session fetches them from {jars.base_address()} into {folder}"
-            return Check("Delta JARs", ok=True, found=found, wanted=wanted)
-        found = f"{', '.join(wrong)}, and {existing} cannot be written"
-        fix = f"Set FK_JARS_DIR to a folder of yours, or let somebody who may write there run `{jars.FETCH_COMMAND}`."
-        return Check("Delta JARs", ok=False, found=found, wanted=wanted, fix=fix)
-    fix = f"Run `{jars.FETCH_COMMAND}`, or set spark.jars.packages under settings.spark in the pipeline file."
-    return Check("Delta JARs", ok=False, found=f"in {folder}: {', '.join(wrong)}", wanted=wanted, fix=fix)
+    existing = _nearest_existing(folder)
+    if existing.is_dir() and _can_write(existing):
+        none = not any((folder / jar.file_name).is_file() for jar in jars.DELTA_JARS)
+        when = "not there yet: the first session" if none else f"{', '.join(wrong)}: the next session"
+        found = f"{when} fetches them from {jars.base_address()} into {folder}"
+        return Check("Delta JARs", ok=True, found=found, wanted=wanted)
+    found = f"{', '.join(wrong)}, and {existing} cannot be written"
+    fix = (
+        f"Set FK_JARS_DIR to a folder of yours, let somebody who may write there run `{jars.FETCH_COMMAND}`, "
+        "or set spark.jars.packages under settings.spark in the pipeline file."
+    )
+    return Check("Delta JARs", ok=False, found=found, wanted=wanted, fix=fix)
 
 
 def tested_versions() -> dict[str, str]:

@@ -20,6 +20,7 @@ import shutil
 import ssl
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -37,6 +38,7 @@ BRINGING = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 """Session settings with which the pipeline file provides all JARs, also those of Delta; the JARs here are not used."""
 
 _TIMEOUT_SECONDS = 60
+_ABANDONED_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,13 @@ def _base(base_url: str | None) -> str:
 
 
 def jar_paths() -> tuple[Path, ...]:
-    """Returns the paths of the JARs, in the order of `DELTA_JARS`.
-
-    The content is not read: `fetch` checks a JAR before it puts it into the folder. `wrong_jars` checks it again.
+    """Returns the paths of the JARs, in the order of `DELTA_JARS`; their SHA-256 is checked, which takes 10 ms.
 
     Raises:
-        EnvironmentNotFit: a JAR is missing.
+        EnvironmentNotFit: a JAR is missing, or has another SHA-256.
     """
-    paths = tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
-        raise EnvironmentNotFit(
-            f"{' and '.join(missing)} not found in {jar_folder()}", why=WHY_NEEDED, fix=f"run {FETCH_COMMAND}"
-        )
-    return paths
+    verify_jars()
+    return tuple(jar_folder() / jar.file_name for jar in DELTA_JARS)
 
 
 def _tell(text: str) -> None:
@@ -116,7 +111,7 @@ def _tell(text: str) -> None:
 
 
 def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
-    """Returns the paths of the JARs for a session; fetches them if one is missing, else uses no network.
+    """Returns the paths of the JARs for a session; fetches those that are missing or damaged, else uses no network.
 
     Two processes may do it at the same time: each writes a file of its own, and the last one to rename it wins.
 
@@ -183,13 +178,14 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
         handle, name = tempfile.mkstemp(prefix=f".{jar.file_name}.", dir=target)
     except OSError as error:
         raise EnvironmentNotFit(
-            f"{target} cannot be written ({error.strerror}), and {jar.file_name} is not there",
+            f"{target} cannot be written ({error.strerror}), and {jar.file_name} is missing or damaged there",
             why=WHY_NEEDED,
             fix="set FK_JARS_DIR to a folder of yours, and the next session fetches them into it; or let somebody who "
             f"may write {target} run {FETCH_COMMAND}",
         ) from error
     temporary = Path(name)
     try:
+        _remove_abandoned(target)
         with os.fdopen(handle, "wb") as out:
             origin = _download(jar, base_url, target, out, told) if from_dir is None else _copy(jar, from_dir, out)
         found = _sha256(temporary)
@@ -204,6 +200,14 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Removes files that fetches which died have left: nothing was written to them for an hour."""
+    for file in target.glob(".*.jar.*"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime >= _ABANDONED_SECONDS:
+                file.unlink()
 
 
 def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:

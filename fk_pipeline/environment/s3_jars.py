@@ -8,7 +8,7 @@ then on every session has them on its class path.
 
 from __future__ import annotations
 
-from fk_pipeline.environment.jars import FETCH_COMMAND, Jar, jar_folder
+from fk_pipeline.environment.jars import FETCH_COMMAND, Jar, jar_folder, wrong_jars
 
 HADOOP = "3.5.0"
 """The version of the Hadoop client among pyspark's own JARs: hadoop-aws must have the same version."""
@@ -76,6 +76,5 @@ S3_FETCH_COMMAND = f"{FETCH_COMMAND} --s3"
 
 
 def s3_jar_paths() -> tuple[str, ...]:
-    """Returns the paths of the JARs if all of them exist, else none."""
-    paths = [jar_folder() / jar.file_name for jar in S3_JARS]
-    return tuple(map(str, paths)) if all(path.is_file() for path in paths) else ()
+    """Returns the paths of the JARs if all of them exist with their SHA-256, else none."""
+    return () if wrong_jars(jars=S3_JARS) else tuple(str(jar_folder() / jar.file_name) for jar in S3_JARS)

@@ -245,11 +245,17 @@ def test_the_jars_that_are_there_are_told_with_their_folder(tmp_path, monkeypatc
     assert (doctor.check_jars().ok, doctor.check_jars().found) == (True, str(tmp_path))
 
 
-def test_a_damaged_jar_is_found(tmp_path, monkeypatch):
+def test_a_damaged_jar_that_the_next_session_fetches_is_told_and_one_that_it_cannot_write_is_a_fault(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
     for jar in jars.DELTA_JARS:
         (tmp_path / jar.file_name).write_bytes(b"not a JAR")
-    assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar has another SHA-256", "spark.jars.packages")
+    check = doctor.check_jars()
+    assert check.ok
+    assert "delta-storage-4.4.0.jar has another SHA-256: the next session fetches them from " in check.found
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar has another SHA-256, and ", "spark.jars.packages")
 
 
 def test_the_tested_versions_are_those_of_the_lock():

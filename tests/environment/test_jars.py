@@ -1,9 +1,11 @@
 """The Delta JARs: brought once, checked always, and never a puzzle when they are missing."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
@@ -99,11 +101,12 @@ def test_a_wrong_checksum_is_refused_and_leaves_nothing_behind(repository, specs
 
 def test_a_wrong_checksum_does_not_replace_what_is_there(repository, specs):
     fetch(from_dir=repository)
-    jar_paths()[0].write_bytes(b"mine")
+    first = jar_paths()[0]
+    first.write_bytes(b"mine")
     (repository / specs[0].repository_path).write_bytes(b"other")
     with pytest.raises(EnvironmentNotFit):
         fetch(from_dir=repository)
-    assert jar_paths()[0].read_bytes() == b"mine"
+    assert first.read_bytes() == b"mine"
 
 
 def test_an_unreachable_repository_names_mirror_and_offline_way():
@@ -159,7 +162,7 @@ def test_login_in_the_base_url_reaches_the_mirror_but_no_message(repository, mon
 
 def test_missing_jars_are_named_with_the_fix():
     with pytest.raises(
-        EnvironmentNotFit, match=rf"(?s)^first-1\.0\.jar and second-1\.0\.jar not found.*run {FETCH_COMMAND}"
+        EnvironmentNotFit, match=rf"(?s)first-1\.0\.jar is missing and second-1\.0\.jar is missing.*run {FETCH_COMMAND}"
     ):
         jar_paths()
 
@@ -173,6 +176,26 @@ def test_a_session_fetches_what_is_missing_once_and_tells_it(repository, monkeyp
     monkeypatch.setenv("FK_MAVEN_BASE_URL", "file:///nowhere")
     assert bring(told.append) == jar_paths()
     assert len(told) == 2
+
+
+def test_a_session_fetches_a_jar_that_is_empty_or_cut_anywhere_again(repository, monkeypatch):
+    monkeypatch.setenv("FK_MAVEN_BASE_URL", repository.as_uri())
+    first, second = bring(lambda _: None)
+    for length in range(len(CONTENT["first"])):
+        first.write_bytes(CONTENT["first"][:length])
+        told: list[str] = []
+        assert bring(told.append) == (first, second)
+        assert first.read_bytes() == CONTENT["first"]
+        assert len(told) == 1
+
+
+def test_what_a_fetch_that_died_has_left_is_removed_when_nobody_writes_it_any_more(repository):
+    (folder := jar_folder()).mkdir(parents=True)
+    for name in (".first-1.0.jar.dead", ".second-1.0.jar.alive"):
+        (folder / name).write_bytes(b"the fir")
+    os.utime(folder / ".first-1.0.jar.dead", (0, time.time() - 3601))
+    fetch(base_url=repository.as_uri())
+    assert names(folder) == {".second-1.0.jar.alive", "first-1.0.jar", "second-1.0.jar"}
 
 
 def test_what_a_session_fetches_is_told_on_stderr(repository, monkeypatch, capsys):

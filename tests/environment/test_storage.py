@@ -113,6 +113,7 @@ def test_the_jars_for_s3_are_brought_when_asked_for_and_then_every_session_has_t
     assert main(["--s3", "--verify"]) == 0
     (tmp_path / "one-1.jar").write_bytes(b"another")
     assert main(["--s3", "--verify"]) == 3
+    assert session_conf(environment=environment)["spark.driver.extraClassPath"] == ""
 
 
 def test_a_path_in_s3_without_the_jars_is_told_before_spark_starts(small_jars, tmp_path, monkeypatch):
