@@ -1,4 +1,7 @@
-"""Long-lived processes: started in sessions of their own, recorded in a file, ended with all processes they started."""
+"""Long-lived processes: started in sessions of their own, recorded in a file, ended with all processes they started.
+
+A server begins only after it was recorded: a command that dies while it starts one leaves none that nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.environment.whole_files import read_whole, write_whole
 from fk_pipeline.errors import EnvironmentNotFit
 
 END_SECONDS = 15.0
 """Seconds that a process has to end before it is killed."""
+
+_WAITING = ("/bin/sh", "-c", 'read -r line && exec "$@" < /dev/null', "sh")
+"""Begins the command that follows, in the same process, when it has read a line; ends if there comes none."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +63,13 @@ class Servers:
 
     def known(self) -> dict[str, Server]:
         """Returns the servers that were started and not ended, also those that have died, by name."""
-        if not self.file.exists():
-            return {}
-        told = json.loads(self.file.read_text())
-        return {
-            name: Server(**one | {"log": Path(one["log"]), "process": ProcessIdentity.from_json(one["process"])})
-            for name, one in told.items()
-        }
+        return read_whole(self.file, _servers) or {}
 
     def _remember(self, servers: Mapping[str, Server]) -> None:
         told = {
             name: vars(one) | {"log": str(one.log), "process": one.process.as_json()} for name, one in servers.items()
         }
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps(told, indent=2) + "\n")
-        part.rename(self.file)
+        write_whole(self.file, f"{json.dumps(told, indent=2)}\n".encode())
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], url: str = "") -> Server:
         """Starts a server in the home and records it; `stop` also ends its children."""
@@ -77,11 +77,14 @@ class Servers:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("ab") as out:
             process = subprocess.Popen(
-                command, cwd=self.home, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,
+                [*_WAITING, *command], cwd=self.home, env=dict(environment), stdin=subprocess.PIPE, stdout=out,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        server = Server(name, url, log, ProcessIdentity.of(process.pid), environment["FK_PIPELINES"])
-        self._remember(self.known() | {name: server})
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as told:  # the end of this process without a line ends the server
+            server = Server(name, url, log, ProcessIdentity.of(process.pid), environment["FK_PIPELINES"])
+            self._remember(self.known() | {name: server})
+            told.write(b"begin\n")
         return server
 
     def stop(self, server: Server) -> None:
@@ -90,6 +93,13 @@ class Servers:
             with suppress(psutil.NoSuchProcess):
                 _end(psutil.Process(server.process.pid))
         self._remember({name: one for name, one in self.known().items() if name != server.name})
+
+
+def _servers(told: dict[str, Any]) -> dict[str, Server]:
+    return {
+        name: Server(**one | {"log": Path(one["log"]), "process": ProcessIdentity.from_json(one["process"])})
+        for name, one in told.items()
+    }
 
 
 def _end(leader: psutil.Process) -> None:

@@ -8,12 +8,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
@@ -66,9 +67,25 @@ def _configure(home: Path, beside: Path) -> None:
     config = home / "dagster.yaml"
     if beside.exists():
         if not config.exists() or not config.samefile(beside):
-            config.write_bytes(beside.read_bytes())
+            write_whole(config, beside.read_bytes())
     elif not config.exists():
-        config.write_bytes((files(__package__) / "dagster.yaml").read_bytes())
+        write_whole(config, (files(__package__) / "dagster.yaml").read_bytes())
+
+
+def _complete(instance: DagsterInstance) -> None:
+    """Makes the tables that Dagster's storage in files lacks, because a process died while it made them.
+
+    Dagster makes tables in a new file only, and otherwise asks for 'dagster instance migrate'.
+    """
+    from dagster import DagsterInvalidInvocationError
+
+    try:
+        instance.get_dynamic_partitions("any")  # their table is the last one
+    except DagsterInvalidInvocationError:
+        if "sqlite" not in type(instance.event_log_storage).__name__.lower():
+            raise
+        with redirect_stdout(sys.stderr):
+            instance.upgrade()
 
 
 def up(
@@ -105,6 +122,7 @@ def up(
     home.mkdir(parents=True, exist_ok=True)
     _configure(home, specs[0].file.parent / "dagster.yaml")
     with instance_of(home) as instance:
+        _complete(instance)
         for one in recover(instance):
             told(sentence(one))
     remote = os.environ.get("FK_SPARK_REMOTE")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -86,6 +90,9 @@ def test_what_runs_stays_and_what_died_is_started(start: Callable[..., dict[str,
 def test_a_server_that_ends_is_told_with_its_words_and_what_runs_can_be_ended(
     start: Callable[..., dict[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    storage = tmp_path / "home" / "history" / "runs" / "index.db"
+    storage.parent.mkdir(parents=True)
+    storage.touch()  # as an earlier start left it that died
     monkeypatch.setenv("DIES", "dagster_webserver")
     with pytest.raises(EnvironmentNotFit, match="webserver ended: something is wrong with it"):
         start()
@@ -93,6 +100,64 @@ def test_a_server_that_ends_is_told_with_its_words_and_what_runs_can_be_ended(
     assert {name for name, one in known.items() if one.alive} == {"spark"}
     monkeypatch.delenv("DIES")
     assert start()["spark"] == known["spark"].process.pid
+    with servers.instance_of(tmp_path / "home") as instance:
+        assert instance.get_dynamic_partitions("batches") == []
+
+
+def test_a_record_that_is_cut_anywhere_or_of_processes_that_are_others_now_keeps_no_server_from_its_start(
+    tmp_path: Path,
+) -> None:
+    home = Servers(tmp_path)
+    first = home.start("web", ["sleep", "60"], {"FK_PIPELINES": "p.yaml"})
+    assert first.alive
+    content = home.file.read_bytes()
+    home.stop(first)
+    for length in range(len(content) - 1):
+        home.file.write_bytes(content[:length])
+        assert home.known() == {}
+    again = json.loads(content)
+    again["web"]["process"] |= {"pid": os.getppid()}
+    elsewhere = json.loads(content)
+    elsewhere["web"]["process"] |= {"host": "another", "pid": os.getppid()}
+    for said in ({}, again, elsewhere):
+        home.file.write_text(json.dumps(said))
+        assert [one.alive for one in home.known().values()] == [False] * len(said)
+        for one in home.known().values():
+            home.stop(one)
+        server = home.start("web", ["sleep", "60"], {"FK_PIPELINES": "p.yaml"})
+        assert home.known()["web"].alive
+        home.stop(server)
+    assert psutil.pid_exists(os.getppid())
+
+
+def test_a_command_that_dies_before_it_has_recorded_a_server_leaves_none(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys; from fk_pipeline.servers.processes import Servers\n"
+        "home = Servers(pathlib.Path(sys.argv[1])); home._remember = lambda servers: (\n"
+        "    print(*(one.process.pid for one in servers.values()), flush=True), os.kill(os.getpid(), 9))\n"
+        "home.start('web', ['touch', 'began'], os.environ | {'FK_PIPELINES': 'p.yaml'})\n"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False)
+    assert died.returncode == -signal.SIGKILL
+    wait(lambda: not psutil.pid_exists(int(died.stdout)), 10)
+    assert not (tmp_path / "began").exists()
+
+
+def test_a_storage_of_dagster_whose_tables_were_not_all_made_is_completed(tmp_path: Path) -> None:
+    servers._configure(tmp_path, tmp_path / "none")
+    with servers.instance_of(tmp_path) as instance:
+        instance.add_dynamic_partitions("batches", ["1"])
+    database = tmp_path / "history" / "runs" / "index.db"
+    with closing(sqlite3.connect(database)) as half:
+        half.execute("DROP TABLE dynamic_partitions")
+        half.execute("DROP TABLE alembic_version")
+        half.commit()
+    for content in (database.read_bytes(), b""):
+        database.write_bytes(content)
+        with servers.instance_of(tmp_path) as instance:
+            servers._complete(instance)
+            instance.add_dynamic_partitions("batches", ["2"])
+            assert instance.get_dynamic_partitions("batches") == ["2"]
 
 
 @pytest.mark.slow
