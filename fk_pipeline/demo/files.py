@@ -37,10 +37,11 @@ def prepare_demo(folder: Path) -> Path:
         raise UsageError(f"{folder} is not empty and holds no demo", fix="name another folder: fk-pipeline demo DIR")
     for part in ("landing", "warehouse"):
         shutil.rmtree(folder / part, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (PIPELINE_FILE, "README.md"):  # first: a folder without the file would not be taken for a demo
+        (folder / name).write_bytes((files(__package__) / "data" / name).read_bytes())
     for side in _SIDES:
         (folder / "landing" / side).mkdir(parents=True)
-    for name in (PIPELINE_FILE, "README.md"):
-        (folder / name).write_bytes((files(__package__) / "data" / name).read_bytes())
     return file
 
 
