@@ -2,8 +2,9 @@
 
 The lease is a file below the pipeline's tables. It names its holder, which refreshes it while it works. A waiting run
 takes it over at once if the holder is a dead process of the same host, and otherwise once it has not been refreshed for
-`EXPIRES_AFTER_SECONDS`. A holder that lost it (a machine that slept) finds that out before its next commit. In S3 the
-lease is an object (`object_lease.py`). In other object stores there is none yet: let one scheduler do all runs.
+`EXPIRES_AFTER_SECONDS`, whatever it contains (`abandoned.py`). A holder that lost it (a machine that slept) finds that
+out before its next commit. In S3 the lease is an object (`object_lease.py`). In other object stores there is none yet:
+let one scheduler do all runs.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import SoftFileLease, Timeout
+from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
 from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.environment.storage import is_s3
-from fk_pipeline.errors import LeaseLostError, LeaseTakenError
-from fk_pipeline.store.waiting import Holder, telling_waits
+from fk_pipeline.environment.whole_files import read_whole
+from fk_pipeline.errors import LeaseLostError
+from fk_pipeline.store.abandoned import AbandonedLease
+from fk_pipeline.store.waiting import Holder, lease_taken, telling_waits
 
 EXPIRES_AFTER_SECONDS = 60.0
 """Seconds without a refresh after which a lease expires; it is refreshed three times as often.
 
 All hosts that share a warehouse must use the same value.
 """
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks of a waiting run whether the lease is one that nobody holds any more."""
 
 LeaseCheck = Callable[[], None]
 """A function that raises LeaseLostError if the lease that it belongs to is no longer held."""
@@ -66,26 +72,21 @@ def lease(
         yield lambda: None
         return
     file = Path(home) / "leases" / f"{what}.lease"
-    try:
-        with telling_refusals(home):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
-            with telling_waits(what, wait_seconds, lambda: _holder(file)):
-                held.acquire(timeout=wait_seconds)
-    except Timeout:
-        raise LeaseTakenError(
-            f"another run has held {what} for more than {wait_seconds:.0f} s: {_holder(file) or 'nobody knows which'}",
-            where=str(file),
-            why="two runs of one stage at a time could bring back an old row",
-            fix="wait for the other run, or end it, and run again",
-        ) from None
+    with telling_refusals(home):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        held = SoftFileLease(file, lease_duration=expires_after, thread_local=False)
+        with telling_waits(what, wait_seconds, lambda: _holder(held)):
+            taken = _take(held, wait_seconds)
+    if not taken:
+        raise lease_taken(what, wait_seconds, _holder(held), str(file))
     token = held.token
-    mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "run_id": run_id}
+    mine = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "run_id": run_id}
     with suppress(OSError):  # nothing depends on it
-        file.with_suffix(".holder").write_text(json.dumps(mine))
+        _note(held).write_text(json.dumps(mine))
 
     def check() -> None:
-        if token is None or held.compromise is not None or token not in _content(file):
+        owner = held.owner
+        if token is None or held.compromise is not None or owner is None or owner.token != token:
             raise LeaseLostError(
                 f"this run lost its lease on {what}: it was not heard of for {expires_after:.0f} s",
                 where=str(file),
@@ -112,21 +113,33 @@ def leases(home: str, names: Iterable[str]) -> Iterator[LeaseCheck]:
         yield check
 
 
-def _holder(file: Path) -> Holder | None:
-    """Returns the holder of a lease from its file and the file that the holder wrote beside it; None if unknown."""
-    said = dict(line.split("=", 1) for line in _content(file).splitlines() if "=" in line)
-    if not said.get("pid", "").isdigit():
+def _take(held: SoftFileLease, wait_seconds: float) -> bool:
+    """Takes a lease; returns False if another process has held it all the time."""
+    abandoned, deadline = AbandonedLease(held), time.monotonic() + wait_seconds
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            held.acquire(timeout=max(0.0, min(left, LOOK_SECONDS)))
+        except (Timeout, LeaseSettingsMismatch) as refused:
+            if abandoned.remove():
+                continue
+            if left <= 0:
+                return False
+            if not isinstance(refused, Timeout):  # raised at once: a record of another length, or a cut one
+                time.sleep(min(left, LOOK_SECONDS))
+        else:
+            return True
+
+
+def _holder(held: SoftFileLease) -> Holder | None:
+    """Returns the holder of a lease from its file and the note that the holder wrote beside it; None if unknown."""
+    owner, told = held.owner, None
+    if owner is None:
         return None
-    holder = Holder(int(said["pid"]), said.get("host", ""))
-    try:
-        told = Holder.of(json.loads(_content(file.with_suffix(".holder"))))
-    except (ValueError, KeyError, TypeError):
-        return holder
-    return told if (told.pid, told.host) == (holder.pid, holder.host) else holder
+    with suppress(OSError):
+        told = read_whole(_note(held), lambda said: Holder.of(said) if said["token"] == owner.token else None)
+    return told or Holder(owner.pid, owner.hostname)
 
 
-def _content(file: Path) -> str:
-    try:
-        return file.read_text()
-    except FileNotFoundError:
-        return ""
+def _note(held: SoftFileLease) -> Path:
+    return Path(held.lock_file).with_suffix(".holder")

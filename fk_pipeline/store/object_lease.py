@@ -2,8 +2,9 @@
 
 The object names its holder, which rewrites it while it works. A waiting run takes the lease over soon if the holder is
 a dead process of its own host, and otherwise if the object has not changed for as long as the lease lasts, by the clock
-of the waiting run. Each write names the ETag of the object that it replaces (`If-Match`, or `If-None-Match: *` for the
-first write), so one of two concurrent writes is refused. The object is never deleted: a released lease has no holder.
+of the waiting run, whatever it contains. Each write names the ETag of the object that it replaces (`If-Match`, or
+`If-None-Match: *` for the first write), so one of two concurrent writes is refused. The object is never deleted: a
+released lease has no holder.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.environment.storage import Refusal, ask_s3
-from fk_pipeline.errors import LeaseLostError, LeaseTakenError, StorageError
-from fk_pipeline.store.waiting import Holder, telling_waits
+from fk_pipeline.environment.whole_files import whole
+from fk_pipeline.errors import LeaseLostError, StorageError
+from fk_pipeline.store.waiting import Holder, lease_taken, telling_waits
 
 POLL_SECONDS = 1.0
 """Seconds between two reads of the lease by a waiting run."""
@@ -53,6 +55,21 @@ class Content:
     beat: int
     lasts: float
 
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Content:
+        """Returns the content from the fields of the object.
+
+        Raises:
+            KeyError, TypeError: they are not those of a lease.
+        """
+        if not isinstance(said["holder"], dict | None) or not isinstance(said["lasts"], int | float):
+            raise TypeError("no lease")
+        return cls(**said)
+
+
+_UNKNOWN = Content({}, "", 0, 0.0)
+"""Stands for the content of an object that is not that of a lease: somebody may hold it, and nothing is known of it."""
+
 
 class LeaseObject:
     """One object in S3 that is read, and written conditionally.
@@ -68,22 +85,15 @@ class LeaseObject:
         """Returns the content of the object and its ETag; None if there is no object.
 
         Raises:
-            StorageError: the store did not respond, or the object is no lease.
+            StorageError: the store did not respond.
         """
         answer = ask_s3("get_object", self.url)
         if isinstance(answer, Refusal):
             if answer.code == "NoSuchKey":
                 return None
             raise self._refused("read", answer)
-        try:
-            return Content(**json.loads(answer["Body"].read())), answer["ETag"]
-        except (TypeError, ValueError) as error:
-            raise StorageError(
-                f"the object is no lease: {error}",
-                where=self.url,
-                why="whether another run is at work is not known",
-                fix="see what wrote it; if no run is at work, remove it",
-            ) from None
+        content = whole(answer["Body"].read(), Content.of)
+        return _UNKNOWN if content is None else content, answer["ETag"]
 
     def write(self, content: Content, replaces: str | None) -> str | None:
         """Writes the object if it has not been written since it was read.
@@ -205,13 +215,7 @@ def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: 
                 return _Held(file, mine, written)
         left = deadline - time.monotonic()
         if left <= 0:
-            who = _holder(file) or "nobody knows which"
-            raise LeaseTakenError(
-                f"another run has held {what} for more than {wait_seconds:.0f} s: {who}",
-                where=file.url,
-                why="two runs of one stage at a time could bring back an old row",
-                fix="wait for the other run, or end it, and run again",
-            )
+            raise lease_taken(what, wait_seconds, _holder(file), file.url)
         time.sleep(min(POLL_SECONDS, left, expires_after / 3))
 
 

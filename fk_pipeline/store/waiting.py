@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
+from fk_pipeline.errors import LeaseTakenError
+
 FIRST_SECONDS = 1.0
 """Seconds after which a wait is reported first; a lease that is not in use changes its holder sooner."""
 
@@ -85,6 +87,17 @@ def telling_waits(what: str, wait_seconds: float, holder: Callable[[], Holder | 
     finally:
         over.set()
         thread.join()
+
+
+def lease_taken(what: str, wait_seconds: float, holder: Holder | None, where: str) -> LeaseTakenError:
+    """Returns the error of a run that has waited for a lease in vain."""
+    fix = "wait for the other run, or end it, and run again"
+    return LeaseTakenError(
+        f"another run has held {what} for more than {wait_seconds:.0f} s: {holder or 'nobody knows which'}",
+        where=where,
+        why="two runs of one stage at a time could bring back an old row",
+        fix=fix if holder else f"{fix}; if none is at work, remove {where}",
+    )
 
 
 def _to_stderr(said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -176,12 +179,33 @@ def test_a_put_whose_answer_got_lost_is_told_from_that_of_another(s3: str) -> No
     assert file.read() == (mine, tag)
 
 
-def test_an_object_that_is_no_lease_and_a_store_that_does_not_answer_are_errors_of_the_storage(
+def test_an_object_with_whatever_content_is_taken_over_when_it_has_not_changed_for_long_enough(s3: str) -> None:
+    fs, root = filesystem(s3)
+    here = ProcessIdentity.of().as_json()
+    said = json.dumps(asdict(Content(here | {"host": "another"}, "theirs", 7, 0.5)))
+    again = json.dumps(asdict(Content(here | {"pid": os.getppid(), "started": 1.0}, "theirs", 7, 3600.0)))
+    contents = [*(said[:length] for length in range(0, len(said), 20)), said, again, "something else", '{"holder": 1}']
+    for number, content in enumerate(contents):
+        fs.pipe_file(f"{root}/home/leases/stage-{number}.lease", content.encode())
+
+    def seconds(number: int) -> float:
+        started = time.monotonic()
+        with lease(f"{s3}/home", f"stage-{number}", wait_seconds=30.0, expires_after=0.5) as check:
+            check()
+            return time.monotonic() - started
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        took = list(pool.map(seconds, range(len(contents))))
+    assert min(took) >= 0.5
+    assert max(took) < 20
+
+
+def test_an_object_with_other_content_is_not_taken_before_and_a_store_that_does_not_answer_is_an_error_of_the_storage(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fs, root = filesystem(s3)
     fs.pipe_file(f"{root}/home/leases/stage.lease", b"something else")
-    with pytest.raises(StorageError, match="is no lease"), lease(f"{s3}/home", "stage"):
+    with pytest.raises(LeaseTakenError, match="nobody knows which"), lease(f"{s3}/home", "stage", wait_seconds=0.5):
         pass
     with pytest.raises(StorageError, match="NoSuchBucket"), lease("s3a://there-is-none/home", "stage"):
         pass
