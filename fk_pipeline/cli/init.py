@@ -42,26 +42,26 @@ def init(
 
 def _as_json(made: Made) -> dict[str, Any]:
     return {
-        "pipeline": str(made.spec.file),
+        "pipeline": str(made.file),
         "files": [str(one) for one in made.written],
         "found": list(made.said),
         "guessed": list(made.doubts),
+        "to_do": list(made.to_do),
     }
 
 
 def _print(directory: Path, made: Made) -> None:
-    file = made.spec.file
+    file = made.file
     print_lines([str(one) for one in made.written])
     if made.said:
         print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
     if made.doubts:
         print_lines(["", f"Guessed, and marked so in {file}:", *(f"  {one}" for one in made.doubts)])
-    sides = [made.spec.side(side) for side in made.spec.sides]
-    landing = [directory / side.path for side in sides]
+    landing = [directory / path for path in made.paths]
     steps = [f"  {one}" for one in made.to_do]
     if made.samples:
-        for sample, side, folder in zip(made.samples, sides, landing, strict=True):
-            if sample.records and side.path.startswith("landing/"):
+        for sample, path, folder in zip(made.samples, made.paths, landing, strict=True):
+            if sample.records and path.startswith("landing/"):
                 what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
                 steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.scaffold.deletes import operation_field
+from fk_pipeline.scaffold.deletes import inserted, operation_field
 from fk_pipeline.scaffold.names import table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, sample_of
 from fk_pipeline.scaffold.types import of_arrow
@@ -30,11 +30,10 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
     types = {one.name: of_arrow(one.type) for one in schema}
     dms = next(iter(types), "") == "Op" and {row["Op"] for row in rows} <= {"I", "U", "D", None}
     options: dict[str, Any] = {}
-    if dms:
-        del types["Op"]
-    elif op := operation_field(list(types), rows):
-        options["op_column"] = op
+    op = "Op" if dms else operation_field(list(types), rows)
+    if op is not None:
         del types[op]
+        options |= {} if dms else {"op_column": op}
     return sample_of(
         path,
         files[0].parent,
@@ -44,7 +43,7 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
         types,
         rows,
         None,
-        rows,
+        inserted(rows, op),
         records=len(rows),
         types_from="the file",
         options=options,

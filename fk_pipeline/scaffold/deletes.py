@@ -13,6 +13,7 @@ _WORDS = frozenset(
     {"c", "i", "r", "u", "d", "t", "insert", "inserted", "update", "updated", "delete", "deleted", "upsert", "create"}
     | {"read", "truncate"}
 )
+_INSERTS = frozenset({"c", "i", "r", "insert", "inserted", "create", "read"})
 _YES = {"false": "true", "f": "t", "n": "y", "no": "yes", "0": "1"}
 """Per word for no, the word for yes that goes with it."""
 _SAYS_YES = frozenset({*_YES.values(), "d", "x", "deleted"})
@@ -25,6 +26,12 @@ def operation_field(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str
         if words and words <= _WORDS:
             return name
     return None
+
+
+def inserted(rows: Sequence[dict[str, Any]], operation: str | None) -> list[dict[str, Any]]:
+    """Returns the rows that a field for the operation calls inserted; all rows if it calls none so, or is None."""
+    found = [row for row in rows if operation is not None and str(row.get(operation)).lower() in _INSERTS]
+    return found or list(rows)
 
 
 def marked_deleted(name: str, written: str, inferred: Inferred, values: Sequence[Any]) -> str | None:

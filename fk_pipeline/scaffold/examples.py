@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fk_pipeline.scaffold.sampled import Sample, SampleColumn
+from fk_pipeline.scaffold.column import SampleColumn
+from fk_pipeline.scaffold.sampled import Sample
 from fk_pipeline.scaffold.types import Inferred
 
 

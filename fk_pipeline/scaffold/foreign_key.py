@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fk_pipeline.scaffold.names import singular
-from fk_pipeline.scaffold.sampled import Sample, SampleColumn
+from fk_pipeline.scaffold.column import SUFFIXES, Meaning, SampleColumn
+from fk_pipeline.scaffold.names import names_table
+from fk_pipeline.scaffold.sampled import Sample
+from fk_pipeline.spec.inputs import PLACEHOLDER
 
 ENOUGH = 1.5
-"""The lowest score of a sure proposal; a column with a lower score is only a placeholder for the user's own choice."""
+"""The lowest score of a sure proposal; what has a lower score is left open for the user."""
+_NAMED_AFTER_TABLE = 4.0
+_GENERIC = SUFFIXES | {"name", "type", "year", "date", "day", "time", "at"}
+"""Names that do not say what they are the key of."""
+_REFERS = SUFFIXES | {"ref", "fk"}
+_ENOUGH_ROWS = 20
+"""The number of rows from which on no value comes twice for a reason, in a column to which the other side refers."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A proposed part of the foreign key: an expression of the type of its key column, the evidence, and its score."""
+
+    expression: str
+    evidence: str
+    score: float
 
 
 @dataclass(frozen=True)
@@ -17,21 +33,27 @@ class Proposal:
     """A proposed foreign key.
 
     Attributes:
-        expressions: one expression per column of the right key, of its type.
-        evidence: the evidence for each expression.
+        parts: one per column of the right key; none if that is not known.
         others: other columns that are possible.
-        score: the strength of the evidence.
     """
 
-    expressions: tuple[str, ...]
-    evidence: tuple[str, ...]
-    others: tuple[str, ...]
-    score: float
+    parts: tuple[Part, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The strength of the evidence."""
+        return min((one.score for one in self.parts), default=0.0)
 
     @property
     def is_sure(self) -> bool:
         """Whether the evidence is strong enough."""
         return self.score >= ENOUGH
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The expressions for the pipeline file, with a placeholder for each that is not sure."""
+        return tuple(one.expression if one.score >= ENOUGH else PLACEHOLDER for one in self.parts) or (PLACEHOLDER,)
 
 
 @dataclass(frozen=True)
@@ -46,37 +68,55 @@ def propose(left: Sample, right: Sample) -> Proposal:
     chosen: list[tuple[_Candidate, SampleColumn]] = []
     others: list[str] = []
     for name in right.key:
+        key = right.column(name)
         ranked = sorted(
-            (_candidate(left, one, right, right.column(name)) for one in filter(_fits, left.columns)),
-            key=lambda one: -one.score,
+            (_candidate(left, one, right, key) for one in left.columns if _fits(one, key)), key=lambda one: -one.score
         )
-        if not ranked:  # no column can be a reference: a placeholder for the user's own choice
-            ranked = [_Candidate(left.columns[0], 0.0, "nothing")]
+        ranked = ranked or [_Candidate(left.columns[0], 0.0, "nothing")]
         free = [one for one in ranked if one.column not in [taken.column for taken, _ in chosen]] or ranked
-        chosen.append((free[0], right.column(name)))
+        chosen.append((free[0], key))
         others += [one.column.name for one in free[1:3] if one.score >= ENOUGH]
-    return Proposal(
-        tuple(_cast(one.column, key) for one, key in chosen),
-        tuple(one.evidence for one, _ in chosen),
-        tuple(others),
-        min((one.score for one, _ in chosen), default=0.0),
-    )
+    return Proposal(tuple(Part(_cast(one.column, key), one.evidence, one.score) for one, key in chosen), tuple(others))
 
 
-def _fits(column: SampleColumn) -> bool:
-    if re.fullmatch(r"DECIMAL\(\d+,[1-9]\d*\)", column.inferred.type):  # an amount
-        return False
-    return column.inferred.type.split("<")[0] not in ("ARRAY", "MAP", "STRUCT", "DOUBLE", "FLOAT", "BOOLEAN", "BINARY")
+def with_referred_key(left: Sample, right: Sample) -> Sample:
+    """Returns the right sample, with the column as key to which the left side refers, if its own rows tell none.
+
+    Several left rows have one value of that column, no two right rows have, and the columns have one name. That alone
+    may be chance in a small sample, so the column has the name of the table; or it is the only one with an identifier,
+    or the sample is large, and no column has a time, at which a row may hold beside others.
+    """
+    told = []
+    timed = any(one.meaning is Meaning.TIME and not one.names_change for one in right.columns)
+    for key in right.columns if not right.has_key else ():
+        of_table = names_table("".join(key.words), right.table)
+        only = [one.name for one in right.columns if one.may_be_key] == [key.name]
+        enough = of_table or (not timed and (only or right.records >= _ENOUGH_ROWS))
+        if key.name not in right.apart or not enough:
+            continue
+        for one in left.columns:
+            common, several = len(one.values & key.values), len(one.values) < one.present
+            if _named(one, key, right.table) >= 1.0 and several and 2 * common >= len(one.values) > 0:
+                among = f"{common:,} of {len(one.values):,} values are among its own, which are all different"
+                told.append(replace(right, key=(key.name,), key_doubt=f"left {one.name} refers to it: {among}"))
+    return told[0] if len({one.key for one in told}) == 1 else right
+
+
+def _fits(column: SampleColumn, key: SampleColumn) -> bool:
+    """Returns whether a column can refer to a key: it is no amount, no prose, and a time only where the key is one."""
+    return column.may_be_key or (column.meaning is Meaning.TIME and key.meaning is Meaning.TIME)
 
 
 def _candidate(left: Sample, column: SampleColumn, right: Sample, key: SampleColumn) -> _Candidate:
-    named = _named(column.name.strip("`").lower(), key.name.strip("`").lower(), right.table)
+    named = _named(column, key, right.table)
     is_own = left.key == (column.name,)
     if is_own and named < _NAMED_AFTER_TABLE:
         named = 0.0
     common = len(column.values & key.values)
     share = common / len(column.values) if column.values else 0.0
     telling = 4.0 if column.inferred.type == "STRING" and len(column.values) > 2 else 2.0
+    if column.inferred.type != "STRING" and not named:  # small numbers are among the keys by chance
+        telling = 0.0
     evidence = (
         [f"{common:,} of {len(column.values):,} values are keys of {right.table} in the sample"] if common else []
     )
@@ -85,19 +125,20 @@ def _candidate(left: Sample, column: SampleColumn, right: Sample, key: SampleCol
     return _Candidate(column, named + telling * share - (2.0 if is_own else 0.0), "; ".join(evidence) or "nothing")
 
 
-_NAMED_AFTER_TABLE = 4.0
-
-
-def _named(column: str, key: str, table: str) -> float:
+def _named(column: SampleColumn, key: SampleColumn, table: str) -> float:
     """Returns a score for how much the name of a column looks like a reference to a key."""
-    base = singular(table)
-    if column in {f"{base}_{key}", f"{base}{key}", f"{table.lower()}_{key}", base, f"{base}_id", f"{base}id"}:
+    words = column.words
+    subject = "".join(words[:-1]) if words[-1:] and words[-1] in _REFERS else ""
+    of_key = "".join(words).removesuffix("".join(key.words))
+    if any(names_table(one, table) for one in (subject, of_key, "".join(words)) if one):
         return _NAMED_AFTER_TABLE
-    if column == key:
-        return 1.0 if key in ("id", "key", "code", "name", "type", "year") else 3.0
-    if len(key) > 2 and column.endswith(key):
+    generic = len(key.words) == 1 and key.words[0] in _GENERIC
+    if words == key.words:
+        return 1.0 if generic else 3.0
+    if not generic and words[-len(key.words) :] == key.words:
         return 2.0
-    return 1.5 if base in column else 0.0
+    within = any(names_table(word, table) for word in words)
+    return 1.0 if within and column.meaning is Meaning.IDENTIFIER else 0.0
 
 
 def _cast(column: SampleColumn, key: SampleColumn) -> str:

@@ -33,6 +33,19 @@ def may_be_bare(name: str) -> bool:
         return False
 
 
+_SAY_NO_TABLE = frozenset(
+    {"part", "batch", "load", "data", "snappy", "changes", "cdc", "c", "b", "export", "dump", "extract", "snapshot"}
+    | {"sample", "file", "full", "new"}
+)
+"""Words in the names of files that are not the name of a table."""
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Returns the words of a name, in lower case: `order`, `id` of `order_id`, `OrderID`, `orderId` and `Order-ID`."""
+    parted = re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return tuple(word.lower() for word in re.split(r"[\W_]+", parted) if word)
+
+
 def table_of(file: Path) -> str:
     """Returns the name of the table of a file: from the name of the file, else the name of its folder.
 
@@ -40,8 +53,7 @@ def table_of(file: Path) -> str:
     """
     stem = next((file.name.removesuffix(end) for end in ENDINGS_READ if file.name.endswith(end)), file.name)
     words = re.findall(r"[A-Za-z](?:[A-Za-z_]*[A-Za-z])?", stem.split("+")[0].rsplit(".", 1)[-1])
-    part_of_a_table = {"part", "batch", "load", "data", "snappy", "changes", "cdc", "c", "b"}
-    named = next((word for word in words if word.lower() not in part_of_a_table), None)
+    named = next((word for word in words if word.lower() not in _SAY_NO_TABLE), None)
     return named or file.absolute().parent.name
 
 
@@ -52,3 +64,14 @@ def singular(table: str) -> str:
         if name.endswith(ending) and not name.endswith("ss"):
             return name.removesuffix(ending) + instead
     return name
+
+
+def names_table(word: str, table: str) -> bool:
+    """Returns whether a word is the singular of a table's name, or of its last words: `customer` of `dim_customers`."""
+    words = words_of(table.rsplit(".", 1)[-1])
+    return any(is_singular_of(word, "".join(words[first:])) for first in range(len(words)))
+
+
+def is_singular_of(word: str, name: str) -> bool:
+    """Returns whether a word is the singular of a name, or the name itself: `movie` of `movies`, `city` of `cities`."""
+    return word in (name, singular(name)) or name in (f"{word}s", f"{word}es")

@@ -23,7 +23,7 @@ from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.errors import LandingError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 from fk_pipeline.scaffold.columnar import of_delta, of_parquet
-from fk_pipeline.scaffold.deletes import operation_field
+from fk_pipeline.scaffold.deletes import inserted, operation_field
 from fk_pipeline.scaffold.names import ENDINGS_READ, table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, present_in, sample_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
@@ -174,8 +174,10 @@ def _of_table(
     newest = next((line.fields for line in reversed(lines) if line.fields), ())
     described = {one["field"]: one for one in newest}
     rows = [_without_holes(line.row) for line in lines] if first.format == DEBEZIUM else [line.row for line in lines]
+    new = [row for line, row in zip(lines, rows, strict=True) if line.is_new]
     options: dict[str, Any] = {}
     if first.format == ROWS and (op := operation_field(names, rows)):
+        new = inserted(rows, op)
         options["op_column"] = op
         names.remove(op)
         rows = [row for row in rows if str(row.get(op))[:1].lower() not in ("d", "t")]
@@ -187,7 +189,6 @@ def _of_table(
         else of_values(name, present_in(rows, name), is_text=False, is_debezium=first.format == DEBEZIUM)
         for name in names
     }
-    new = [row for line, row in zip(lines, rows, strict=False) if line.is_new]
     told = next((line.key for line in lines if line.key), None)
     return sample_of(
         path,
@@ -198,7 +199,7 @@ def _of_table(
         types,
         rows,
         told,
-        new if first.format != ROWS else rows,
+        new or rows,
         records=len(lines),
         types_from="the schema that the records carry" if described else f"{len(lines):,} records",
         options=options,
@@ -222,26 +223,27 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         raise UsageError(f"{path} has no row", fix="take a sample with rows")
     head, dms = records[0], {one[0] for one in records if one} <= {"I", "U", "D"} and len(records[0]) > 1
     if dms:
-        names, rest = [f"column_{i}" for i in range(1, len(head))], [one[1:] for one in records]
+        names, rest = ["Op", *(f"column_{i}" for i in range(1, len(head)))], records
     elif _names_columns(head):
         names, rest = list(head), [one for one in records[1:] if one != head]
     else:
         names, rest = [f"column_{i}" for i in range(1, len(head) + 1)], records
         options["header"] = False
-    width, first_cell = len(head), len(head) - len(names)
-    good = [one for one in rest if len(one) + first_cell == width and not any(map(_NOT_UTF8.search, one))]
+    width = len(head)
+    good = [one for one in rest if len(one) == width and not any(map(_NOT_UTF8.search, one))]
     rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=True)) for one in good]
     unnamed = "the first row of the file names no columns: give them their names in `schema`"
     named = "the first row of the file was taken for the names of the columns; if it is a row: csv: {header: false}"
-    notes = [unnamed if names[0] == "column_1" else named]
+    notes = [unnamed if "column_1" in names else named]
     bad = next((one for one in rest if one not in good), None) if len(good) < len(rest) else None
     if bad is not None:
         why = "not UTF-8" if any(map(_NOT_UTF8.search, bad)) else f"not a row of {width} fields"
         notes += _of_broken([why] * (len(rest) - len(good)), len(rest), "rows")
     side: dict[str, Any] = {"csv": CsvSpec(**options).model_dump(exclude_defaults=True)} if options else {}
-    if not dms and (op := operation_field(names, rows)):
-        side["op_column"] = op
+    op = "Op" if dms else operation_field(names, rows)
+    if op is not None:
         names.remove(op)
+        side |= {} if dms else {"op_column": op}
     types = {name: of_values(name, present_in(rows, name), is_text=True, is_debezium=False) for name in names}
     return sample_of(
         path,
@@ -252,7 +254,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         types,
         rows,
         None,
-        rows,
+        inserted(rows, op),
         records=len(rows),
         types_from=f"{len(rows):,} rows",
         options=side,

@@ -8,29 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import UsageError
+from fk_pipeline.scaffold.column import SampleColumn, text_of
 from fk_pipeline.scaffold.deletes import marked_deleted
-from fk_pipeline.scaffold.key import WITHOUT_KEY, guessed_key, text_of
+from fk_pipeline.scaffold.key import Guess, guessed_key
 from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec.inputs import PLAIN
 from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
 
 MOST_RECORDS = 50_000
-
-
-@dataclass(frozen=True)
-class SampleColumn:
-    """A column of the sample: `name` as the pipeline file writes it, its type, and its values as texts."""
-
-    name: str
-    inferred: Inferred
-    values: frozenset[str]
-    nulls: int
-
-    @property
-    def ddl(self) -> str:
-        """The column in DDL: `name TYPE`."""
-        return f"{self.name} {self.inferred.type}"
 
 
 @dataclass(frozen=True)
@@ -44,13 +30,15 @@ class Sample:
         shape: the name of its records in a sentence.
         table: the name of the table, from the records, else from the file or its folder.
         columns: the columns, in the order of the source.
-        key: the names of the key columns.
-        key_doubt: the evidence for a guessed key; empty if the source declares the key.
+        key: the names of the key columns; none if it is not known, and of events.
+        key_doubt: the evidence for a guessed key, or what is unclear; empty if the source declares the key.
         records: the number of records that were read.
         types_from: the origin of the types, as part of a sentence.
         options: further options of the side for the pipeline file, as YAML values.
         notes: notes for the user.
         mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
+        are_events: whether the rows seem to have no key at all.
+        apart: the columns whose values may identify a row: all there and all different.
     """
 
     path: Path
@@ -66,6 +54,13 @@ class Sample:
     options: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     mark: str = ""
+    are_events: bool = False
+    apart: frozenset[str] = frozenset()
+
+    @property
+    def has_key(self) -> bool:
+        """Whether its key is known, or it has events and needs none."""
+        return bool(self.key) or self.options.get("contents") == "events"
 
     def column(self, name: str) -> SampleColumn:
         """Returns the column with a name."""
@@ -99,7 +94,7 @@ def sample_of(
         types: per column, its type.
         rows: the rows that were read.
         told_key: the key columns as the source names them; None: they are guessed.
-        new: the rows whose key did not exist before: their keys are all different.
+        new: the rows whose key did not exist before, if the source tells; else all rows.
         records: the number of records that were read.
         types_from: the origin of the types, as part of a sentence.
         options: further options of the side for the pipeline file, as YAML values.
@@ -120,19 +115,18 @@ def sample_of(
             continue
         present = present_in(rows, name)
         values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
-        columns.append(SampleColumn(as_written, inferred, values, len(rows) - len(present)))
+        columns.append(SampleColumn(as_written, inferred, values, len(present)))
         written[name] = as_written
     if not columns:
         raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
-    key, doubt = ([], "") if told_key is None else ([written[one] for one in told_key if one in written], "")
-    if not key:
-        key, doubt = guessed_key(
-            table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new]
-        )
+    if told_key:
+        guess = _told(told_key, written)
+    else:
+        guess = guessed_key(table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new])
     side, mark = dict(options or {}), ""
     for name, as_written in written.items() if format_ in PLAIN and "op_column" not in side else ():
         condition = marked_deleted(name, as_written, types[name], present_in(rows, name))
-        if condition is not None and as_written not in key:
+        if condition is not None and as_written not in guess.columns:
             side["delete_when"], mark = condition, as_written
             break
     return Sample(
@@ -142,23 +136,33 @@ def sample_of(
         shape,
         table,
         tuple(columns),
-        tuple(key),
-        doubt,
+        guess.columns,
+        guess.why,
         records,
         types_from,
         side,
         tuple(said),
         mark,
+        guess.are_events,
+        guess.apart,
     )
 
 
+def _told(key: tuple[str, ...], written: dict[str, str]) -> Guess:
+    """Returns the key that the source declares; none if a part of it is no column, since the rest would lose rows."""
+    missing = ", ".join(one for one in key if one not in written)
+    if missing:
+        return Guess((), f"the key of the records has {missing}, which is no column here", False, frozenset())
+    return Guess(tuple(written[one] for one in key), "", False, frozenset())
+
+
 def as_events(sample: Sample) -> Sample:
-    """Returns the sample of a left side as events without a key, if its table seems to have none.
+    """Returns the sample of a left side as events without a key, if its rows seem to have none.
 
     Only rows that tell no operation, and of which none is marked as deleted, are events. The place of an event is its
     column `event`, so no other column may have this name.
     """
-    changes = sample.key_doubt != WITHOUT_KEY or "op_column" in sample.options or sample.mark
+    changes = not sample.are_events or "op_column" in sample.options or sample.mark
     if changes or sample.format not in PLAIN or "event" in [one.name.strip("`").lower() for one in sample.columns]:
         return sample
     return replace(sample, key=(), key_doubt="", options=sample.options | {"contents": "events"})

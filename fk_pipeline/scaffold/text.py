@@ -11,6 +11,7 @@ from fk_pipeline.scaffold.examples import EXAMPLE_LEFT
 from fk_pipeline.scaffold.foreign_key import Proposal
 from fk_pipeline.scaffold.names import singular
 from fk_pipeline.scaffold.sampled import Sample
+from fk_pipeline.spec.inputs import PLACEHOLDER
 
 GUESSED = "guessed"
 """The word that begins the comment of every line that is a guess."""
@@ -21,7 +22,7 @@ _GLUE = "\0"
 """The character that replaces spaces inside a column definition, so that lines are not wrapped there."""
 
 _GUESSES = {
-    "contents": "no column has the name of a key, and no values tell the rows apart: each has happened, at its place",
+    "contents": "no column has the name of a key, and rows are equal, or differ in times and amounts: all happened",
     "op_column": "its name and its values: it says what a row does, insert, update or delete",
     "delete_when": "its name: rows on which it is true are deleted; FALSE if it says no such thing",
 }
@@ -58,11 +59,15 @@ def pipeline_text(
     name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal
 ) -> tuple[str, list[str]]:
     """Returns the text of the pipeline file, and the guesses in it."""
-    foreign_key = proposal.expressions[0] if len(proposal.expressions) == 1 else list(proposal.expressions)
-    doubt = "" if left is EXAMPLE_LEFT else _foreign_key_doubt(proposal)
-    if right.types_from == NO_SAMPLE:
+    foreign_key = proposal.written[0] if len(proposal.written) == 1 else list(proposal.written)
+    doubt = "" if left is EXAMPLE_LEFT or not proposal.is_sure else _foreign_key_doubt(proposal)
+    if right.types_from == NO_SAMPLE and proposal.is_sure:
         doubt = NO_SAMPLE.replace("it", right.table)
     comment = "a SQL expression over left columns: the key of a right row"
+    if not proposal.is_sure:
+        comment = (
+            f"nothing tells which left column refers to the key of {right.table}: write it in place of {PLACEHOLDER}"
+        )
     refers = [_line("foreign_key", foreign_key, comment, doubt, indent=2)]
     blocks = [
         f"# {left.table} (left), each with the row of {right.table} (right) that it refers to.",
@@ -87,7 +92,8 @@ def pipeline_text(
         "#   driver_memory: 4g          # heap of a local Spark",
         "#   sensor_seconds: 15         # how often Dagster looks for new files",
     ]
-    doubts = [f"{label}: {one.key_doubt}" for one, label in ((left, "left.key"), (right, "right.key")) if one.key_doubt]
+    keys = ((left, "left.key"), (right, "right.key"))
+    doubts = [f"{label}: {', '.join(one.key)}; {one.key_doubt}" for one, label in keys if one.key and one.key_doubt]
     doubts += [f"left.foreign_key: {doubt}"] if doubt else []
     doubts += [
         f"{side}.{option}: {sample.options[option]}; {doubt}"
@@ -105,10 +111,8 @@ def pipeline_text(
 
 
 def _foreign_key_doubt(proposal: Proposal) -> str:
-    if not proposal.is_sure:
-        return "nothing in the samples tells which column refers to the right key; say it"
     also = f"; or {', '.join(proposal.others)}" if proposal.others else ""
-    return "; ".join(dict.fromkeys(proposal.evidence)) + also
+    return "; ".join(dict.fromkeys(one.evidence for one in proposal.parts)) + also
 
 
 def _line(key: str, value: Any, comment: str = "", doubt: str = "", indent: int = 0) -> str:
@@ -148,6 +152,9 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     known = "" if sample.types_from in ("", NO_SAMPLE) else "from the records"
     if key:
         lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
+    elif not sample.has_key:
+        unclear = f"{sample.key_doubt}: write the columns that identify a row in place of {PLACEHOLDER}"
+        lines.append(_line("key", PLACEHOLDER, unclear, indent=2))
     lines += refers
     for option in ("contents", "op_column", "delete_when", "csv", "batch_by"):
         if option in sample.options:
@@ -162,10 +169,11 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
 def _select(left: Sample, right: Sample) -> list[str]:
     """Returns every column of both sides; columns with equal names get different aliases."""
     shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
-    taken = {one.name.strip("`").lower() for one in left.columns} | ({"event"} if not left.key else set())
+    events = left.has_key and not left.key
+    taken = {one.name.strip("`").lower() for one in left.columns} | ({"event"} if events else set())
     both = taken & {one.name.strip("`").lower() for one in right.columns}
     lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
-    if not left.key:
+    if events:
         lines.insert(0, "left.event AS event" if "event" in both else "event")
     for one in right.columns:
         if one.name == right.mark:

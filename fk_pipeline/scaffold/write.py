@@ -6,18 +6,21 @@ import csv
 import os
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
 from fk_pipeline.errors import PipelineFileError, UsageError
+from fk_pipeline.scaffold.column import Meaning, SampleColumn
 from fk_pipeline.scaffold.examples import EXAMPLE_LEFT, EXAMPLE_RIGHT
-from fk_pipeline.scaffold.foreign_key import Proposal, propose
+from fk_pipeline.scaffold.foreign_key import ENOUGH, Proposal, propose, with_referred_key
+from fk_pipeline.scaffold.names import names_table
 from fk_pipeline.scaffold.sample import read_sample
-from fk_pipeline.scaffold.sampled import Sample, SampleColumn, as_events
+from fk_pipeline.scaffold.sampled import Sample, as_events
 from fk_pipeline.scaffold.text import GUESSED, NO_SAMPLE, folder_of, pipeline_text, word
 from fk_pipeline.scaffold.types import Inferred
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.inputs import PLACEHOLDER
 from fk_pipeline.spec.model import UNWRITABLE
 
 
@@ -26,20 +29,32 @@ class Made:
     """The result of `make_folder`.
 
     Attributes:
-        spec: the pipeline file, as it was read back.
+        file: the pipeline file.
+        paths: the landing folder of each side, as the pipeline file writes it.
         written: the files and folders, in order.
         said: the facts found in the samples, one sentence each.
         doubts: the guesses, one sentence each.
         samples: the sample of each side; empty without any.
-        to_do: the steps that the user must do before the pipeline can run.
+        to_do: the steps that the user must do before the pipeline can run; with a key or a foreign key among them,
+            every command refuses the pipeline file.
     """
 
-    spec: PipelineSpec
+    file: Path
+    paths: tuple[str, str]
     written: tuple[Path, ...]
     said: tuple[str, ...]
     doubts: tuple[str, ...]
     samples: tuple[Sample, ...]
     to_do: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> PipelineSpec:
+        """The pipeline, as its file has it.
+
+        Raises:
+            PipelineFileError: its key or its foreign key is not known.
+        """
+        return load_spec(self.file)
 
 
 def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) -> Made:
@@ -74,9 +89,9 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
         paths = [_seen_from(folder, o.folder) if s else p for p, s, o in zip(paths, stays, found, strict=True)]
         _refuse_mixed(found, stays)
     landing = [folder / one for one in dict.fromkeys(paths) if one.startswith("landing/")]
+    _check(name, left, right, paths)
     proposal = propose(left, right)
     text, doubts = pipeline_text(name, left, right, paths, proposal)
-    _check(text, file.name)
     try:
         for one in (folder, *landing):
             one.mkdir(parents=True, exist_ok=True)
@@ -85,15 +100,24 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
         (folder / "README.md").write_text(_readme(name, left, right, paths), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error}", fix="name another folder") from error
-    spec = load_spec(file)
     said = _found(found, proposal) if found else []
     written = (file, *landing, folder / "dagster.yaml", folder / "README.md")
-    to_do = []
-    if found and right.types_from == NO_SAMPLE:
-        to_do.append(f"say in {file} what the right side is, and land files of it in {folder / paths[1]}")
-    elif found and not proposal.is_sure:
-        to_do.append(f"say in {file} which left column is the foreign key")
-    return Made(spec, written, tuple(said), tuple(doubts) if found else (), found or (), tuple(to_do))
+    to_do = _to_do(file, left, right, proposal, folder / paths[1])
+    return Made(file, (paths[0], paths[1]), written, tuple(said), tuple(doubts) if found else (), found or (), to_do)
+
+
+def _to_do(file: Path, left: Sample, right: Sample, proposal: Proposal, landing: Path) -> tuple[str, ...]:
+    """Returns what the samples did not tell and the user must write, one sentence each."""
+    keys = [
+        f"write in {file} which columns identify a row of {one.table} ({side}.key): {one.key_doubt}"
+        for side, one in (("left", left), ("right", right))
+        if not one.has_key
+    ]
+    if right.types_from == NO_SAMPLE:
+        return (*keys, f"say in {file} what the right side is, and land files of it in {landing}")
+    if not proposal.is_sure:
+        keys.append(f"write in {file} which left column refers to a row of {right.table} (left.foreign_key)")
+    return tuple(keys)
 
 
 def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
@@ -104,20 +128,23 @@ def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
     turned = propose(right, left)
     if turned.is_sure and turned.score >= proposal.score + 2:
         said.append(
-            f"{right.table} seems to refer to {left.table} ({', '.join(turned.expressions)}): "
+            f"{right.table} seems to refer to {left.table} ({', '.join(turned.written)}): "
             "if so, name the samples the other way round"
         )
     return said
 
 
-def _check(text: str, name: str) -> None:
-    """Loads the text of the pipeline file before anything is written into the user's folder.
+def _check(name: str, left: Sample, right: Sample, paths: list[str]) -> None:
+    """Loads the text of the pipeline file before anything is written, with some column for each key that is not known.
 
     Raises:
         UsageError: the text does not load, which no sample should cause.
     """
+    left, right = _with_some_key(left), _with_some_key(right)
+    sure = Proposal(tuple(replace(one, score=ENOUGH) for one in propose(left, right).parts))
+    text, _ = pipeline_text(name, left, right, paths, sure)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / name
+        file = Path(folder) / f"{name}.yaml"
         file.write_text(text, encoding="utf-8")
         try:
             load_spec(file)
@@ -127,6 +154,12 @@ def _check(text: str, name: str) -> None:
             raise UsageError(
                 why, why="nothing was written", fix="begin with 'fk-pipeline init DIR', and edit it"
             ) from None
+
+
+def _with_some_key(sample: Sample) -> Sample:
+    """Returns the sample with some column as key if its key is not known."""
+    flat = [one for one in sample.columns if one.meaning is not Meaning.NESTED] or list(sample.columns)
+    return sample if sample.has_key else replace(sample, key=(flat[0].name,))
 
 
 def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
@@ -166,20 +199,20 @@ def _sides(samples: list[Path]) -> tuple[Sample, Sample] | None:
             if len(tables) > 1:
                 names = ", ".join(one.table for one in tables)
                 raise UsageError(f"{path} has lines of several tables: {names}", fix="give a sample with lines of one")
-        return as_events(read[0][0]), read[1][0]
+        left = as_events(read[0][0])
+        return left, with_referred_key(left, read[1][0])
     (tables,) = read
     if len(tables) == 1:
         left = as_events(tables[0])
         return left, _unknown_right(left)
-    pairs = [(as_events(one), other) for one in tables for other in tables if one is not other]
+    pairs = [(as_events(one), with_referred_key(one, other)) for one in tables for other in tables if one is not other]
     return max(pairs, key=lambda pair: propose(*pair).score)
 
 
 def _unknown_right(left: Sample) -> Sample:
     """Returns a guessed right side without a sample: the table to which a column of the left side seems to refer."""
-    refers = next(
-        (c for c in left.columns if re.fullmatch(r"(?i).+_(id|key|code|no)", c.name) and c.name not in left.key), None
-    )
+    others = (c for c in left.columns if c.name not in left.key and not names_table("".join(c.subject), left.table))
+    refers = next((c for c in others if re.fullmatch(r"(?i).+_(id|key|code|no)", c.name)), None)
     table = refers.name.rsplit("_", 1)[0].lower() + "s" if refers else "right_table"
     name, kind = (refers.name, refers.inferred.type) if refers else ("id", left.columns[0].inferred.type)
     key = SampleColumn(name, Inferred(kind, doubt=NO_SAMPLE), frozenset(), 0)
@@ -199,6 +232,7 @@ def _sentence(side: str, sample: Sample) -> str:
     if sample.types_from == NO_SAMPLE:
         return f"{side:<5} {sample.table}: {NO_SAMPLE}; its part of the pipeline file is a guess"
     key = f"key {', '.join(sample.key)}{f' ({GUESSED})' if sample.key_doubt else ''}" if sample.key else "events"
+    key = key if sample.has_key else "key not known"
     return f"{side:<5} {sample.table}: {sample.format}, {sample.shape}, {columns}, {key}"
 
 
@@ -211,7 +245,8 @@ def _readme(name: str, left: Sample, right: Sample, paths: list[str]) -> str:
 
 A join of {left.table} with {right.table} that fk-pipeline keeps up to date.
 
-* `{file}`: the pipeline. Lines marked `{GUESSED}` were not said by the sample: look at them before the first run.
+* `{file}`: the pipeline. Lines marked `{GUESSED}` were not said by the sample: look at them before the first run. A
+  `{PLACEHOLDER}` stands where nothing tells a key: every command refuses the file until it is replaced.
 {folders}. A number in a file's name is its batch (`00000001.jsonl`); a file must be
   complete when it gets its name: write it under a name that begins with `.`, then rename it.
 * `dagster.yaml`: settings of Dagster; `fk-pipeline up {file}` puts them into its home, `.dagster`.

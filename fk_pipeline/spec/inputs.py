@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -41,6 +42,9 @@ COMMITTED_AT = "committed_at"
 
 TELLING_TIMES = ("debezium", "dms", "maxwell")
 """The formats whose records tell that time."""
+
+PLACEHOLDER = "?"
+"""The placeholder that `init` writes for a `key` or a `foreign_key` that the samples do not tell."""
 
 RESULT_KEY = "result_key"
 """The key of the result of another pipeline if parts of it may be null: all of them as JSON."""
@@ -128,6 +132,18 @@ class SideSpec(Frozen):
         if value not in FORMATS and not OWN_FORMAT.fullmatch(value):
             raise problem(
                 f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
+            )
+        return value
+
+    @field_validator("key")
+    @classmethod
+    def _key_is_said(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if PLACEHOLDER in value:
+            raise problem(
+                f"{PLACEHOLDER!r} stands for a key that is not known yet: write the column, or the list of columns, "
+                f"whose values identify a row ('key: order_id', 'key: [order_id, line_no]'){_there_are(info)}. Of two "
+                "rows with one key the later replaces the earlier; for rows that nothing identifies, write "
+                "'contents: events' in place of a key"
             )
         return value
 
@@ -310,6 +326,14 @@ def _parsed(schema: str) -> tuple[Column, ...]:
     return parse_columns(schema)
 
 
+def _there_are(info: ValidationInfo) -> str:
+    """Returns the columns of the schema as a part of an error; empty if the schema is wrong itself."""
+    try:
+        return f"; there are {', '.join(column.name for column in _parsed(info.data.get('schema_', '')))}"
+    except SqlTextError:
+        return ""
+
+
 def _names_event(schema: str) -> bool:
     return any(column.name.lower() == EVENT_COLUMN.name for column in _parsed(schema))
 
@@ -346,6 +370,17 @@ class LeftSpec(SideSpec):
     foreign_key: StringList
     """Which right row a left row refers to: a SQL expression over the left columns per column of the right key, in its
     order."""
+
+    @field_validator("foreign_key")
+    @classmethod
+    def _foreign_key_is_said(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if PLACEHOLDER in value:
+            raise problem(
+                f"{PLACEHOLDER!r} stands for a foreign key that is not known yet: write the left column, or SQL "
+                "expression, whose value is the right key, or a list with one for each column of that key "
+                f"('foreign_key: customer_id'){_there_are(info)}"
+            )
+        return value
 
     @model_validator(mode="after")
     def _foreign_key_is_sql(self) -> LeftSpec:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.scaffold.sample import read_sample
 from fk_pipeline.scaffold.sampled import Sample
@@ -130,7 +130,7 @@ def test_csv_with_a_header_and_its_delimiter(tmp_path: Path) -> None:
     assert (found.format, found.table, found.options) == ("csv", "customers", {"csv": {"delimiter": ";"}})
     assert types(found) == {"code": "STRING", "zip": "STRING", "limit": "DECIMAL(18,2)", "since": "DATE"}
     assert found.key == ("code",)
-    assert found.key_doubt == "no value comes twice in 2 rows"
+    assert found.key_doubt == "its name; no value comes twice in 2 rows"
 
 
 def test_csv_of_dms_does_not_name_its_columns(tmp_path: Path) -> None:
@@ -281,7 +281,9 @@ def test_the_foreign_key_is_proposed_by_name_and_values(
 
 def test_where_nothing_tells_the_foreign_key_the_file_says_so(tmp_path: Path) -> None:
     made = made_of(tmp_path, [{"id": 1, "x": "p"}], [{"code": "q"}], ("a", "b"))
-    assert "nothing in the samples tells which column refers to the right key" in made.spec.file.read_text()
+    assert 'foreign_key: "?"                 # nothing tells which left column refers to' in made.file.read_text()
+    with pytest.raises(PipelineFileError, match=r"shop_1.yaml:\d+: left.foreign_key: '\?' .* there are id, x"):
+        assert made.spec
 
 
 def test_names_that_both_sides_have_are_told_apart(tmp_path: Path) -> None:
@@ -334,11 +336,12 @@ def test_rows_that_no_values_tell_apart_are_events(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("more", [{"op": "insert"}, {"deleted": False}, {"id": 7}, {"event": "click"}])
-def test_rows_that_may_be_changes_have_a_key_to_correct(tmp_path: Path, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [{"op": "insert"}, {"deleted": False}, {"event": "click"}])
+def test_rows_that_may_be_changes_have_a_key_to_write(tmp_path: Path, more: dict[str, Any]) -> None:
     row = {"customer": "ada", "page": "/home", **more}
     made = made_of(tmp_path, [row, row, row], [{"customer": "ada"}], ("clicks", "customers"))
-    assert (made.spec.left.contents, made.spec.left.key) == ("changes", ("customer",))
+    assert 'key: "?"' in made.file.read_text()
+    assert "contents:" not in made.file.read_text()
 
 
 def test_with_one_sample_the_right_side_is_a_guess(tmp_path: Path) -> None:
@@ -362,7 +365,8 @@ def test_one_file_with_lines_of_two_tables_makes_both_sides(tmp_path: Path) -> N
 def test_in_place_reads_where_the_samples_lie(tmp_path: Path) -> None:
     files = [lines(tmp_path / name / "1.jsonl", {"id": 1}) for name in ("a", "b")]
     made = make_folder(tmp_path / "shop", files, in_place=True)
-    assert (made.spec.left.path, made.spec.right.path) == ("../a", "../b")
+    assert made.paths == ("../a", "../b")
+    assert "path: ../a" in made.file.read_text()
     assert not (tmp_path / "shop" / "landing").exists()
 
 
@@ -402,7 +406,8 @@ NASTY = [
 
 def test_names_that_sql_keeps_for_itself_are_quoted_wherever_they_stand(tmp_path: Path) -> None:
     left = {"from": 1, **{name: f"v{i}" for i, name in enumerate(NASTY[1:])}, "order": "x"}
-    made = made_of(tmp_path, [left, left | {"from": 2}], [{"order": "x", "case": 1}], ("lines", "orders"))
+    events = [event("lines", {"from": key}, left | {"from": key}) for key in (1, 2)]
+    made = made_of(tmp_path, events, [{"order": "x", "case": 1}], ("lines", "orders"))
     assert [c.name for c in made.spec.left.columns] == list(left)
     assert made.spec.left.key == ("from",)
     assert made.spec.left.foreign_key == ("`order`",)
@@ -454,7 +459,10 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
 
 def test_a_left_side_without_a_column_to_refer_by_gets_a_place_for_it(tmp_path: Path) -> None:
     made = made_of(tmp_path, [{"x": 1.5}], [{"id": 1}], ("a", "b"))
-    assert made.to_do == (f"say in {made.spec.file} which left column is the foreign key",)
+    assert made.to_do == (
+        f"write in {made.file} which columns identify a row of a (left.key): nothing in the sample tells",
+        f"write in {made.file} which left column refers to a row of b (left.foreign_key)",
+    )
 
 
 def test_a_delta_table_is_read_where_it_lies(tmp_path: Path) -> None:
