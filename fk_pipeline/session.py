@@ -20,6 +20,7 @@ from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.spark_address import check_master, check_remote
 from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_lost
+from fk_pipeline.environment.spark_token import with_token
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.spec import Settings
@@ -73,13 +74,19 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
+    if _is_one_process(conf["spark.master"]):  # its ports take nobody else: Spark makes a secret of its own
+        conf.setdefault("spark.authenticate", "true")
     if not any(name in conf for name in BRINGING):
         jars = [*map(str, bring()), *s3_jar_paths()]
-        if master.startswith("local") and not master.startswith("local-cluster"):
+        if _is_one_process(master):
             conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         else:
             conf["spark.jars"] = ",".join(jars)
     return conf
+
+
+def _is_one_process(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _private(environment: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +144,7 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
     remote = environment.get("FK_SPARK_REMOTE")
     if remote:
         check_remote(remote)
-        return prepare(_with_few_retries(builder.remote(remote).getOrCreate()))
+        return prepare(_with_few_retries(builder.remote(with_token(remote)).getOrCreate()))
     conf = session_conf(settings, environment)
     check_master(conf["spark.master"])
     for name, value in conf.items():

@@ -39,6 +39,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in of_spark)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gives the tests a folder for what is kept per user, such as the tokens of Spark Connect servers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yields the session of the test run: two cores, few partitions, and no Python for its executors."""

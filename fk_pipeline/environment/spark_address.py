@@ -12,6 +12,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
+from fk_pipeline.environment.spark_token import with_token
 from fk_pipeline.errors import EnvironmentNotFit
 
 SECONDS = 4.0
@@ -36,7 +37,7 @@ def check_remote(remote: str) -> str:
     try:
         from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-        builder = DefaultChannelBuilder(remote)
+        builder = DefaultChannelBuilder(with_token(remote))
         host, port = urlsplit(f"//{builder.endpoint}").hostname or "", urlsplit(f"//{builder.endpoint}").port or 0
     except (ValueError, ImportError) as error:
         cluster = "a cluster's address is said by SPARK_MASTER, " if remote.startswith(("spark:", "local")) else ""
@@ -50,6 +51,14 @@ def check_remote(remote: str) -> str:
         version = None if wrong else _version(builder)
     except Exception as error:  # noqa: BLE001 - gRPC raises many kinds of errors for an unexpected peer
         version, wrong = None, _sentence(error)
+        if "UNAUTHENTICATED" in str(error):
+            raise EnvironmentNotFit(
+                f"the Spark Connect server refuses this client: {wrong}",
+                where=shown,
+                why="a server of 'fk-pipeline up' takes the commands of its user only, by a token in a file",
+                fix=f"if it is yours, 'fk-pipeline down' and 'up' make a new token; else add ';token=...' to "
+                f"FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
+            ) from None
     if version is None:
         raise EnvironmentNotFit(
             f"no Spark Connect server answers: {wrong}",

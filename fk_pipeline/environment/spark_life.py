@@ -14,8 +14,11 @@ from typing import Any
 _END_SECONDS = 5.0
 """Seconds that a Java process has to end after it closed a connection."""
 
-_LOST = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED")
-"""Texts in the errors of Spark Connect's client if the server is gone, or was restarted."""
+_LOST = (
+    "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "StatusCode.UNAVAILABLE", "StatusCode.UNAUTHENTICATED",
+    "RETRIES_EXCEEDED",
+)  # fmt: skip
+"""Texts in the errors of Spark Connect's client if the server is gone, or was restarted with another token."""
 
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 """Texts in the errors of a Spark that has stopped itself, for example after it ran out of memory."""

@@ -1,7 +1,8 @@
 """A Spark Connect server in the foreground, with the JARs and settings of our sessions.
 
 `python -m fk_pipeline.servers.spark [--host 127.0.0.1] [--port 15002]`; FK_PIPELINES names the pipelines whose Spark
-settings it is started with.
+settings it is started with. On this machine it asks for a token, which commands of the same user find by themselves
+(`environment.spark_token`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,27 @@ import os
 import sys
 from pathlib import Path
 
+from fk_pipeline.console import say
+from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, is_here, new_token
+from fk_pipeline.errors import FkPipelineError, UsageError
+from fk_pipeline.servers.processes import answers
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
 
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-PORT = 15002
 
 
 def main() -> None:
     """Replaces this process by the server."""
+    try:
+        _become_server()
+    except FkPipelineError as error:
+        say(f"{type(error).__name__}: {error}")
+        sys.exit(error.exit_code)
+
+
+def _become_server() -> None:
     import pyspark
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -32,6 +44,15 @@ def main() -> None:
         "spark.connect.grpc.binding.address": options.host,
         "spark.connect.grpc.binding.port": str(options.port),
     }
+    given = conf.pop(TOKEN_SETTING, "") or os.environ.get(TOKEN, "")
+    if is_here(options.host):
+        if answers(options.host, options.port):  # its token must stay
+            raise UsageError(f"another program listens at port {options.port}", fix="end it, or choose another --port")
+        given = new_token(options.port, given)
+    if given:
+        os.environ[TOKEN] = given
+    else:
+        say(f"whoever reaches {options.host}:{options.port} can run code here: {TOKEN} is not set")
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     arguments = ["--class", CONNECT_SERVER, "--name", conf.pop("spark.app.name"), "--master", conf.pop("spark.master")]
     for name, value in conf.items():

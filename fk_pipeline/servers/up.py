@@ -14,11 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fk_pipeline.environment.spark_token import PORT, TOKEN, dagster_home, forget_token, token_at
 from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
-from fk_pipeline.servers.spark import PORT
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import merged, pipeline_files
@@ -44,7 +44,7 @@ class Ports:
 
 def home_of(folder: Path | None) -> Path:
     """Returns the Dagster home: the folder, else DAGSTER_HOME, else `.dagster` in the working directory; absolute."""
-    return (folder or Path(os.environ.get("DAGSTER_HOME") or ".dagster")).absolute()
+    return folder.absolute() if folder is not None else dagster_home()
 
 
 @contextmanager
@@ -136,20 +136,24 @@ def up(
     def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> str:
         """Starts a server unless it runs, waits until it is ready, and returns its URL."""
         server = servers.known().get(name)
+        if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
+            raise UsageError(f"{name} serves {server.serves} already", fix="run 'fk-pipeline down' first")
+        if server is not None and server.alive and name == SPARK and token_at(_port(server), home) is None:
+            told(f"the token of {name} is not there any more: ending it")
+            servers.stop(server)
         if server is None or not server.alive:
             port = urllib.parse.urlsplit(url).port
             if port is not None and answers(HOST, port):
                 raise UsageError(f"another program listens at port {port}", fix=f"end it, or choose a port for {name}")
             told(f"starting {name}")
             server = servers.start(name, command, environment, url)
-        elif server.serves != environment["FK_PIPELINES"]:
-            raise UsageError(f"{name} serves {server.serves} already", fix="run 'fk-pipeline down' first")
         wait_for(server, lambda: ready(server), READY_SECONDS)
         started.append(server)
         return server.url
 
     tool = [sys.executable, "-m"]
     if spark and not remote:
+        environment.pop(TOKEN, None)  # the server makes its own
         session_conf(merged(specs))  # fetches what is missing, or reports it, here: the server would only log it
         command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
         remote = start(SPARK, command, _listens, f"sc://{HOST}:{ports.spark}")
@@ -161,8 +165,12 @@ def up(
     return started
 
 
+def _port(server: Server) -> int:
+    return urllib.parse.urlsplit(server.url).port or 0
+
+
 def _listens(server: Server) -> bool:
-    return answers(HOST, urllib.parse.urlsplit(server.url).port or 0)
+    return answers(HOST, _port(server))
 
 
 def _is_heard_of(daemon: Server, home: Path) -> bool:
@@ -185,6 +193,8 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
     for server in reversed(servers.known().values()):
         told(f"ending {server.name}")
         servers.stop(server)
+        if server.name == SPARK:
+            forget_token(_port(server), home)
     if not (home / "dagster.yaml").exists():
         return []
     with instance_of(home) as instance:

@@ -92,7 +92,7 @@ def test_where_no_spark_is_an_error_says_why_within_seconds(closed: int, silent:
         (check_remote, "nonsense", "is no address of a Spark Connect server", "sc://HOST:PORT"),
         (check_remote, "sc://127.0.0.1:port", "is no address of a Spark Connect server", "sc://HOST:PORT"),
         (check_remote, "sc://127.0.0.1:99999", "is no address of a Spark Connect server", "sc://HOST:PORT"),
-        (check_remote, server("")[0], "no Spark Connect server answers: no token", "FK_SPARK_REMOTE"),
+        (check_remote, server("")[0], "the Spark Connect server refuses this client: no token", "FK_SPARK_REMOTE"),
         (
             check_master,
             f"spark://127.0.0.1:{closed},localhost:{closed}",

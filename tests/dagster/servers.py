@@ -36,6 +36,7 @@ class Served:
         self.file.write_text(f"{text.rstrip()}\n{SETTINGS}")
         self.ports = free_port(), free_port()
         self.dagster = Dagster(f"http://127.0.0.1:{self.ports[0]}")
+        self.spark = f"sc://127.0.0.1:{self.ports[1]}"
 
     def command(self, *arguments: str) -> Any:
         """What a command says as JSON."""
@@ -89,11 +90,11 @@ class Served:
     def sql(self, statement: str) -> list[list[Any]]:
         """What a statement returns on the Spark server. Another process asks: this one may have a session at work."""
         code = (
-            "import json, sys; from pyspark.sql import SparkSession as S;"
-            "s = S.builder.remote(sys.argv[1]).getOrCreate();"
+            "import json, sys; from fk_pipeline.session import start_session;"
+            "s = start_session(None, {'FK_SPARK_REMOTE': sys.argv[1]});"
             "print(json.dumps([list(row) for row in s.sql(sys.argv[2]).collect()]))"
         )
-        asked = [sys.executable, "-c", code, f"sc://127.0.0.1:{self.ports[1]}", statement]
+        asked = [sys.executable, "-c", code, self.spark, statement]
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         found: list[list[Any]] = json.loads(done.stdout)

@@ -6,8 +6,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from fk_pipeline.environment.spark_address import check_remote
+from fk_pipeline.environment.spark_token import token_at
+from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.dagster.graphql import wait
@@ -44,6 +48,22 @@ def test_a_backfill_of_all_history_is_one_run(served: Served) -> None:
     assert [run["status"] for run in runs] == ["SUCCESS"]
     assert served.nothing_due()
     assert served.proved()["missing"] == 0
+
+
+def test_the_spark_of_up_takes_its_user_alone_and_the_token_stands_nowhere_else(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = token_at(served.ports[1], served.home)
+    assert token is not None
+    assert served.sql("SELECT 1") == [[1]]
+    files = [file for file in served.home.parent.rglob("*") if file.is_file()]
+    assert {file.suffix for file in files if token.encode() in file.read_bytes()} == {".token"}
+    assert (served.home / "servers.json") in files
+    for process in psutil.process_iter(["cmdline"]):
+        assert token not in " ".join(process.info["cmdline"] or ())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # as another user, who cannot read the file
+    with pytest.raises(EnvironmentNotFit, match="refuses this client: No authentication token provided"):
+        check_remote(served.spark)
 
 
 def test_a_backfill_with_a_gap_and_one_of_a_single_stage_end_in_the_right_table(served: Served) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from fk_pipeline.demo.files import prepare_demo
+from fk_pipeline.environment.spark_token import token_at
 from fk_pipeline.errors import EnvironmentNotFit, UsageError
 from fk_pipeline.servers import up as servers
 from fk_pipeline.servers.processes import Servers
@@ -39,6 +40,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 if sys.argv[2] == os.environ.get("DIES"):
     sys.exit("something is wrong with it")
+if sys.argv[2] == "fk_pipeline.servers.spark":
+    from fk_pipeline.environment.spark_token import new_token
+    new_token(int(sys.argv[-1]))
 subprocess.Popen(["sleep", "60"])
 port = next((int(v) for name, v in zip(sys.argv, sys.argv[1:]) if name in ("-p", "--port")), None)
 if port is None:
@@ -69,6 +73,32 @@ def family_of(pids: dict[str, int]) -> list[psutil.Process]:
     """The servers and what they have started."""
     leaders = [psutil.Process(pid) for pid in pids.values()]
     return [*leaders, *(child for one in leaders for child in one.children(recursive=True))]
+
+
+def test_a_spark_server_whose_token_is_lost_is_started_anew_and_down_leaves_no_token(
+    start: Callable[..., dict[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "of another server")
+    first = start()
+    url = Servers(home).known()["spark"].url
+    port = int(url.rpartition(":")[2])
+    token = token_at(port, home)
+    assert token is not None
+    environments = {name: psutil.Process(pid).environ() for name, pid in first.items()}
+    assert {one["FK_SPARK_REMOTE"] for name, one in environments.items() if name != "spark"} == {url}
+    assert not [one for one in environments.values() if "SPARK_CONNECT_AUTHENTICATE_TOKEN" in one]
+    files = [*home.rglob("*.token"), *Path(os.environ["XDG_STATE_HOME"]).rglob(f"*-{port}.token")]
+    assert len(files) == 2
+    for file in files:
+        file.write_text(token[:10])
+    second = start()
+    assert {name for name in first if first[name] != second[name]} == {"spark"}
+    other = token_at(port, home)
+    assert other is not None
+    assert other not in (home / "servers.json").read_text() + token
+    down(home)
+    assert not [file for file in files if file.exists()]
 
 
 @pytest.mark.slow
