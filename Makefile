@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -21,8 +21,8 @@ PYTHON ?=
 JARS_FROM ?=
 TESTS ?=
 WORKERS ?= 2
-# The files of tests in as many processes, each with a session of its own.
-AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# The files of tests in as many processes, each with a session of its own; the longest first (tests/durations.py).
+AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
 # Without the advertisement of another program that the theme prints.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -47,6 +47,9 @@ down: $(STAMP) ## ends what `make up` started
 test: $(STAMP) ## every test that is not slow, and what Spark Connect does otherwise once more as its client
 	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
 	@$(MAKE) test-connect
+
+test-durations: $(STAMP) ## the tests of `make test`, and the seconds of each file stored: the longest then run first
+	$(AT_ONCE) -m "not slow and not docs" --store-durations
 
 test-connect: $(STAMP) ## the tests of what sessions do differently, as a client of a Connect server of ours
 	FK_TEST_SPARK=connect $(AT_ONCE) -m "connect and not slow" $(TESTS)

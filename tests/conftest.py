@@ -17,6 +17,7 @@ from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.durations import Recorder, longest_first
 from tests.sessions import SESSIONS
 
 LEFT_SCHEMA = "id INT, fk STRING, v STRING, note STRING"
@@ -30,13 +31,23 @@ def pytest_report_header() -> str:
     return f"Spark session of the tests: {KIND}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test that gets the session as one that needs Spark; files with such tests run first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option of `make test-durations`."""
+    parser.addoption("--store-durations", action="store_true", help="store the seconds of each file of tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Stores the seconds of each file of tests if that is asked for."""
+    if config.getoption("--store-durations") and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks every test that gets the session as one that needs Spark; the files that take longest run first."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-    of_spark = {item.path for item in items if item.get_closest_marker("spark") is not None}
-    items.sort(key=lambda item: item.path not in of_spark)
+    longest_first(items, config.rootpath)
 
 
 @pytest.fixture(scope="session", autouse=True)
