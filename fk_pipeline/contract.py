@@ -56,7 +56,8 @@ class Input:
         derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
             of the source: per name, the SQL over a row.
         apart: whether one of them may be null and another not; otherwise all are null if one is.
-        needs: those of them without which a row cannot be used: it goes to the quarantine.
+        times: those of them that are times with which stages compute: a row without one, or with one out of range
+            (`blocks.times`), goes to the quarantine.
         derived_as: function from such a column to the key of the pipeline file under which it is declared.
         computed: function of a pipeline that returns the SQL over a row which a later stage computes, each with the key
             of the pipeline file under which it is declared: a row on which it fails goes to the quarantine.
@@ -72,7 +73,7 @@ class Input:
     log: str
     derives: Callable[[Any], dict[str, str]] = lambda _: {}
     apart: bool = False
-    needs: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
     derived_as: Callable[[str], str] = lambda _: ""
     computed: Callable[[Any], dict[str, str]] = lambda _: {}
     shared: Callable[[Any], Side | None] = lambda _: None

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.blocks.holes import AT, PLACE
+from fk_pipeline.blocks.times import unfit
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
@@ -50,8 +51,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
     kind_input = spec.definition.input(side)
-    declared_as, needs = kind_input.derived_as, kind_input.needs
-    derived = {n: sql for n, sql in _derived(spec, side).items() if n in needs or not parse_expression(sql).plain}
+    declared_as, times = kind_input.derived_as, kind_input.times
+    derived = {n: sql for n, sql in _derived(spec, side).items() if n in times or not parse_expression(sql).plain}
     declared = [(sql, declared_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
     declared += kind_input.computed(spec).items()
     expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (sql, what) in enumerate(declared)]
@@ -78,11 +79,12 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
         missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
         wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
-    for i, (name, sql) in enumerate(derived.items()):
-        if name in needs:
-            missing = text(f"{declared_as(name).removeprefix(f'{side}.')} {sql} is null")
-            wrong = f"COALESCE({wrong}, IF({has_row} AND _fk_derived_{i} IS NULL, {missing}, NULL))"
-    if evaluator.isolating or side_spec.sequence_by is not None or since is not None or needs:
+    for i, name in enumerate(derived):
+        if name in times:
+            kind = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
+            sql, what = declared[i]
+            wrong = f"COALESCE({wrong}, IF({has_row}, {unfit(f'_fk_derived_{i}', kind, f'{what} {sql}')}, NULL))"
+    if evaluator.isolating or side_spec.sequence_by is not None or since is not None or times:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.

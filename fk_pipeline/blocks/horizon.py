@@ -12,11 +12,16 @@ from fk_pipeline.spec.durations import micros
 _EPOCH, _FIRST = datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 
 
-def horizon_at(ticks: int, timestamps: bool) -> str:
-    """Returns the horizon at a time: microseconds since 1970, or with `timestamps` false any whole number."""
+def horizon_at(ticks: int, timestamps: bool) -> str | None:
+    """Returns the horizon at a time: microseconds since 1970, or with `timestamps` false any whole number.
+
+    None if nothing lies before it that has a text: the times before the year 1 stay, and there is no BIGINT so small.
+    """
+    if ticks < (micros(_FIRST - _EPOCH) if timestamps else -(2**63)):
+        return None
     if not timestamps:
         return str(ticks)
-    since = _EPOCH + timedelta(microseconds=max(ticks, micros(_FIRST - _EPOCH)))
+    since = _EPOCH + timedelta(microseconds=ticks)
     return since.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

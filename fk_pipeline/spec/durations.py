@@ -13,6 +13,9 @@ from fk_pipeline.spec.base import problem
 UNITS = ("milliseconds", "seconds", "minutes", "hours", "days", "weeks")
 """The units of a span; each also without its s."""
 
+LONGEST = timedelta(days=2_500_000)
+"""The longest span: `blocks.times` leaves room for a time plus or minus it."""
+
 _SPAN = re.compile(rf"\s*(\d+)\s*({'|'.join(unit[:-1] for unit in UNITS)})s?\s*", re.IGNORECASE)
 
 
@@ -20,15 +23,18 @@ def span(text: str) -> timedelta:
     """Returns a span of time from its text: a whole number and a unit.
 
     Raises:
-        ValueError: the text is no span, or a longer one than there is time.
+        ValueError: the text is no span, or one that is longer than `LONGEST`.
     """
     match = _SPAN.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no span of time; write a whole number and a unit: 90 days ({', '.join(UNITS)})")
     try:
-        return timedelta(**{f"{match[2].lower()}s": int(match[1])})
+        length = timedelta(**{f"{match[2].lower()}s": int(match[1])})
     except OverflowError:
-        raise ValueError(f"{text!r} is longer than there is time") from None
+        length = timedelta.max
+    if length > LONGEST:
+        raise ValueError(f"{text!r} is longer than there is time; at most {LONGEST.days} days are possible")
+    return length
 
 
 def micros(length: timedelta) -> int:

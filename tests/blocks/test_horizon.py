@@ -25,27 +25,33 @@ MAY = 1_777_593_600_000_000
     [
         (-3, False, "-3", "-3L"),
         (MAY, True, "2026-05-01T00:00:00.000000Z", "TIMESTAMP'2026-05-01T00:00:00.000000Z'"),
-        (-(10**17), True, "0001-01-01T00:00:00.000000Z", "TIMESTAMP'0001-01-01T00:00:00.000000Z'"),
+        (-62_135_596_800_000_000, True, "0001-01-01T00:00:00.000000Z", "TIMESTAMP'0001-01-01T00:00:00.000000Z'"),
+        (-(2**63), False, f"-{2**63}", f"-{2**63}L"),
     ],
 )
 def test_a_horizon_is_a_text_and_sql(ticks: int, timestamps: bool, text: str, sql: str) -> None:
     assert horizon_at(ticks, timestamps) == text
     assert sql_of(text) == sql
-    assert ticks_of(text) == ticks or ticks < -(10**16)
+    assert ticks_of(text) == ticks
     assert is_later(text, None)
     assert not is_later(text, text)
+
+
+@pytest.mark.parametrize(("ticks", "timestamps"), [(-62_135_596_800_000_001, True), (-(2**63) - 1, False)])
+def test_nothing_lies_behind_what_cannot_be_told(ticks: int, timestamps: bool) -> None:
+    assert horizon_at(ticks, timestamps) is None
 
 
 def test_a_horizon_lies_behind_another_by_its_time() -> None:
     assert is_later("10", "9")
     assert not is_later("-10", "-9")
-    assert is_later(horizon_at(MAY, True), horizon_at(MAY - 1, True))
+    assert is_later(str(horizon_at(MAY, True)), horizon_at(MAY - 1, True))
     assert sql_of(None) is None
 
 
 def rows(spark: SparkSession, column: str, *times: str) -> DataFrame:
-    """Rows with a time, as SQL, each; one that begins with a minus sign has no hash."""
-    parts = [f"SELECT {t.lstrip('-')} AS {column}, {'NULL' if t[0] == '-' else repr('h')} AS {s.HASH}" for t in times]
+    """Rows with a time, as SQL, each; one that begins with a tilde has no hash."""
+    parts = [f"SELECT {t.lstrip('~')} AS {column}, {'NULL' if t[0] == '~' else repr('h')} AS {s.HASH}" for t in times]
     return spark.sql(" UNION ALL ".join(parts))
 
 
@@ -53,11 +59,13 @@ def rows(spark: SparkSession, column: str, *times: str) -> DataFrame:
 @pytest.mark.parametrize(
     ("history", "times", "wanted"),
     [
-        (30, ["70L", "-90L"], "40"),
-        (30, ["-90L"], None),
+        (30, ["70L", "~90L"], "40"),
+        (30, ["~90L"], None),
         ("31 days", ["TIMESTAMP'2026-04-01 00:00:00Z'"], "2026-03-01T00:00:00.000000Z"),
         ("30 days", ["TIMESTAMP'9998-01-01 00:00:00Z'"], "2026-04-01T00:00:00.000000Z"),
-        ("999999 days", ["TIMESTAMP'2026-04-01 00:00:00Z'"], "0001-01-01T00:00:00.000000Z"),
+        ("999999 days", ["TIMESTAMP'2026-04-01 00:00:00Z'"], None),
+        ("30 days", ["TIMESTAMP'-0044-03-15 00:00:00Z'"], None),
+        (10, [f"{9 - 2**63}L"], None),
     ],
 )
 def test_history_begins_so_long_before_the_newest_version_and_not_in_the_future(
@@ -72,10 +80,10 @@ def test_history_begins_so_long_before_the_newest_version_and_not_in_the_future(
 @pytest.mark.parametrize(
     ("left", "right", "wanted"),
     [
-        (["5000L"], ["7000L", "-9000L"], "4000"),
-        (["-5000L"], ["-7000L"], None),
+        (["5000L"], ["7000L", "~9000L"], "4000"),
+        (["~5000L"], ["~7000L"], None),
         (["TIMESTAMP'2026-04-01 00:00:03Z'"], ["TIMESTAMP'2026-04-01 00:00:02Z'"], "2026-04-01T00:00:00.000000Z"),
-        (["TIMESTAMP'9998-01-01 00:00:00Z'"], ["-TIMESTAMP'2026-04-01 00:00:02Z'"], "2026-04-30T23:59:57.000000Z"),
+        (["TIMESTAMP'9998-01-01 00:00:00Z'"], ["~TIMESTAMP'2026-04-01 00:00:02Z'"], "2026-04-30T23:59:57.000000Z"),
         ([f"{10**15}L"], ["0L"], str(MAY // 1000 - 3000)),
     ],
 )

@@ -27,10 +27,10 @@ def placed(rows: DataFrame, windows: Windows | None) -> DataFrame:
 
 
 def spread(rows: DataFrame, windows: Windows | None) -> DataFrame:
-    """Returns rows with a time, once per window in which each counts, with `_fk_window_start`."""
+    """Returns rows once per window in which each counts, with `_fk_window_start`; one without a time counts in none."""
     if windows is None:
         return rows
-    numbered = rows.withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
+    numbered = rows.where(f"{AT} IS NOT NULL").withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
     return numbered.withColumn(START, F.expr(windows.start(_NUMBER)))
 
 

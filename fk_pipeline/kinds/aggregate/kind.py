@@ -50,8 +50,8 @@ _HERE = "fk_pipeline.kinds.aggregate"
 
 _CHANGELOG = """\
 The input, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the source's
-own sequence. Lines that cannot be read, on which an expression of `group_by` fails, or without a time of the window, go
-to `quarantine`.
+own sequence. Lines that cannot be read, on which an expression of `group_by` fails, or without a time that a window
+can have, go to `quarantine`.
 """
 _GROUPING_STORE = """\
 The current rows, narrow: the values of `group_by`, the time, and what the aggregates read. **Owner rule**: a batch
@@ -107,7 +107,7 @@ AGGREGATE = Kind(
             "changelog",
             _derives,
             apart=True,
-            needs=(AT,),
+            times=(AT,),
             derived_as=lambda column: "window.time" if column == AT else "group_by",
             computed=lambda spec: dict.fromkeys(spec.computed_on_rows, "aggregates"),
         ),

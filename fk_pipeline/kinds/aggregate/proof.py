@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.times import limited
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import spread
@@ -24,7 +25,7 @@ from fk_pipeline.kinds.aggregate.kind import (
     by,
 )
 from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, AggregateSpec, TimeWindow
-from fk_pipeline.kinds.aggregate.windows import LAST, Windows
+from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.failing import ISOLATING
@@ -66,7 +67,7 @@ def expected(tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: b
 
 def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
     """SQL (query): rows once per window in which each counts, with the bounds of the window."""
-    size, step, at = micros(span(window.size)), micros(span(window.step)), f"({window.time})"
+    size, step, at = micros(span(window.size)), micros(span(window.step)), limited(f"({window.time})", kind)
     if window.local:
         zone, size, step = text(window.zone), size // DAY_MICROS, step // DAY_MICROS
         place = f"DATEDIFF(TO_DATE(FROM_UTC_TIMESTAMP({at}, {zone})), {_EPOCH})"
@@ -75,7 +76,7 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
             return f"TO_UTC_TIMESTAMP(CAST(DATE_ADD({_EPOCH}, CAST({number} AS INT)) AS TIMESTAMP), {zone})"
 
     elif kind == "bigint":
-        place, size, step = f"LEAST(GREATEST({at}, -{LAST}), {LAST})", size // 1000, step // 1000
+        place, size, step = at, size // 1000, step // 1000
 
         def time(number: str) -> str:
             return number
@@ -84,7 +85,7 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
         found = f"SELECT *, WINDOW({at}, '{size} microseconds', '{step} microseconds') AS _fk_w FROM ({rows})"
         return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO} FROM ({found})"
     last = f"({place} - (({place} % {step}) + {step}) % {step})"
-    spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows}) WHERE {at} IS NOT NULL"
+    spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows})"
     start = f"({last} - _fk_back * {step})"
     bounds = f"{time(start)} AS {_FROM}, {time(f'({start} + {size})')} AS {_TO}"
     return f"SELECT *, {bounds} FROM ({spread}) WHERE {start} + {size} > {place}"
@@ -117,8 +118,6 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     placing = [*k.placing_columns(spec), s.HASH]
 
     def groups(rows: DataFrame) -> DataFrame:
-        if spec.window is not None:
-            rows = rows.where(f"{AT} IS NOT NULL")
         return spread(rows, windows).select(*map(quote, k.group_key(spec)))
 
     parts = [groups(noted.where(F.col(s.CAUSE) != EVERY_GROUP))]

@@ -28,7 +28,7 @@ class TimeWindow(Frozen):
 
     time: str = Field(min_length=1)
     """When a row happened: a SQL expression over the columns of the input (TIMESTAMP, or BIGINT in milliseconds). A row
-    without a time goes to the quarantine."""
+    without a time, or with one that lies too far from 1970, goes to the quarantine."""
     size: Span
     """How long a window is."""
     every: Span | None = None

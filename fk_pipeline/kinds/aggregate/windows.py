@@ -11,15 +11,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fk_pipeline.blocks.times import FARTHEST, limited
 from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.sql import text
 
 MICROS = {"BIGINT": 1_000, "TIMESTAMP": 1}
 """Per possible type of a time, how many microseconds its unit has."""
-
-LAST = 9 * 10**18
-"""The last time, in units: after it is room for the window that it is in."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,9 @@ class Windows:
         return -(-self.size // self.step)
 
     def ticks(self, time: str) -> str:
-        """SQL (BIGINT): a time in units of its type; one near the end of the range counts as a little before it."""
-        ticks = time if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
-        return f"LEAST(GREATEST({ticks}, -{LAST}L), {LAST}L)"
+        """SQL (BIGINT): a time in units of its type."""
+        time = limited(time, self.kind)
+        return f"({time})" if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
 
     def numbers(self, time: str) -> str:
         """SQL (ARRAY<BIGINT>): the windows in which a row with a time counts."""
@@ -74,7 +72,7 @@ class Windows:
         """SQL (BIGINT): the number of a window that would begin at a time."""
         if self.zone is None:
             return self.ticks(time)
-        day = f"TO_DATE(FROM_UTC_TIMESTAMP({time}, {text(self.zone)}))"
+        day = f"TO_DATE(FROM_UTC_TIMESTAMP({limited(time, self.kind)}, {text(self.zone)}))"
         return f"CAST(UNIX_DATE({day}) AS BIGINT)"
 
     def start(self, number: str) -> str:
@@ -98,7 +96,7 @@ class Windows:
             return 0, 0
         moved = 0 if self.zone is None else DAY_MICROS // MICROS[self.kind]  # more than clocks ever change
         low, high = ends["min"] - moved, ends["max"] + self.length + moved
-        return None if low <= -LAST else low, None if high >= LAST else high
+        return None if low <= -FARTHEST else low, None if high >= FARTHEST else high
 
     def slice(self, ticks: str) -> str:
         """SQL (BIGINT): the number of the span of time, as long as a window, in which a time in units is."""

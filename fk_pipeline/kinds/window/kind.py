@@ -38,7 +38,8 @@ _HERE = "fk_pipeline.kinds.window"
 
 _LEFT_CHANGELOG = """\
 The left stream, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the
-source's own sequence. Lines that cannot be read, and rows without a time, go to `quarantine`.
+source's own sequence. Lines that cannot be read, and rows without a time that a window can have, go to
+`quarantine`.
 """
 _RIGHT_TABLE = """\
 The current right rows with what they match by: the values of `on` and the time. An event that its batch no longer
@@ -78,7 +79,7 @@ def _input(side: Side, stage: str, **more: Any) -> Input:
         return f"{side}.{'time' if column == TIME else 'on'}"
 
     log = f"{side}_changelog"
-    return Input(side, stage, log, derives, apart=True, needs=(TIME,), derived_as=declared_as, **more)
+    return Input(side, stage, log, derives, apart=True, times=(TIME,), derived_as=declared_as, **more)
 
 
 def _depends_on(spec: Any) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.horizon import ticks_of
+from fk_pipeline.blocks.times import limited
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
@@ -54,8 +55,9 @@ def _current(tables: Mapping[str, DataFrame], spec: WindowSpec, side: Side) -> D
     own = spec.side(side)
     values = [f"({text}) AS _fk_same_{i}" for i, text in enumerate(own.on)]
     rows = current_rows(log, own).selectExpr("*", *values, f"({own.time}) AS _fk_at")
-    is_timestamp = rows.schema["_fk_at"].dataType.simpleString() == "timestamp"
-    micros = "UNIX_MICROS(_fk_at)" if is_timestamp else "CAST(_fk_at AS DECIMAL(24, 0)) * 1000"
+    kind = rows.schema["_fk_at"].dataType.simpleString()
+    at = limited("_fk_at", kind)
+    micros = f"UNIX_MICROS({at})" if kind == "timestamp" else f"CAST({at} AS DECIMAL(24, 0)) * 1000"
     return rows.withColumn("_fk_at", F.expr(f"CAST({micros} AS DECIMAL(28, 0))"))
 
 

@@ -1,7 +1,6 @@
 """The window of a join in the units of its times: which times match, and when a row without a match is closed.
 
-A BIGINT is a time in milliseconds, a TIMESTAMP one in microseconds. Sums saturate: a time at the end of the range of a
-BIGINT is no error.
+A BIGINT is a time in milliseconds, a TIMESTAMP one in microseconds.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.times import limited
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
@@ -23,8 +23,6 @@ from fk_pipeline.store.schemas import Table
 
 LEAST, GREATEST = -(2**63 - 1), 2**63 - 1
 """The bounds of a clock: no row lives; every row is closed."""
-
-_LONGEST = 2**62
 
 _BUCKETS = "_fk_buckets"
 
@@ -49,8 +47,8 @@ class Spans:
     def of(cls, spec: WindowSpec, kind: str) -> Spans:
         """Returns the window of a pipeline whose times have a type."""
         unit = UNITS_PER_SECOND[kind.upper()]
-        lengths = (micros(one) * unit // 1_000_000 for one in (spec.before, spec.after, span(spec.grace)))
-        before, after, grace = (max(-_LONGEST, min(_LONGEST, length)) for length in lengths)
+        lengths = (spec.before, spec.after, span(spec.grace))
+        before, after, grace = (micros(length) * unit // 1_000_000 for length in lengths)
         return cls(kind.upper(), before, after, grace)
 
     @classmethod
@@ -64,8 +62,9 @@ class Spans:
         return self.before + self.after + 1
 
     def ticks(self, time: str) -> str:
-        """SQL (BIGINT): a time in units."""
-        return time if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+        """SQL (BIGINT): a time in units; so far from the ends of the type that the spans can be added."""
+        time = limited(time, self.kind)
+        return f"({time})" if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
 
     def wait(self, side: Side) -> int:
         """Returns how long after its time a row of a side without a match is closed."""
@@ -78,7 +77,7 @@ class Spans:
 
     def matches(self, left: str, right: str) -> str:
         """SQL (BOOLEAN): the times of a left and a right row, in units, are near enough for a pair."""
-        return f"({right} BETWEEN {_plus(left, -self.before)} AND {_plus(left, self.after)})"
+        return f"({right} BETWEEN {left} - ({self.before}) AND {left} + ({self.after}))"
 
     def closed_at(self, side: Side, clock: int) -> int:
         """Returns the time, in units, before which rows of a side are closed at a clock."""
@@ -95,7 +94,7 @@ class Spans:
     def buckets(self, side: Side, ticks: str) -> str:
         """SQL (ARRAY<BIGINT>): the buckets in which the other rows of pairs with a row of a side are."""
         earlier, later = (self.before, self.after) if side is Side.LEFT else (self.after, self.before)
-        first, last = self.bucket(_plus(ticks, -earlier)), self.bucket(_plus(ticks, later))
+        first, last = self.bucket(f"({ticks} - ({earlier}))"), self.bucket(f"({ticks} + ({later}))")
         return f"SEQUENCE({first}, {last})"
 
     def spread(self, rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
@@ -111,8 +110,3 @@ class Spans:
 def meets(spec: WindowSpec) -> str:
     """SQL (BOOLEAN): a row of a state lives and may be part of a pair."""
     return " AND ".join(f"{quote(name)} IS NOT NULL" for name in (s.HASH, TIME, *on_columns(spec)))
-
-
-def _plus(ticks: str, more: int) -> str:
-    """SQL (BIGINT): a time and a number of units, at most the bounds of a clock."""
-    return f"COALESCE(TRY_ADD({ticks}, {more}), {LEAST if more < 0 else GREATEST})" if more else ticks

@@ -33,7 +33,7 @@ class WindowSide(SideSpec):
     is null matches nothing."""
     time: str = Field(min_length=1)
     """When a row happened: a SQL expression over the columns of the side (TIMESTAMP, or BIGINT in milliseconds). A row
-    without a time goes to the quarantine."""
+    without a time, or with one that lies too far from 1970, goes to the quarantine."""
 
     @model_validator(mode="after")
     def _expressions_are_sql(self) -> WindowSide:

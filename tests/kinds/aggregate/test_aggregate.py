@@ -8,10 +8,17 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.sql import SparkSession
 
+from fk_pipeline.blocks import changelog
+from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError, StageError, StateError, UsageError
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.aggregate.kind import AggregateStage
+from fk_pipeline.kinds.aggregate.aggregated import spread
+from fk_pipeline.kinds.aggregate.kind import AT, START, AggregateStage
+from fk_pipeline.kinds.aggregate.proof import _windowed
+from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
+from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.store import faults
 from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
@@ -91,20 +98,84 @@ def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped:
     assert made.pipeline.verify().ok
 
 
-def test_a_row_without_a_time_is_quarantined_and_the_last_times_have_a_window(grouped: Callable[..., Grouped]) -> None:
+def test_a_row_without_a_time_of_the_range_is_quarantined_and_its_ends_have_a_window(
+    grouped: Callable[..., Grouped],
+) -> None:
     made = grouped(window="window: {time: at, size: 10 milliseconds}", aggregates="[count(*) AS n]")
     row = {"op": "u", "user": "a", "v": 1, "note": "x"}
-    times = [None, -(2**63), 2**63 - 1, 5]
+    times = [None, -FARTHEST, FARTHEST, 5, -FARTHEST - 1, FARTHEST + 1, -(2**63), 2**63 - 1]
     made.land(0, [{**row, "id": i, "at": at} for i, at in enumerate(times)])
     made.pipeline.run()
-    records = made.pipeline.quarantined().select("side", "reason").collect()
-    assert [tuple(record) for record in records] == [("input", "window.time at is null")]
+    records = made.pipeline.quarantined().select("side", "reason").orderBy("line").collect()
+    outside = f"window.time at is not between {-FARTHEST} and {FARTHEST}"
+    assert [tuple(record) for record in records] == [
+        ("input", reason) for reason in ("window.time at is null", *[outside] * 4)
+    ]
     assert [(end - start, n) for _, start, end, n in made.result()] == [(10, 1)] * 3
     assert made.pipeline.verify().ok
     made.land(1, [{**row, "id": 2, "op": "d"}])
     made.pipeline.run()
     assert len(made.result()) == 2
     assert made.red() == set()
+
+
+def test_times_that_an_older_version_let_in_count_at_the_ends_until_the_landing_files_are_read_again(
+    grouped: Callable[..., Grouped], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grouped(
+        window="window: {time: CAST(at AS TIMESTAMP), size: 2 days, every: 1 day, zone: Europe/Berlin}",
+        time="DATE",
+        contents=EVENTS,
+        aggregates="[count(*) AS n]",
+    )
+    # Two have a time at an end of TIMESTAMP, two are too far away to have one.
+    days = ["2026-05-01", "+294247-01-10", "-290308-12-22", "+5881580-07-11", "-5877641-06-23"]
+    made.land(0, [{"user": "a", "at": day, "v": 1} for day in days])
+    with monkeypatch.context() as older:
+        older.setattr(changelog, "unfit", lambda time, *_: f"IF({time} IS NULL, 'null', NULL)")
+        made.pipeline.run()
+    number = "CAST(date_diff(window_end, '1970-01-01') AS INT)"
+    ends = made.pipeline.table("aggregated").selectExpr(f"{number} AS end", "n").orderBy("end").collect()
+    assert [tuple(row) for row in ends] == [
+        (day + i, 1) for day in (-FARTHEST // DAY_MICROS, 20574, FARTHEST // DAY_MICROS) for i in range(2)
+    ]
+    assert made.pipeline.verify().ok
+    made.pipeline.rebuild("landing")
+    assert made.pipeline.quarantined().count() == 4
+    assert made.pipeline.table("aggregated").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("window", "kind"),
+    [
+        (TimeWindow(time="at", size="10 milliseconds", every="4 milliseconds"), "BIGINT"),
+        (TimeWindow(time="at", size="2500000 days"), "BIGINT"),
+        (TimeWindow(time="at", size="1 hour", every="25 minutes"), "TIMESTAMP"),
+        (TimeWindow(time="at", size="2500000 days", every="700001 days"), "TIMESTAMP"),
+        (TimeWindow(time="at", size="2 days", every="1 day", zone="Pacific/Kiritimati"), "TIMESTAMP"),
+        (TimeWindow(time="at", size="2500000 days", every="700001 days", zone="Pacific/Niue"), "TIMESTAMP"),
+    ],
+)
+def test_stage_and_proof_have_the_same_windows_for_every_time(
+    spark: SparkSession, window: TimeWindow, kind: str
+) -> None:
+    numbers = [0, -1, 1_777_593_600_000_000, 253_402_300_799_999_999]
+    for end in (FARTHEST, 2**63 - 1):
+        numbers += [-end - 1, -end, end - 1, end]
+    values = ", ".join("-" * (number < 0) + f"{abs(number)}L" for number in numbers)
+    at = "n" if kind == "BIGINT" else "TIMESTAMP_MICROS(n)"
+    rows = spark.sql(f"SELECT n, {at} AS at, {at} AS {AT} FROM (SELECT EXPLODE(ARRAY(NULL, {values})) AS n)")
+    windows = Windows.of(window, kind)
+    counted = spread(rows, windows).selectExpr("n", START, f"{windows.end('_fk_window')} AS until")
+    rows.createOrReplaceTempView("rows_at_the_ends")
+    proved = spark.sql(f"SELECT n, _fk_from, _fk_to FROM ({_windowed('rows_at_the_ends', window, kind.lower())})")
+    texts = ["n", "CAST({} AS STRING)", "CAST({} AS STRING)"]
+    found, wanted = (
+        sorted(map(tuple, frame.selectExpr(*map(str.format, texts, frame.columns)).collect()))
+        for frame in (counted, proved)
+    )
+    assert found == wanted
+    assert {row[0] for row in found} == {*numbers}
 
 
 @pytest.mark.slow

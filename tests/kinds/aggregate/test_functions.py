@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.kinds.aggregate.functions import DEPENDING, EXACT, NOT_OF_ROWS, computed_on_rows, parse_aggregate
 from fk_pipeline.kinds.aggregate.spec import TimeWindow
-from fk_pipeline.kinds.aggregate.windows import LAST, Windows
+from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError
 from tests.kinds.aggregate.grouped import AGGREGATES, FILE, TABLE
@@ -131,8 +132,8 @@ def test_the_times_around_windows_are_all_times_in_them() -> None:
     hours = Windows.of(TimeWindow(time="at", size="1 hour", every="10 minutes"), "BIGINT")
     assert hours.around(pa.chunked_array([[7_200_000, 600_000], [1_200_000]])) == (600_000, 7_200_000 + 3_600_000)
     assert hours.around(pa.chunked_array([pa.array([], pa.int64())])) == (0, 0)
-    assert hours.around(pa.chunked_array([[-LAST]])) == (None, -LAST + 3_600_000)
-    assert hours.around(pa.chunked_array([[LAST - 1]])) == (LAST - 1, None)
+    assert hours.around(pa.chunked_array([[-FARTHEST]])) == (None, -FARTHEST + 3_600_000)
+    assert hours.around(pa.chunked_array([[FARTHEST - 1]])) == (FARTHEST - 1, None)
     zone = ZoneInfo("Europe/Berlin")
     days = Windows.of(TimeWindow(time="at", size="2 days", every="1 day", zone="Europe/Berlin"), "TIMESTAMP")
     epoch = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from fk_pipeline.blocks import changelog
+from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.kinds.window.clock import standing
 from fk_pipeline.kinds.window.topology import topology
@@ -165,6 +167,27 @@ def test_times_may_be_timestamps_and_a_row_without_one_is_quarantined(near: Call
     bad = made.pipeline.table("quarantine").collect()
     assert [(row["_fk_side"], row["_fk_line"], row["_fk_reason"]) for row in bad] == [("left", 2, "time at is null")]
     assert made.pipeline.verify().ok
+    assert made.red() == set()
+
+
+@pytest.mark.spark
+def test_the_ends_of_the_range_of_times_meet_and_times_behind_them_do_so_if_an_older_version_let_them_in(
+    near: Callable[..., Near], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = near(select="[left.user AS user, left.at AS l, right.at AS r, right.user AS right_user]")
+    ends, behind = [-FARTHEST, FARTHEST], [-(2**63), 2**63 - 1]
+    made.land(0, [("a", at) for at in (*ends, *behind)], [("a", at) for at in (5, *ends, *behind)])
+    with monkeypatch.context() as older:
+        older.setattr(changelog, "unfit", lambda *_: "CAST(NULL AS STRING)")
+        made.pipeline.run()
+    assert len(made.result()) == 9  # 5 is alone; what is behind an end meets what is at it
+    assert made.pipeline.verify().ok
+    made.land(1, [("b", ends[0]), ("b", behind[0])], [("b", ends[1]), ("b", behind[1])])
+    made.pipeline.rebuild("landing")
+    assert made.result() == sorted([("a", None, 5), *[("a", at, at) for at in ends], ("b", ends[0], None)], key=str)
+    reasons = made.pipeline.quarantined().select("reason").distinct().collect()
+    assert [row.reason for row in reasons] == [f"time at is not between {-FARTHEST} and {FARTHEST}"]
+    assert made.pipeline.quarantined().count() == 6
     assert made.red() == set()
 
 
