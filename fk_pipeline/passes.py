@@ -197,6 +197,17 @@ def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callabl
         pipeline.runner.finish_rebuild()
     if columns_to_add(pipeline.spec, pipeline.ledger()):
         pipeline.runner.add_columns()
+    if _lacks_result(pipeline):
+        pipeline.runner.make_result()
+
+
+def _lacks_result(pipeline: OpenPipeline) -> bool:
+    """Returns whether nothing is due and the result is not there: older versions made it with its first row."""
+    from fk_pipeline.store.damage import is_there
+
+    ledger, stage = pipeline.ledger(), pipeline.spec.definition.result_stage
+    has_run = any(ledger.state(stage, batch).succeeded for batch in ledger.batches)
+    return has_run and not ledger.due.of(stage) and not is_there(pipeline.spec.home, ledger.kind.result.name)
 
 
 def _run_due(

@@ -124,7 +124,15 @@ class Execution:
                 with _released(reader()) as read:
                     self._apply(step, read, done)
                 history.counted = done.counts
+            self._make_result(done)
         return done
+
+    def _make_result(self, done: Done) -> None:
+        """Creates the result without rows after the first run of its stage: what reads it needs its columns."""
+        result = self.layout[self.spec.definition.result.name]
+        if self.stage.name == self.spec.definition.result_stage and self.warehouse.version(result.name) is None:
+            self.warehouse.create(result, self.info)
+            done.versions[f"{result.name} written"] = 0
 
     def _steps(self) -> Iterator[Step]:
         """Yields the steps of the stage, in order."""

@@ -127,7 +127,7 @@ def refuse_unknown_types(spec: PipelineSpec) -> None:
             raise StateError(
                 f"pipeline {side.pipeline} has no result yet, or not all of its columns, so their types are not known",
                 where=str(spec.file),
-                why="the batches stay due; nothing was changed",
+                why="its first run makes the result, after a file has landed; the batches stay due",
                 fix=f"fk-pipeline run {side.not_run} {spec.file}",
             )
 

@@ -124,6 +124,14 @@ class Runner:
             reopen_batches(self.spec, self.ledger, stale, run_id)
             self.ledger.record_fingerprints(fingerprints(self.spec))
 
+    def make_result(self) -> None:
+        """Creates the result without rows if it does not exist."""
+        kind, known = self.spec.definition, self.ledger.batches
+        with telling_damage(self.spec, self.zone), lease(self.ledger.home, kind.result_stage) as held:
+            run_id = uuid.uuid4().hex[:12]
+            info = CommitInfo(self.spec.name, "make result", BatchRange(known[0], known[-1]), run_id, held)
+            self.warehouse.create(self.layout[kind.result.name], info)
+
     def run(self, stage: str, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range.
 

@@ -96,6 +96,15 @@ class Warehouse(StoredTables):
             with self._commit_by_sql(table, info):
                 self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ADD COLUMNS ({', '.join(added)})")
 
+    def create(self, table: Table, info: CommitInfo) -> None:
+        """Creates a table without rows if it does not exist, as its first rows would."""
+        if self.version(table.name) is not None:
+            return
+        if self.may_append_here(table, 0):
+            self.append_here(self._columns(table).empty_table(), table, info)
+        else:
+            self.append(empty(self.session, table.columns), table, info)
+
     def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
         """Appends rows; creates the table if it does not exist.
 

@@ -216,8 +216,8 @@ class TableWriter:
         info = self._info(effect)
         limit = self.planner.lookup_limit(number, effect.table)
         full = self._full
-        creates = self.warehouse.version(table.name) is None
-        if (creates or not full) and number <= self.read.few and self.warehouse.may_merge_here(table, number):
+        first = not self.read.rows(table.name)
+        if (first or not full) and number <= self.read.few and self.warehouse.may_merge_here(table, number):
             rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
             if rows.local is not None and self.warehouse.merge_here(
                 rows.local, table, info, delete_when=delete_when, once=once

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from expectations.violations import violations
@@ -59,6 +61,28 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
     assert subject.stale(made) == []
     assert made.verify().ok
     return made
+
+
+@pytest.mark.parametrize("name", ["foreign_key", "window", "aggregate", SEMI.name])
+def test_the_result_exists_when_its_stage_has_run_without_rows(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    with registered():
+        subject = SUBJECTS[name]
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(subject.text(subject, subject.joins[0], subject.schemas, "", ()))
+        for side in subject.sides:
+            (tmp_path / "landing" / side).mkdir(parents=True)
+            (tmp_path / "landing" / side / "0.jsonl").touch()
+        made = Pipeline(load_spec(file), spark)
+        stages = made.spec.definition.stage_names
+        assert [run.stage for run in made.run()] == [*stages]
+        result = made.runner.layout[made.spec.definition.result.name]
+        stored = DeltaTable(f"{made.spec.home}/{result.name}")
+        assert [one.name for one in stored.schema().fields] == result.names
+        assert stored.metadata().configuration == result.small_properties
+        assert made.ledger().state(stages[-1], 0).versions[f"{result.name} written"] == 0
+        assert made.changes(0).count() == 0
+        assert made.verify().ok
+        assert made.run() == []
 
 
 def red(pipeline: Pipeline, stage: str) -> set[str]:

@@ -9,7 +9,10 @@ from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from fk_pipeline.cli.main import app
+from fk_pipeline.engine.execution import Execution
 from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
@@ -133,6 +136,74 @@ def test_a_join_with_rows_of_its_own_waits_for_the_types_of_the_other(
     pipeline.rebuild("landing")
     pipeline.run()
     assert [tuple(row) for row in pipeline.table("resolved_join").select("id", "mean").collect()] == [(1, 5.0)]
+
+
+STANDING = """
+name: standing
+join: outer
+left: {pipeline: pipeline.yaml, foreign_key: user}
+right: {path: users, format: rows, schema: "user STRING, city STRING", key: user}
+select: [left.user AS user, n, right.user AS known, city]
+"""
+
+
+def said(*args: object) -> str:
+    """What the command says."""
+    ended = CliRunner().invoke(app, [*map(str, args)])
+    assert ended.exit_code == 0, ended.output + repr(ended.exception)
+    return ended.stdout
+
+
+@pytest.fixture
+def standing(grouped: Callable[..., Grouped]) -> tuple[Grouped, Path]:
+    """A pipeline whose result has no rows, and the file of one that joins it with rows of its own."""
+    made = grouped(aggregates="[count(*) AS n]")
+    (made.folder / "users").mkdir()
+    written(made.folder / "users", "0.jsonl", '{"user": "a", "city": "Rome"}\n')
+    made.land(0, [{"op": "d", "id": 1}])
+    return made, written(made.folder, "standing.yaml", STANDING)
+
+
+def stands(file: Path, session: SparkSession) -> list[tuple[object, ...]]:
+    rows = Pipeline(load_spec(file), session).table("resolved_join").select("user", "n", "known", "city").collect()
+    return sorted(map(tuple, rows), key=str)
+
+
+@pytest.mark.spark
+def test_a_result_without_rows_is_read_and_its_first_rows_come_once(
+    standing: tuple[Grouped, Path], spark: SparkSession, tmp_path: Path
+) -> None:
+    made, file = standing
+    for _ in range(2):
+        said("run", made.file, file)
+        assert stands(file, spark) == [(None, None, "a", "Rome")]
+    assert json.loads(said("show", made.file, "changes", "--batch", 0, "--format", "json")) == []
+    assert json.loads(said("show", made.file, "aggregated", "--format", "json")) == []
+    said("export", made.file, "--to", tmp_path / "result.csv")
+    assert (tmp_path / "result.csv").read_text() == "user,n\n"
+    assert "0 result rows: equal" in said("verify", made.file, "--no-checks")
+    row = {"op": "u", "user": "a", "at": 1, "v": 1, "note": "x"}
+    made.land(1, [{**row, "id": 1}, {**row, "id": 2, "user": "b"}])
+    said("run", made.file, file)
+    assert stands(file, spark) == [("a", 1, "a", "Rome"), ("b", 1, None, None)]
+    changes = made.pipeline.changes(1).select("_change_type", "user").collect()
+    assert sorted(map(tuple, changes)) == [("insert", "a"), ("insert", "b")]
+    heard = Pipeline(load_spec(file), spark).table("left_changelog").where("user IS NOT NULL")
+    assert [tuple(one) for one in heard.groupBy("user").count().orderBy("user").collect()] == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.spark
+def test_a_result_that_an_older_version_did_not_make_is_made_by_the_next_run(
+    standing: tuple[Grouped, Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, file = standing
+    with monkeypatch.context() as older:
+        older.setattr(Execution, "_make_result", lambda *_: None)
+        made.pipeline.run()
+    assert not (Path(made.pipeline.spec.home) / "aggregated").exists()
+    assert made.pipeline.due()["aggregated"] == []
+    said("run", made.file, file)
+    assert stands(file, spark) == [(None, None, "a", "Rome")]
 
 
 RESULT = "name: {}\nkind: aggregate\ninput: {{pipeline: {}}}\ngroup_by: [n]\naggregates: [count(*) AS {}]\n"
