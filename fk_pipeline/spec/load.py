@@ -20,6 +20,7 @@ from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
+from fk_pipeline.spec.sql import body_of
 
 KEYS_TOLD = 8
 """The largest number of keys of a mapping that an error lists."""
@@ -205,6 +206,23 @@ def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
         except (AttributeError, KeyError, IndexError, TypeError):
             break
     return line
+
+
+def place_of(file: Path, key: str, text: str) -> str:
+    """Returns `file:line` of a text under a key of a pipeline file, given as `left.foreign_key`.
+
+    Only `file` if the file cannot be read any more.
+    """
+    try:
+        node = document = _parse(file.read_text(encoding="utf-8"), file)
+    except (OSError, UnicodeDecodeError, PipelineFileError):
+        return str(file)
+    path: list[str | int] = [*key.split(".")]
+    for part in path:
+        node = node.get(part) if isinstance(node, dict) else None
+    if isinstance(node, list):
+        path += [i for i, one in enumerate(node) if text in (str(one), body_of(str(one)))][:1]
+    return f"{file}:{_line_of(document, tuple(path))}"
 
 
 def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:

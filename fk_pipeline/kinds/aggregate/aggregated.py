@@ -41,7 +41,34 @@ def outputs_of(
     wanted: DataFrame | None = None,
     batches: BatchRange | None = None,
 ) -> DataFrame:
-    """Returns the groups of rows of the store, computed: all, or those with some keys.
+    """Returns the rows of the result that groups of the store make: all, or those with some keys.
+
+    Args:
+        rows: all rows of the store, or at least those of the groups.
+        spec: the pipeline.
+        windows: its windows.
+        wanted: the keys of the groups; None: all.
+        batches: as `groups_of` takes it.
+
+    Returns:
+        One row per group that has rows and that `having` lets through: its key, `_fk_group`, `_fk_rows`, `_fk_hash`
+        (of its members, in any order) and the columns of the result.
+    """
+    named = groups_of(rows, spec, windows, wanted, batches)
+    if spec.having is not None:
+        named = named.where(spec.having)
+    kept = [*k.group_key(spec), GROUP, MEMBERS, s.HASH, *([] if batches is None else [s.BATCH])]
+    return named.select(*map(quote, kept), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
+
+
+def groups_of(
+    rows: DataFrame,
+    spec: AggregateSpec,
+    windows: Windows | None,
+    wanted: DataFrame | None = None,
+    batches: BatchRange | None = None,
+) -> DataFrame:
+    """Returns groups of rows of the store, with the columns that `having` and `select` name.
 
     Args:
         rows: all rows of the store, or at least those of the groups.
@@ -52,8 +79,7 @@ def outputs_of(
             last of them.
 
     Returns:
-        One row per group that has rows and that `having` lets through: its key, `_fk_group`, `_fk_rows`, `_fk_hash`
-        (of its members, in any order) and the columns of the result.
+        One row per group that has rows: its key, `_fk_group`, `_fk_rows`, `_fk_hash` and these columns.
     """
     members = placed(rows, windows)
     if wanted is not None:
@@ -70,11 +96,7 @@ def outputs_of(
         start, end = F.expr(windows.start(_NUMBER)), F.expr(windows.end(_NUMBER))
         groups = groups.withColumns({START: start, WINDOW_START: start, WINDOW_END: end})
     named = groups.withColumns({name: F.col(quote(by(name))) for name in spec.group_names})
-    named = named.withColumn(s.HASH, F.expr(f"UNHEX(CONCAT({_hex('_fk_hash_0')}, {_hex('_fk_hash_1')}))"))
-    if spec.having is not None:
-        named = named.where(spec.having)
-    kept = [*k.group_key(spec), GROUP, MEMBERS, s.HASH, *([] if batches is None else [s.BATCH])]
-    return named.select(*map(quote, kept), *[F.expr(o.sql).alias(o.name) for o in spec.outputs])
+    return named.withColumn(s.HASH, F.expr(f"UNHEX(CONCAT({_hex('_fk_hash_0')}, {_hex('_fk_hash_1')}))"))
 
 
 def _last_of(batches: BatchRange) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.input_types import (
     check_delete_when,
+    check_of_one_row,
     declared_sequence_type,
     empty_rows,
     first_line,
@@ -21,7 +22,8 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import outputs_of
+from fk_pipeline.kinds.aggregate.aggregated import groups_of, outputs_of
+from fk_pipeline.kinds.aggregate.functions import computed_on_rows
 from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
@@ -48,10 +50,16 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     sequence = sequence_type(session, spec, Side.INPUT)
     stored = k.store(spec, sequence, types)
     windows = None if spec.window is None else Windows.of(spec.window, types[AT])
+    kept = empty(session, stored.columns)
     try:
-        outputs = outputs_of(empty(session, stored.columns), spec, windows).schema.fields
+        outputs = outputs_of(kept, spec, windows).schema.fields
     except PySparkException as error:
         raise PipelineFileError(f"aggregates, having or select: {first_line(error)}", where=str(spec.file)) from None
+    for text in spec.aggregates:
+        check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
+    groups = groups_of(kept, spec, windows)
+    check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
+    check_of_one_row(spec, groups, [output.sql for output in spec.outputs], "select")
     named = {output.name for output in spec.outputs}
     kinds = [(field.name, field.dataType.simpleString()) for field in outputs if field.name in named]
     return _layout(spec, sequence, types, kinds)

@@ -10,14 +10,16 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.input_types import (
     check_delete_when,
+    check_of_one_row,
     declared_sequence_type,
     declared_type,
     empty_rows,
-    first_line,
+    output_types,
+    refused,
     sequence_type,
     type_of,
 )
-from fk_pipeline.blocks.outputs import select_outputs
+from fk_pipeline.blocks.outputs import with_names
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import SIDES
@@ -54,15 +56,13 @@ def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
     more = [F.lit(None).cast(time).alias(c.name) for c in spec.columns_of_validity]
     rights = right.select(F.struct("*", *more).alias("right"))
     joined = left.select(F.struct("*").alias("left")).join(rights, F.lit(True))
-    try:
-        outputs = select_outputs(joined, spec).schema.fields
-    except PySparkException as error:
-        raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
-    types = [(f.name, f.dataType.simpleString()) for f in outputs]
+    types = output_types(spec, joined)
+    texts, named = [o.sql for o in spec.key_outputs], with_names(joined, spec, ())
     try:
         chosen = with_result_key(_key_rows(joined, spec), spec).select(*[k.chosen(o.name) for o in spec.key_outputs])
     except PySparkException as error:
-        raise PipelineFileError(f"result_key: {first_line(error)}", where=str(spec.file)) from None
+        raise refused(spec, named, texts, "result_key", error) from None
+    check_of_one_row(spec, named, texts, "result_key")
     keys = [(o.name, f.dataType.simpleString()) for o, f in zip(spec.key_outputs, chosen.schema.fields, strict=True)]
     for side in SIDES:
         check_delete_when(session, spec, side)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,11 +13,10 @@ from fk_pipeline.blocks.input_types import (
     declared_sequence_type,
     declared_type,
     empty_rows,
-    first_line,
+    output_types,
     sequence_type,
     type_of,
 )
-from fk_pipeline.blocks.outputs import select_outputs
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import SIDES, Side
@@ -46,14 +44,11 @@ def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
     joined = rows[Side.LEFT].select(F.struct("*").alias("left")).join(
         rows[Side.RIGHT].select(F.struct("*").alias("right")), F.lit(True)
     )  # fmt: skip
-    try:
-        outputs = select_outputs(joined, spec).schema.fields
-    except PySparkException as error:
-        raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
+    outputs = output_types(spec, joined)
     for side in SIDES:
         check_delete_when(session, spec, side)
     orders = [sequence_type(session, spec, side) for side in SIDES]
-    return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs], on_types, time)
+    return _layout(spec, orders, outputs, on_types, time)
 
 
 def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.blocks.input_types import (
     check_delete_when,
+    check_of_one_row,
     declared_sequence_type,
     declared_type,
     empty_rows,
@@ -62,6 +63,7 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
         outputs = rows.selectExpr(*[output.sql for output in spec.outputs]).schema.fields
     except PySparkException as error:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
+    check_of_one_row(spec, rows, [output.sql for output in spec.outputs], "select")
     for side in SIDES:
         check_delete_when(session, spec, side)
     orders = [sequence_type(session, spec, side) for side in SIDES]
