@@ -22,7 +22,7 @@ from dagster import MultiDependencyDefinition as FromAll
 from dagster._core.definitions.events import UserEvent
 
 from assets.partitions import add_partitions
-from assets.shown import files_read, of_batch
+from assets.shown import Log, files_read, of_batch
 from expectations.checks import evaluations
 from expectations.validation import Validator, import_early
 from fk_pipeline.engine.failed_checks import check_failed
@@ -84,14 +84,15 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
         import_early()
         pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
         stopped: CheckFailedError | None = None
-        with hearing(context.log.warning):
+        log = Log(context)
+        with hearing(log.warning):
             for stage in spec.definition.stage_names:
                 try:
-                    done = pipeline.run(stages=[stage], tell=context.log.info)
+                    done = pipeline.run(stages=[stage], tell=log.info)
                 except CheckFailedError as error:  # it left batches out; the others go on
                     stopped, done = stopped or error, error.done
                 for result in done:
-                    yield from _events(context, pipeline, result)
+                    yield from _events(context, log, pipeline, result)
         if stopped is not None:
             raise stopped
         _refuse_red_result(pipeline)
@@ -111,7 +112,7 @@ def _refuse_red_result(pipeline: Pipeline) -> None:
         raise check_failed(failed, pipeline.spec, ledger)
 
 
-def _events(context: OpExecutionContext, pipeline: Pipeline, result: StageRun) -> Iterator[UserEvent]:
+def _events(context: OpExecutionContext, log: Log, pipeline: Pipeline, result: StageRun) -> Iterator[UserEvent]:
     """Yields what Dagster shows of a pass of a stage: its asset materialised per batch, and its checks.
 
     A critical check that fails is in the ledger: the stages after it leave these batches out.
@@ -120,7 +121,7 @@ def _events(context: OpExecutionContext, pipeline: Pipeline, result: StageRun) -
     add_partitions(context.instance, spec, ledger.batches)
     context.log.info("%s of %s, batch %s: %.1f s", stage, spec.name, result.batches, result.seconds)
     for warning in result.warnings:
-        context.log.warning(warning)
+        log.warning(warning)
     for batch in (batch for batch in ledger.batches if batch in result.batches):
         shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
         yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key)

@@ -21,8 +21,9 @@ from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from assets.due import due_now, ranges, why_not_again
 from assets.partitions import add_partitions, sort_partitions
+from assets.shown import Log
 from fk_pipeline.cdc.notices import HELD_BACK
-from fk_pipeline.errors import LeaseTakenError, StateError
+from fk_pipeline.errors import LeaseTakenError, StateError, escaped
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -124,13 +125,14 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             found = pipeline.discover(LEASE_SECONDS)
         except (StateError, LeaseTakenError) as error:
             return SensorResult(skip_reason=str(error))
+        log = Log(context)
         for notice in found.notices if found.batches else ():
-            context.log.info("%s", notice)
+            log.info(notice.text)
         ledger = pipeline.ledger()
         _update_partitions(context, spec, ledger, sort=running is None)
 
         def skip(*reasons: str) -> SensorResult:
-            return SensorResult(skip_reason="; ".join(reasons))
+            return SensorResult(skip_reason=escaped("; ".join(reasons)))
 
         due = due_now(spec, ledger, now)
         if not due.batches:
@@ -146,7 +148,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             why = tries.why_not_again(spec, batches, now)
             if why is None:
                 for reason in waiting:
-                    context.log.warning(reason)
+                    log.warning(reason)
                 lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
                 attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"

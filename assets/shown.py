@@ -1,14 +1,27 @@
-"""The metadata that Dagster shows of a stage: counts per batch as plots, columns and their origin, versions, paths."""
+"""What Dagster shows of a stage: counts per batch as plots, columns and their origin, versions, paths; lines of a log.
+
+Texts that may have names from outside, such as those of landing files, are shown as the command shows them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableSchema
+from dagster import (
+    AssetExecutionContext,
+    MetadataValue,
+    OpExecutionContext,
+    SensorEvaluationContext,
+    TableColumn,
+    TableColumnDep,
+    TableColumnLineage,
+    TableSchema,
+)
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
@@ -38,6 +51,21 @@ OF_DEFINITION = {
     "dagster/column_lineage": "as above",
 }
 """The metadata of the definition of an asset, per name its meaning."""
+
+
+class Log:
+    """The log of a run or of a tick, for texts with names from outside."""
+
+    def __init__(self, context: OpExecutionContext | AssetExecutionContext | SensorEvaluationContext) -> None:
+        self._log = context.log
+
+    def info(self, text: str) -> None:
+        """Logs one line."""
+        self._log.info("%s", escaped(text))
+
+    def warning(self, text: str) -> None:
+        """Logs one line as a warning."""
+        self._log.warning("%s", escaped(text))
 
 
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
@@ -84,9 +112,9 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
     if result.choice:
         shown["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
     if result.notes:
-        shown["note"] = "; ".join(result.notes)
+        shown["note"] = escaped("; ".join(result.notes))
     if result.warnings:
-        shown["warning"] = "; ".join(result.warnings)
+        shown["warning"] = escaped("; ".join(result.warnings))
     return shown | _lineage(spec, result.stage)
 
 

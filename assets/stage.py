@@ -16,7 +16,7 @@ from dagster import (
 from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
-from assets.shown import files_read, of_batch, of_definition
+from assets.shown import Log, files_read, of_batch, of_definition
 from expectations.validation import import_early
 from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import BatchId, contiguous
@@ -71,13 +71,14 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             import_early()
         pipeline = Pipeline(config.applied_to(with_known_types(spec)), spark.spark_session, landing_zone.zone())
-        with hearing(context.log.warning):
-            materialise_batches(context, pipeline)
+        log = Log(context)
+        with hearing(log.warning):
+            materialise_batches(context, log, pipeline)
 
-    def materialise_batches(context: AssetExecutionContext, pipeline: Pipeline) -> None:
+    def materialise_batches(context: AssetExecutionContext, log: Log, pipeline: Pipeline) -> None:
         for notice in pipeline.discover().notices:
             if notice.side == side:
-                context.log.info("%s", notice)
+                log.info(notice.text)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
         ledger = pipeline.ledger()
         add_partitions(context.instance, spec, ledger.batches)
@@ -85,7 +86,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             result = pipeline.runner.run(stage, batches)
             context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)
             for warning in result.warnings:
-                context.log.warning(warning)
+                log.warning(warning)
             after = pipeline.ledger()
             for batch in (b for b in wanted if b in batches):
                 shown = of_batch(spec, result, batch, files_read(spec, after, stage, batch))

@@ -1,15 +1,23 @@
-"""Prints the output of the command: JSON on stdout for machines, tables for people; logs and progress go to stderr."""
+"""Prints the output of the command: JSON on stdout for machines, tables for people; logs and progress go to stderr.
+
+It is the one place that prints, and it shows control characters of what it prints (`errors.escaped`): names and values
+come from the sources, and one of them could otherwise move the cursor of a terminal, or write lines of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
+
+from fk_pipeline.errors import CONTROL, FkPipelineError, escaped
+from fk_pipeline.failures import root_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,25 +38,27 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) != "\n"}
-"""Control characters, except the line feed, and the text that is shown for each.
-
-Values come from the sources: a control character in one could move the cursor of a terminal or change its colours."""
-
 out = Console(highlight=False, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
-    """Writes one JSON value to stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2) + "\n")
+    """Writes one JSON value to stdout; control characters in it are escaped as JSON does, which changes no value."""
+    text = json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2)
+    lines = (CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line) for line in text.split("\n"))
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
+def tell(line: str = "") -> None:
+    """Prints one line for people to stdout."""
+    print(escaped(line))
+
+
 def print_lines(lines: Iterable[str]) -> None:
-    """Prints sentences for people, one per line."""
+    """Prints lines for people to stdout."""
     for line in lines:
-        print(line)
+        tell(line)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
@@ -56,13 +66,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
 
     On a terminal the table has rules and fits the width; elsewhere it is plain text (`plain_table`).
     """
-    cells = [["NULL" if value is None else str(value).translate(_CONTROL) for value in row] for row in rows]
+    columns = [escaped(name) for name in columns]
+    cells = [["NULL" if value is None else escaped(str(value), keep="\n") for value in row] for row in rows]
     if not out.is_terminal:
         print_lines(plain_table(columns, cells, title))
         return
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(title=title and escaped(title, keep="\n"), title_justify="left", show_edge=False, pad_edge=False)
     for name in columns:
         table.add_column(name)
     for row in cells:
@@ -98,22 +109,22 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
     """Prints a report for people: what was compared, what the result leaves out, and what is wrong, with remedies."""
     lacks = _left_out(report, file)
     verdict = f"equal to {kind.proof.says}{', without what is listed here' if lacks else ''}"
-    print(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
+    tell(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
     share = f", a share of {report.share:g}," if report.share < 1 else ""
     anew = f"joined anew: {report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
     if len(kind.inputs) == 1:
         anew = f"grouped anew: {report.left_rows:,} rows"
     print_lines([anew, *lacks])
     if not report.ok or report.pending:
-        print(
+        tell(
             f"missing {report.missing:,}, stale {report.stale:,}, unexpected {report.unexpected:,}, "
             f"explained by work still due {report.pending:,}"
         )
     if report.due:
-        print(f"{report.due:,} stage runs are due; 'fk-pipeline run {file}' does them")
+        tell(f"{report.due:,} stage runs are due; 'fk-pipeline run {file}' does them")
     print_lines(map(difference_of, report.sample))
     if not report.ok:
-        print(f"Fix: fk-pipeline rebuild {file} makes state and result anew from the changelogs")
+        tell(f"Fix: fk-pipeline rebuild {file} makes state and result anew from the changelogs")
 
 
 def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
@@ -150,21 +161,40 @@ def cell(value: Any) -> str:
     if value == "":
         return '""'
     said = json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
-    return said.translate(_CONTROL).replace("\n", "\\n")
+    return escaped(said)
 
 
-def say(text: str) -> None:
+def say(line: str = "") -> None:
     """Prints a line of progress to stderr."""
-    err.print(text, markup=False)
+    sys.stdout.flush()
+    err.print(escaped(line))
+
+
+def say_error(error: Exception, traced: Exception | None = None) -> None:
+    """Prints an error to stderr: its type and its text; before them the trace of an error, if one is given."""
+    lines = [] if traced is None else "".join(traceback.format_exception(traced)).rstrip("\n").split("\n")
+    if isinstance(error, FkPipelineError):
+        lines += f"{type(error).__name__}: {error}".split("\n")
+    else:
+        lines += [
+            f"{type(error).__name__}: {root_message(error)}",
+            "  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it",
+        ]
+    for line in lines:
+        say(line)
 
 
 class Progress:
     """Prints a line for each finished pass; on a terminal, also a bar with the current pass and their number.
 
     A context manager: its exit removes the bar, after an error too.
+
+    Attributes:
+        runs: the passes that ended, in order.
     """
 
     def __init__(self) -> None:
+        self.runs: list[StageRun] = []
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
@@ -181,6 +211,7 @@ class Progress:
             if err.is_terminal:
                 self._show(work)
             return
+        self.runs.append(result)
         totals: dict[str, int] = {}
         for counts in result.counts.values():
             for name, number in counts.items():

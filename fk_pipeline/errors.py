@@ -2,12 +2,42 @@
 
 `exit_code` is what the command returns for the error: 1 the data is wrong, 2 wrong usage or configuration,
 3 the environment is not fit.
+
+What is printed may have names and values from outside: `escaped` shows their control characters.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # of a terminal: they move its cursor, change its colours, or send it commands
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # of direction (Bidi_Control): text is shown in another order
+    "\u2028\u2029\ud800-\udfff]"  # ends of lines, and what no stream can write
+)
+"""Matches one control character, in the wide sense."""
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Returns a text with its control characters as `\x1b`, `\u202e` or `\n`: a terminal shows and does not obey them.
+
+    Args:
+        text: any text.
+        keep: characters that stay, for example line feeds.
+
+    >>> print(escaped("red \x1b[31m, \u202e, two\nlines"), escaped("two\nlines", keep="\n"))
+    red \x1b[31m, \u202e, two\nlines two
+    lines
+    """
+    return CONTROL.sub(lambda found: found[0] if found[0] in keep else _shown(ord(found[0])), text)
+
+
+def _shown(code: int) -> str:
+    if code == ord("\n"):
+        return "\\n"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 class FkPipelineError(Exception):
@@ -27,18 +57,22 @@ class FkPipelineError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        what = escaped(self.what, keep=self._ends_lines)
+        parts = [f"{escaped(self.where)}: {what}" if self.where else what]
         if self.why:
-            parts.append(self.why)
+            parts.append(escaped(self.why))
         if self.fix:
-            parts.append(f"Fix: {self.fix}")
+            parts.append(f"Fix: {escaped(self.fix)}")
         return "\n  ".join(parts)
+
+    _ends_lines = ""
 
 
 class PipelineFileError(FkPipelineError):
     """The pipeline file says something that cannot be run; `where` is `file:line`. Nothing was written."""
 
     exit_code = 2
+    _ends_lines = "\n"  # each of several mistakes has a line
 
 
 class UsageError(FkPipelineError):

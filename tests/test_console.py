@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -15,8 +16,9 @@ import pytest
 from rich.console import Console
 
 from fk_pipeline import console
-from fk_pipeline.console import Progress, plain_table, print_table
+from fk_pipeline.console import Progress, plain_table, print_json, print_lines, print_table, say, say_error
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.errors import CONTROL, LandingError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.passes import Pass
@@ -34,7 +36,7 @@ def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     text = io.StringIO()
     made: dict[str, Any] = {"file": text, "force_terminal": True, "width": 100, "highlight": False}
     monkeypatch.setattr(console, "out", Console(**made, markup=False, emoji=False))
-    monkeypatch.setattr(console, "err", Console(**made, soft_wrap=True))
+    monkeypatch.setattr(console, "err", Console(**made, markup=False, emoji=False, soft_wrap=True))
     return text
 
 
@@ -71,6 +73,38 @@ def test_a_table_on_a_terminal_has_lines(terminal: io.StringIO) -> None:
 def test_values_send_no_control_characters_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["v"], [["red \x1b[31m and\tbell \a"]])
     assert capsys.readouterr().out == "v\nred \\x1b[31m and\\x09bell \\x07\n"
+
+
+ODD = "\x1b[31m\r\a\u202e\u009b1m[red]x[/red]:smile:"
+
+
+def test_names_of_columns_and_titles_send_none_either(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([ODD], [[ODD]], title=ODD)
+    shown = r"\x1b[31m\x0d\x07\u202e\x9b1m[red]x[/red]:smile:"
+    assert capsys.readouterr().out.splitlines() == [shown] * 3
+
+
+def test_a_terminal_gets_names_as_text_and_not_as_markup(terminal: io.StringIO) -> None:
+    say(ODD)
+    print_table([ODD], [[ODD]], title=ODD)
+    ours = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert ours.count(r"\x1b[31m\x0d\x07\u202e\x9b1m[red]x[/red]:smile:") == 4
+    assert not CONTROL.search(ours.replace("\n", ""))
+
+
+def test_json_has_the_same_values_without_such_a_character(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {ODD: [ODD, "\x7f\ud800\u2028é日本"]}
+    print_json(value)
+    written = capsys.readouterr().out
+    assert json.loads(written) == value
+    assert not CONTROL.search(written.replace("\n", ""))
+    assert "é日本" in written
+
+
+def test_a_line_is_one_line_whatever_a_name_has(capsys: pytest.CaptureFixture[str]) -> None:
+    print_lines(["note: a\nFix: rm -r ."])
+    say_error(LandingError("a\nb", where="c\nd", why="e\nf", fix="g\nh"))
+    assert capsys.readouterr() == ("note: a\\nFix: rm -r .\n", "LandingError: c\\nd: a\\nb\n  e\\nf\n  Fix: g\\nh\n")
 
 
 def run_of(number: int, of: int) -> tuple[Pass, StageRun]:

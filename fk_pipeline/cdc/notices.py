@@ -45,8 +45,7 @@ class Notice:
             many: the same statement about several paths.
             then: the consequence and the remedy.
         """
-        first = "".join(c if c.isprintable() else repr(c)[1:-1] for c in paths[0])
-        said = f"1 {one}: {first}" if len(paths) == 1 else f"{len(paths):,} {many}; the first: {first}"
+        said = f"1 {one}: {paths[0]}" if len(paths) == 1 else f"{len(paths):,} {many}; the first: {paths[0]}"
         return cls(side, kind, len(paths), paths[0], f"{side}: {said}. {then}")
 
     def __str__(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,16 +34,22 @@ from fk_pipeline.console import (
     print_table,
     print_verification,
     say,
+    say_error,
+    tell,
 )
 from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError
-from fk_pipeline.failures import root_message
+from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError, escaped
 from fk_pipeline.identity import MAX_BATCH
 
 
 class Told(typer.core.TyperGroup):
     """The command group, the last place that errors of Spark, delta-rs and Arrow pass: it reports damaged tables."""
+
+    def make_context(self, *args: Any, **named: Any) -> Any:
+        """Reads the arguments before the command."""
+        with _escaping():
+            return super().make_context(*args, **named)
 
     def invoke(self, ctx: Any) -> Any:
         """Calls the command and returns its result.
@@ -52,7 +58,8 @@ class Told(typer.core.TyperGroup):
             StateError: a table of its pipeline is damaged.
         """
         try:
-            return super().invoke(ctx)
+            with _escaping():
+                return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -64,6 +71,18 @@ class Told(typer.core.TyperGroup):
 
             with telling_damage(load_spec(file)):
                 raise
+
+
+@contextmanager
+def _escaping() -> Iterator[None]:
+    """Escapes what typer is about to print about wrong usage: a shell makes file names of a pattern such as `*`."""
+    try:
+        yield
+    except Exception as error:
+        shown: Any = error
+        if hasattr(shown, "format_message"):  # typer does not name its class
+            shown.message = escaped(shown.message, keep="\n")
+        raise
 
 
 app = typer.Typer(
@@ -81,21 +100,14 @@ def app_main() -> None:
     try:
         app()
     except Exception as raised:  # noqa: BLE001 - the last place: a trace is shown only on request
-        error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "")
-        if debug:
-            traceback.print_exc()
-        if error is not None:
-            say(f"{type(error).__name__}: {error}")
-        else:
-            say(f"{type(raised).__name__}: {root_message(raised)}")
-            say("  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it")
-        sys.stdout.flush()
-        sys.exit(1 if error is None else error.exit_code)
+        error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "") or raised
+        say_error(error, raised if debug else None)
+        sys.exit(error.exit_code if isinstance(error, FkPipelineError) else 1)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"fk-pipeline {__version__}")
+        tell(f"fk-pipeline {__version__}")
         raise typer.Exit
 
 
@@ -175,7 +187,7 @@ def _run(
 
     loaded, shown = load(file), Progress()
     if several and format_ is OutputFormat.TEXT:
-        print(f"Pipeline {loaded.spec.name}", flush=True)
+        tell(f"Pipeline {loaded.spec.name}")
     if check:
         from fk_pipeline.cli.verify import Checking
 
@@ -188,7 +200,7 @@ def _run(
         raise
     told.append(_runs_as_json(loaded.spec.name, done, several))
     if format_ is OutputFormat.TEXT and not done:
-        print("Nothing is due.")
+        tell("Nothing is due.")
 
 
 def _runs_as_json(name: str, done: Sequence[Any], several: bool) -> Any:
@@ -269,7 +281,7 @@ def verify(
         for file in each(files, context):
             loaded = load(file)
             if several and format_ is OutputFormat.TEXT:
-                print(f"Pipeline {loaded.spec.name}", flush=True)
+                tell(f"Pipeline {loaded.spec.name}")
             report = loaded.verify(share)
             within = docs / loaded.spec.name if several and docs is not None else docs
             checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
@@ -297,7 +309,7 @@ def export(
     if format_ is OutputFormat.JSON:
         print_json({"rows": rows, "file": str(to)})
     else:
-        print(f"{rows:,} rows written to {to}")
+        tell(f"{rows:,} rows written to {to}")
 
 
 @app.command(epilog="Example: fk-pipeline show pipeline.yaml verdicts --batch 7 --where \"_fk_verdict = 'joined'\"")
@@ -368,7 +380,7 @@ def remove_batch(
     if format_ is OutputFormat.JSON:
         print_json({"removed": None if empty else batch, "due": due})
     else:
-        print("Nothing was withdrawn. Due now:" if empty else f"Batch {batch} is withdrawn. Due now:")
+        tell("Nothing was withdrawn. Due now:" if empty else f"Batch {batch} is withdrawn. Due now:")
         print_due(due)
 
 

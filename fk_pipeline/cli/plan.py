@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fk_pipeline.cdc.notices import Notice
-from fk_pipeline.console import print_lines, print_table
+from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import Topology
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan
@@ -58,7 +58,7 @@ def print_topology(topology: Topology) -> None:
     print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
     if topology.after != topology.before:
         print_lines(["With the rules that apply:", *(f"  {line}" for line in topology.after)])
-    print()
+    tell()
 
 
 def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
@@ -69,24 +69,24 @@ def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
 def print_plan(plan: Plan) -> None:
     """Prints the plan for people; only the refusal if a run would be refused."""
     if plan.stale:
-        print("A run is refused: the stored tables were made with another pipeline file.")
+        tell("A run is refused: the stored tables were made with another pipeline file.")
         print_table(["part", "was", "is"], [[part, was, now] for part, (was, now) in plan.stale.items()])
-        print(f"Undo the edit, or: {plan.fix}")
+        tell(f"Undo the edit, or: {plan.fix}")
         return
     if plan.fix:
-        print(plan.fix)
+        tell(plan.fix)
     found = plan.found
     for what, files in (("new", found.discovered), ("changed", found.changed)):
         if files:
-            print(
+            tell(
                 f"{len(files):,} {what} landing files, {sum(f.size for f in files):,} bytes; the first: {files[0].path}"
             )
     for notice in found.notices:
-        print(f"note: {notice}")
+        tell(f"note: {notice}")
     if plan.topology is not None:
         print_topology(plan.topology)
     if not plan.due:
-        print("Nothing is due.")
+        tell("Nothing is due.")
         return
     rows = []
     for stage in plan.stages:
@@ -95,7 +95,7 @@ def print_plan(plan: Plan) -> None:
         rows.append([stage.stage, len(stage.why), passes, *((estimate, stage.strategy) if stage.why else ("", ""))])
     print_table(["stage", "batches", "passes", "rows", "strategy"], rows)
     for strategy, reason in sorted({(stage.strategy, stage.reason) for stage in plan.stages if stage.why}):
-        print(f"{strategy}: {reason}")
+        tell(f"{strategy}: {reason}")
     reasons = [[int(batch), stage.stage, why] for stage in plan.stages for batch, why in stage.why.items()]
     first = sorted(reasons)[:REASONS_SHOWN]
     print_table(

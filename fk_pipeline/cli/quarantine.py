@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
-from fk_pipeline.console import OutputFormat, print_due, print_json, print_table
+from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, tell
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Origin
 
@@ -62,7 +62,7 @@ def quarantine(
         if as_json:
             print_json({"rows": rows, "file": str(export)})
         else:
-            print(f"{rows:,} records written to {export}")
+            tell(f"{rows:,} records written to {export}")
     else:
         _list(loaded, batch, side, limit, as_json)
 
@@ -76,14 +76,14 @@ def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: i
     if as_json:
         print_json({"records": number, "reasons": reasons, "rows": rows})
     elif not rows:
-        print("Nothing is in the quarantine.")
+        tell("Nothing is in the quarantine.")
     else:
         columns = ["side", "batch", "file", "line", "reason", "raw"]
         print_table(
             columns, [[_shortened(row[name]) if name == "raw" else row[name] for name in columns] for row in rows]
         )
         print_table(["records", "side", "reason"], [[f"{r['records']:,}", r["side"], r["reason"]] for r in reasons])
-        print(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
+        tell(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
 
 
 def _shortened(raw: str) -> str:
@@ -93,14 +93,14 @@ def _shortened(raw: str) -> str:
 def _replay(pipeline: Pipeline, batches: str | None, side: Origin | None, as_json: bool) -> None:
     again = [int(batch) for batch in pipeline.replay(batches, side)]
     if not as_json:
-        print(f"Batches to read again: {', '.join(map(str, again))}." if again else "Nothing is in the quarantine.")
+        tell(f"Batches to read again: {', '.join(map(str, again))}." if again else "Nothing is in the quarantine.")
     _told(pipeline, {"batches": again}, as_json)
 
 
 def _correct(pipeline: Pipeline, file: Path, as_json: bool) -> None:
     done = pipeline.correct(file)
     if not as_json:
-        print(f"{done.corrections:,} corrections stored, {done.known:,} known already; {done.unchanged:,} not edited.")
+        tell(f"{done.corrections:,} corrections stored, {done.known:,} known already; {done.unchanged:,} not edited.")
     _told(pipeline, {"corrections": done.corrections, "known": done.known, "unchanged": done.unchanged}, as_json)
 
 
@@ -110,7 +110,7 @@ def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(what | {"due": due})
     elif any(due.values()):
-        print(f"Due now ('fk-pipeline run {pipeline.spec.file}' does it):")
+        tell(f"Due now ('fk-pipeline run {pipeline.spec.file}' does it):")
         print_due(due)
 
 

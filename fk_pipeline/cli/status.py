@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.cli.plan import notices_as_json
-from fk_pipeline.console import print_lines, print_table
+from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.inexact import inexact
 from fk_pipeline.identity import QUARANTINING
@@ -97,28 +97,28 @@ def print_status(found: dict[str, Any]) -> None:
     batches = found["batches"]
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
-    print(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
+    tell(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
     if shown:
         print_table(["batch", *shown[0]["stages"]], [[str(b["batch"]), *b["stages"].values()] for b in shown])
     if found["removed"]:
-        print(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
+        tell(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
     for what in ("new_files", "changed_files"):
         if found[what]:
-            print(f"{what.replace('_', ' ')}: {found[what]:,}")
+            tell(f"{what.replace('_', ' ')}: {found[what]:,}")
     for text in [*(notice["text"] for notice in found["notices"]), *(one["text"] for one in found["inexact"])]:
-        print(f"note: {text}")
+        tell(f"note: {text}")
     if found["quarantined"]:
-        print(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
+        tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
     if found["verdicts"]:
-        print("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
+        tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
     print_lines(f"{name}: {text}" for name, text in found.get("stands_for", {}).items())
     for where, error in found["errors"].items():
-        print(f"failed: {where}: {error}")
+        tell(f"failed: {where}: {error}")
     for one in found["failed_checks"]:
         where = "the whole table" if one["batch"] is None else f"batch {one['batch']}"
-        print(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
+        tell(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
     if "never_run" in found:
-        print(found["never_run"])
+        tell(found["never_run"])
     for one in found["behind"]:
-        print(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
-    print(f"last run: {found['last_run'] or 'never'}")
+        tell(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
+    tell(f"last run: {found['last_run'] or 'never'}")

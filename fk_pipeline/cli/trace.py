@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fk_pipeline.console import err, print_table, say
+from fk_pipeline.console import err, print_table, say, tell
 from fk_pipeline.errors import UsageError
 from fk_pipeline.trace.cases import AnyCase, AnyStreamCase, AnyWindowCase, Case, LagCase, TableCase
 from fk_pipeline.trace.workflow import columns, rows
@@ -56,10 +56,10 @@ def _show(join: str, batch: int, batches: int) -> None:
 
 def print_workflow(case: AnyCase, computed: dict[str, Any]) -> None:
     """Prints the workflow table of a case, with its name and description above."""
-    print(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
+    tell(f"{case.name} ({case.join} join): {case.description}".rstrip(": "))
     print_table(columns(case), rows(case, computed))
     if computed.get("final", {}).get("result_equals_batch_join") is False:
-        print("The result is not the join of the two tables.")
+        tell("The result is not the join of the two tables.")
     if "error" in computed:
-        print(f"Kafka dies on event {computed['error']['at_event'] + 1}: {computed['error']['exception']}")
-    print()
+        tell(f"Kafka dies on event {computed['error']['at_event'] + 1}: {computed['error']['exception']}")
+    tell()

@@ -10,7 +10,7 @@ from typing import Any
 
 from expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
 from expectations.validation import Validator, import_early
-from fk_pipeline.console import Progress, key_of, print_lines, say
+from fk_pipeline.console import Progress, key_of, print_lines, say, tell
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
@@ -55,25 +55,25 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
     shown = {key_of(row["key"]) for row in report.sample}
     for one in checked:
         held = sum(result.outcome.passed for result in one.results)
-        print(f"{one.stage:<19} {one.rows:>12,} rows: {held} of {len(one.results)} expectations hold")
+        tell(f"{one.stage:<19} {one.rows:>12,} rows: {held} of {len(one.results)} expectations hold")
         for result in one.results:
             if result.outcome.passed:
                 continue
             if result.outcome.problem is not None:
-                print(f"- {result.name} could not be evaluated: {result.outcome.problem}")
+                tell(f"- {result.name} could not be evaluated: {result.outcome.problem}")
             else:
                 word = "FAILED" if result.severity == "critical" else "warning"
-                print(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
+                tell(f"- {word} {result.name}: {result.finding.value:,}. {result.expectation.description}")
                 new = [row for row in result.finding.sample if _key(row) not in shown]
                 print_lines(
                     f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SAMPLE_SHOWN]
                 )
                 shown |= {_key(row) for row in new[:SAMPLE_SHOWN] if one.stage == pipeline.spec.definition.result_stage}
-            print(f"    Fix: {fix_of(result, one.stage, pipeline)}")
+            tell(f"    Fix: {fix_of(result, one.stage, pipeline)}")
     if len([one for one in checked if one.failed]) > 1:
-        print("Mend the first one first: those of the stages after it may be its consequences.")
+        tell("Mend the first one first: those of the stages after it may be its consequences.")
     if index is not None:
-        print(f"Data Docs: {index}")
+        tell(f"Data Docs: {index}")
 
 
 def _key(row: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.console import Progress, print_table, print_verification, say
+from fk_pipeline.console import Progress, print_lines, print_table, print_verification, say, tell
 from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline, load
 from fk_pipeline.verify.report import VerifyReport
@@ -33,7 +33,8 @@ def run_demo(folder: Path, *, quiet: bool = False) -> dict[str, Any]:
     say(f"A change stream of PostgreSQL lands in {folder / 'landing'}: a snapshot, batch {backlog[0]}, and the changes")
     say(f"of batches {backlog[1]} to {backlog[-1]}. A range of batches is one pass of each stage:")
     seconds: dict[str, float] = {"backlog": _run(pipeline, backlog, folder)}
-    say(f"\nThen one more batch arrives, {last}: only what it touches is recomputed.")
+    say()
+    say(f"Then one more batch arrives, {last}: only what it touches is recomputed.")
     seconds["last batch"] = _run(pipeline, [last], folder)
 
     touched, rows = pipeline.changed_rows(last)
@@ -71,18 +72,22 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
         .select(*COLUMNS_SHOWN)
         .limit(5)
     ).collect()
-    title = f"\nFlights that batch {last['batch']} touched"
+    tell()
+    title = f"Flights that batch {last['batch']} touched"
     print_table(COLUMNS_SHOWN, [[row[name] for name in COLUMNS_SHOWN] for row in rows], title=title)
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
-    print(f"\nBatch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
+    tell()
+    tell(f"Batch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
     print_verification(report, file, pipeline.spec.definition)
     shown = shlex.quote(str(file))
-    print(f"""
-Try next:
+    tell()
+    print_lines(
+        f"""Try next:
   fk-pipeline status {shown}
   fk-pipeline show {shown} verdicts --batch {last["batch"]}
   fk-pipeline export {shown} --to joined.csv
   fk-pipeline run {shown} --batches 2..4
       any batch again, in any order: the result stays right
   FK_PIPELINES={shown} dagster dev -m fk_pipeline.definitions
-      the same five stages as assets, at http://127.0.0.1:3000""")
+      the same five stages as assets, at http://127.0.0.1:3000""".split("\n")
+    )

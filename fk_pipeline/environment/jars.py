@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from fk_pipeline.errors import EnvironmentNotFit
+from fk_pipeline.errors import EnvironmentNotFit, escaped
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 FETCH_COMMAND = "python -m fk_pipeline.environment.jars"
@@ -107,7 +107,7 @@ def jar_paths() -> tuple[Path, ...]:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(escaped(text), file=sys.stderr, flush=True)
 
 
 def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
-from fk_pipeline.errors import LeaseTakenError
+from fk_pipeline.errors import LeaseTakenError, escaped
 
 FIRST_SECONDS = 1.0
 """Seconds after which a wait is reported first; a lease that is not in use changes its holder sooner."""
@@ -101,5 +101,5 @@ def lease_taken(what: str, wait_seconds: float, holder: Holder | None, where: st
 
 
 def _to_stderr(said: str) -> None:
-    sys.stderr.write(f"{said}\n")
+    sys.stderr.write(f"{escaped(said)}\n")
     sys.stderr.flush()

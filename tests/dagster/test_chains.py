@@ -16,7 +16,7 @@ from assets.sensors import active_run
 from expectations.checking import check, refuse_failed
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.definitions import definitions
-from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.errors import CONTROL, CheckFailedError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from resources import FkSparkResource, LandingZoneResource
@@ -55,6 +55,7 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
         file.write_text(text)
     land(tmp_path, "users", 1, {"id": "a", "name": "Ada"}, {"id": "b", "name": "Bob"})
     land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
+    (tmp_path / "payments" / "note\x1b[31m\u202e\u009b1m.txt").touch()
     defs = definitions(files)
     assert sorted(job.name for job in defs.jobs or () if "after" in job.name) == ["users_after_its_inputs"]
     graph = defs.get_repository_def().asset_graph
@@ -73,6 +74,9 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
             for one in [event.materialization]
             if one.partition is not None and "seconds" in one.metadata
         )
+        logged = [entry.message for entry in instance.all_logs(done.run_id)]
+        assert not [text for text in logged if CONTROL.search(text.replace("\n", ""))]
+        assert any(r"payments/note\x1b[31m\u202e\x9b1m.txt" in text for text in logged)
         checks = {one.check_name: one.passed for one in done.get_asset_check_evaluations()}
         return done.success, written, checks
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cdc.names import as_utf8
 from fk_pipeline.cli.main import app
+from fk_pipeline.errors import CONTROL
 
 NAMES = [
     "a[1]", "a1", "a[0-9]", "a[!b]", "b{x,y}", "bx", "{", "}", "[", "]", "c*", "cc", "c?", "**", "d\\1", "d\\",
@@ -85,6 +86,8 @@ def test_a_row_and_a_bad_record_are_of_the_file_that_has_them(
         f"right:\n  path: landing/right\n  format: {right}\n  {schema}"
     )
     run = invoke("run", file)
+    for text in (run.stdout, run.stderr, invoke("quarantine", file, "--limit", 1000).stdout):
+        assert not [line for line in text.split("\n") if CONTROL.search(line)]
     assert f"left: {len(NAMES)} files, batch = the order of arrival" in run.stderr
     rows = spark.read.format("delta").load(str(table / "resolved_join")).select("id", "v", "right_v").collect()
     assert sorted(map(tuple, rows)) == [(n, f"of {n}", f"of {n}") for n in range(len(NAMES))]
