@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from fk_pipeline.contract import loaded
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import PipelineFileError, escaped
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import body_of
+from fk_pipeline.spec.yaml_text import YamlTextError, load_yaml
 
 KEYS_TOLD = 8
 """The largest number of keys of a mapping that an error lists."""
@@ -37,15 +36,7 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
         PipelineFileError: the file is missing, not YAML, or not a pipeline; each problem is on its own line.
     """
     path = Path(file)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise PipelineFileError(
-            "there is no such pipeline file", where=str(path), fix="give the path of a pipeline .yaml file"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PipelineFileError(f"the pipeline file cannot be read: {error}", where=str(path)) from None
-    document = _parse(text, path)
+    document = load_document(path)
     if "file" in document:
         raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
     try:
@@ -53,20 +44,26 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
         return PipelineSpec.model_validate(given)
     except ValidationError as error:
         problems = [_describe(e, document) for e in error.errors()]
-    lines = [f"{path}:{line}: {message}" for line, message in sorted(problems)]
+    lines = [f"{escaped(str(path))}:{line}: {message}" for line, message in sorted(problems)]
     raise PipelineFileError("\n".join(lines))
 
 
-def _parse(text: str, path: Path) -> Any:
+def load_document(path: Path) -> dict[Any, Any]:
+    """Returns the content of a pipeline file as a mapping whose values know their lines; it may be no pipeline.
+
+    Raises:
+        PipelineFileError: the file is missing, or its content is no YAML or no mapping.
+    """
     try:
-        document = YAML(typ="rt").load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        what = str(error.problem or error.context).splitlines()[0]
-        raise PipelineFileError(f"not valid YAML: {what}", where=f"{path}:{line}") from None
-    except YAMLError as error:
-        raise PipelineFileError(f"not valid YAML: {error}", where=f"{path}:1") from None
+        document = load_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PipelineFileError(
+            "there is no such pipeline file", where=str(path), fix="give the path of a pipeline .yaml file"
+        ) from None
+    except YamlTextError as error:
+        raise PipelineFileError(str(error), where=f"{path}:{error.line}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineFileError(f"the pipeline file cannot be read: {error}", where=str(path)) from None
     if not isinstance(document, dict):
         raise PipelineFileError("a pipeline file is a YAML mapping with name, join, left and right", where=f"{path}:1")
     return document
@@ -120,9 +117,9 @@ def _with_suites(document: Any, path: Path) -> dict[str, Any]:
         file = path.parent / suite
         where = f"{path}:{_line_of(document, ('expectations', table))}"
         try:
-            content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, YAMLError) as error:
-            what = str(error).splitlines()[0]
+            content = load_yaml(file.read_text(encoding="utf-8"), typ="safe")
+        except (OSError, UnicodeDecodeError, YamlTextError) as error:
+            what = f"line {error.line}: {error}" if isinstance(error, YamlTextError) else error
             raise PipelineFileError(f"the suite {suite!r} cannot be read: {what}", where=where) from None
         listed = content.get("expectations") if isinstance(content, dict) else content
         if not isinstance(listed, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,40 @@ def test_a_warehouse_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(PipelineFileError, match="there is no such pipeline file"):
         load_spec(tmp_path / "none.yaml")
+
+
+def bomb(depth: int) -> str:
+    """A pipeline file of some lines whose values, written out, would be 9 ** depth texts."""
+    lines = ["x0: &x0 ha", *(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, depth + 1))]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (bomb(40), "p.yaml:7: the aliases up to *x5 stand for more than 1,000,000 characters"),
+        ("a: &a [1, *a]\n", "p.yaml:1: the alias *a stands for a value that contains it"),
+        (f"a: &a {'x' * 300_000}\nb:\n- *a\n- *a\n- *a\n- *a\n", "p.yaml:6: the aliases up to *a stand for more than"),
+    ],
+)
+def test_aliases_that_expand_without_end_are_refused_before_they_do(tmp_path: Path, text: str, message: str) -> None:
+    tracemalloc.start()
+    told = error_of(tmp_path, text)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert message in told
+    assert most < 50_000_000
+    (tmp_path / "suite.yaml").write_text(text)
+    told = error_of(tmp_path, f"{GOOD}expectations:\n  left: suite.yaml\n")
+    assert "p.yaml:19: the suite 'suite.yaml' cannot be read: line " in told
+
+
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    told = error_of(tmp_path, "a: " + "[" * 400 + "]" * 400)
+    assert told == "p.yaml:1: its lists and mappings are nested too deeply"
+
+
+def test_aliases_save_writing_what_is_the_same(tmp_path: Path) -> None:
+    text = GOOD.replace("\nleft:\n", "\nleft:\n  <<: &both {batch_by: arrival, contents: events}\n")
+    spec = load(tmp_path, text.replace("\nright:\n", "\nright:\n  <<: *both\n"))
+    assert [(spec.side(one).batch_by, spec.side(one).contents) for one in spec.sides] == [("arrival", "events")] * 2

@@ -1,0 +1,82 @@
+"""Reads YAML whose aliases stand for a limited number of characters: a few lines of them may stand for billions.
+
+Such a text is loaded in no time, because an alias is the value that it names. But what looks at every value afterwards,
+a check or the message of an error, does not end. So the text is measured first, event by event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+
+MOST_BY_ALIASES = 1_000_000
+"""The largest number of characters that the aliases of a text may stand for, together; each value adds one."""
+
+
+class YamlTextError(ValueError):
+    """A text is no YAML, or none that is loaded; `line` is counted from 1."""
+
+    def __init__(self, what: str, line: int) -> None:
+        self.line = line
+        super().__init__(what)
+
+
+def load_yaml(text: str, typ: str = "rt") -> Any:
+    """Returns the document of a YAML text.
+
+    Args:
+        text: the text.
+        typ: the type of ruamel.yaml's loader: `rt` returns values that know their line, `safe` plain ones.
+
+    Raises:
+        YamlTextError: it is not valid YAML, its aliases stand for too much, or it is nested too deeply.
+    """
+    try:
+        if "&" in text:
+            _measure(text, typ)
+        return YAML(typ=typ).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = str(error.problem or error.context).splitlines()[0]
+        raise YamlTextError(f"not valid YAML: {what}", mark.line + 1 if mark else 1) from None
+    except YAMLError as error:
+        raise YamlTextError(f"not valid YAML: {error}", 1) from None
+    except RecursionError:
+        raise YamlTextError("its lists and mappings are nested too deeply", 1) from None
+
+
+def _measure(text: str, typ: str) -> None:
+    """Refuses a text whose aliases stand for too much, or for a value that contains them.
+
+    Raises:
+        YamlTextError: it names the line of the alias.
+    """
+    sizes: dict[str, int] = {}  # per anchor, the characters of its value, whose own aliases are replaced
+    around: list[tuple[str | None, int]] = []  # per list or mapping around an event: anchor, and characters before it
+    size = by_aliases = 0
+    for event in YAML(typ=typ).parse(text):
+        if isinstance(event, AliasEvent):
+            line = event.start_mark.line + 1
+            if event.anchor in (anchor for anchor, _ in around):
+                raise YamlTextError(f"the alias *{event.anchor} stands for a value that contains it", line)
+            added = sizes.get(event.anchor, 0)
+            by_aliases += added
+            if by_aliases > MOST_BY_ALIASES:
+                raise YamlTextError(
+                    f"the aliases up to *{event.anchor} stand for more than {MOST_BY_ALIASES:,} characters", line
+                )
+            size += added
+        elif isinstance(event, ScalarEvent):
+            size += 1 + len(event.value)
+            if event.anchor is not None:
+                sizes[event.anchor] = 1 + len(event.value)
+        elif isinstance(event, CollectionStartEvent):
+            around.append((event.anchor, size))
+            size += 1
+        elif isinstance(event, CollectionEndEvent):
+            anchor, before = around.pop()
+            if anchor is not None:
+                sizes[anchor] = size - before
