@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.blocks.lost import GONE, Lacking, NamesIn, gone, lost, placing_columns
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
 from fk_pipeline.effects import Counts
@@ -50,6 +51,7 @@ class Watch:
     def __init__(self, spec: PipelineSpec, ledger: Ledger, stage: str) -> None:
         self.spec, self.ledger, self.stage, self.side = spec, ledger, stage, ledger.inputs[stage]
         self._first_look = ledger.fields.looked_since(self.side) is None
+        self._placing = placing_columns(spec, self.side)
         self._declared = [c.name for c in spec.side(self.side).as_sent.columns]
         self._known = set(ledger.fields.known(self.side)) - {*self._declared}
         self._learned: set[str] = set()
@@ -62,17 +64,18 @@ class Watch:
             self._learned = {*row["fields"]} - {*self._declared} if row else set()
 
     def marked(self, parsed: DataFrame) -> DataFrame:
-        """Returns records as a format returns them, with `DRIFT` in place of `fields`."""
+        """Returns records as a format returns them, with `DRIFT` and `lost.GONE` in place of `fields`."""
         kept, self._compares = [name for name in parsed.columns if name != "fields"], self._may_compare(parsed)
         if not self._compares:
-            return parsed.selectExpr(*kept, _NO_DRIFT)
+            return parsed.selectExpr(*kept, _NO_DRIFT, f"CAST(NULL AS STRING) AS {GONE}")
         side = self.spec.side(self.side)
         values = [c.name for c in side.value_columns] if compares(self.spec, side) else []
         new = f"ARRAY_EXCEPT(fields, {_names([*self._declared, *sorted(self._known | self._learned)])})"
         lacking = f"ARRAY_EXCEPT({_names(values)}, fields)"
         # No lambdas: with them Spark would not compile the whole projection.
         nothing = f"NOT ({_ROW}) OR (SIZE({new}) = 0 AND SIZE({lacking}) = 0)"
-        return parsed.selectExpr(*kept, f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking)) AS {DRIFT}")
+        drift = f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking))"
+        return parsed.selectExpr(*kept, f"{drift} AS {DRIFT}", f"{gone(self._placing)} AS {GONE}")
 
     def warnings(self) -> list[str]:
         """Returns warnings about fields that seem to mark deleted rows but are read by nothing; call `report` before.
@@ -92,6 +95,22 @@ class Watch:
             "if it does not, delete_when: FALSE"
             for name in found
         ]
+
+    def lost(self, counted: Lacking, names: NamesIn) -> list[str]:
+        """Returns warnings about columns that place a row and that rows lack: see `lost.lost`.
+
+        Raises:
+            SchemaChangedError: there are any, and `schema_changes` is `fail`.
+        """
+        sends_all = compares(self.spec, self.spec.side(self.side))
+
+        def undeclared(batch: int, column: str, has_it: bool) -> set[str]:
+            return {*names(batch, column, has_it)} - {*self._declared}
+
+        found = lost(self._placing, counted, undeclared, self.side, self._known, sends_all=sends_all)
+        if found and self.spec.schema_changes == "fail":
+            self._refuse(found)
+        return found
 
     def _said(self, name: str) -> str:
         if names_operation(name):

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
+from fk_pipeline.blocks.lost import GONE
 from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
@@ -24,12 +25,16 @@ from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived")
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived", GONE)
 """The columns by which the records of a batch are counted; `derived` is among them so that Spark computes it here."""
+
+_LOOKED_AT = 100
+"""The number of rows that are looked at for the names of their fields."""
 
 _COMPRESSED = ("parquet", "delta")
 """Formats in which a megabyte may have more rows than the driver takes."""
@@ -191,10 +196,12 @@ class Landing:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        drifts = any(drifted for groups in found.values() for *_, drifted, _, _ in groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted, _, _, _ in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
         self._warnings += watch.warnings()
+        lacks = {batch: _by_lacking(groups) for batch, groups in found.items()}
+        self._warnings += watch.lost(lacks, lambda *of: _names_in(found_lines.parsed, *of))
         return found_lines.lines, records
 
     def _as_folded(self, log: DataFrame) -> DataFrame:
@@ -308,13 +315,29 @@ def are_many(
     return sum(max(file.size, texts.get(real(spec.location(file.path)), 0)) for file in files) > most
 
 
+def _by_lacking(groups: Mapping[tuple[Any, ...], int]) -> dict[str, int]:
+    """Returns the number of rows of a batch per value of `GONE`."""
+    found: dict[str, int] = {}
+    for (*_, lacking), number in groups.items():
+        if lacking is not None:
+            found[lacking] = found.get(lacking, 0) + number
+    return found
+
+
+def _names_in(parsed: DataFrame, batch: int, column: str, has_it: bool) -> set[str]:
+    """Returns the names of fields in some rows of a batch that have a column, or lack it."""
+    has = "" if has_it else "NOT "
+    rows = parsed.where(f"batch = {batch} AND {has}ARRAY_CONTAINS(fields, {text(column)})").select("fields")
+    return {name for row in rows.limit(_LOOKED_AT).collect() for name in row["fields"]}
+
+
 def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
     """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
 
     The truncate before a snapshot does not count as read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed, _, rounded, _), number in groups.items():
+    for (kind, why, last, deleted, holed, _, rounded, _, _), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):

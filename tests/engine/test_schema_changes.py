@@ -70,6 +70,11 @@ class Made:
         self.proved()
         return found, notes
 
+    def warnings(self) -> list[str]:
+        """Reads what has landed; the warnings."""
+        done = self.pipeline.run(stages=[Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE])
+        return [warning for run in done for warning in run.warnings]
+
     def proved(self, due: int = 0) -> None:
         report = self.pipeline.verify()
         assert (report.ok, report.due) == (True, due), report
@@ -167,6 +172,33 @@ def test_a_column_of_a_right_file_is_told_when_it_comes_and_when_it_goes(made: C
     its.right(3, "k,name,seats", "a,A3,9")
     its.run()
     assert its.result("name", "seats") == ["1 A3 9", "2 None 7"]
+
+
+def test_a_column_of_a_key_or_a_foreign_key_that_is_gone_is_a_warning_with_its_new_name(
+    made: Callable[..., Made],
+) -> None:
+    its = made(FILE.replace("id INT, fk STRING", "id INT, customer_id STRING").replace("key: fk", "key: customer_id"))
+    its.left(0, *({"id": n, "customer_id": "a", "v": "x"} for n in (1, 2)))
+    its.left(1, {"id": 3, "v": "a null is left out", "amount": 1})
+    its.right(0, "k,name", "a,A")
+    assert its.warnings() == []
+    its.left(2, *({"id": n, "customerId": "a", "v": "x", "amount": 1} for n in (4, 5)))
+    its.left(3, {"ID": 6, "customer_id": "a"}, {"ID": 7, "customer_id": "a"}, {"id": 8, "customer_id": "a"})
+    its.right(2, "k_id,name", "a,A", "b,B")
+    new = "if that is its new name,"
+    key = "batch 3: 2 left row(s) have no column id, which left.key names: they are in the quarantine."
+    refers = "batch 2: 2 left row(s) have no column customer_id, which left.foreign_key names: it is null for them."
+    right = "batch 2: 2 right row(s) have no column k, which right.key names: they are in the quarantine."
+    add = "add it to left.schema, and write COALESCE(customerId, customer_id) in left.foreign_key"
+    assert its.warnings() == [
+        f"{key} They have ID: {new} name it in left.schema and left.key",
+        f"{refers} They have customerId: {new} {add}",
+        f"{right} They have k_id: {new} name it in right.schema and right.key",
+    ]
+    its.change(("left: {", "schema_changes: fail\nleft: {"))
+    its.left(4, {"ID": 9, "customer_id": "a"})
+    with pytest.raises(SchemaChangedError, match=r"batch 4: 1 left row\(s\) have no column id, which left.key names"):
+        its.pipeline.run()
 
 
 @pytest.mark.slow

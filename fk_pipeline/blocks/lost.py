@@ -1,0 +1,154 @@
+"""Finds columns that place a row, by its key, what it refers to or its group, and that the source no longer sends.
+
+If a source renames such a column, its rows go to the quarantine or refer to nothing, and the batches are done. The
+warning proposes the new name, if one of the names that are there comes close.
+`docs/reference/schema-changes.md` is the contract.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from fk_pipeline.cdc.records import BAD, EVENT
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.sql import parse_expression, text
+
+GONE = "gone"
+"""Column of records (STRING): the placing columns that a row lacks, separated by commas; null if that is not known."""
+
+CLOSE = 0.6
+"""The least likeness of two names, as difflib measures it, with which one may be the new name of the other."""
+
+PROPOSED = 3
+"""The largest number of names that a warning proposes."""
+
+Lacking = Mapping[int, Mapping[str, int]]
+"""Per batch and value of `GONE`, the number of rows."""
+
+NamesIn = Callable[[int, str, bool], Collection[str]]
+"""Returns the names of fields in some rows of a batch that have a column (true), or lack it."""
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A column that places a row.
+
+    Attributes:
+        declared_as: the key of the pipeline file that names it.
+        in_key: whether it is part of the key.
+        needed: whether a row without it goes to the quarantine.
+    """
+
+    declared_as: str
+    in_key: bool
+    needed: bool
+
+
+def placing_columns(spec: PipelineSpec, side: Side) -> dict[str, Placing]:
+    """Returns the columns of the source by which rows of an input are identified, joined or grouped."""
+    declared, kind_input = spec.side(side).as_sent, spec.definition.input(side)
+    found = {column.name: Placing(f"{side}.key", in_key=True, needed=True) for column in declared.key_columns}
+    for name, sql in kind_input.derives(spec).items():
+        where = f"{side}.{kind_input.derived_as(name).removeprefix(f'{side}.')}"
+        for path in parse_expression(sql).reads:
+            column = declared.column(path[0])
+            if column is not None:
+                found.setdefault(column.name, Placing(where, in_key=False, needed=name in kind_input.needs))
+    return found
+
+
+def gone(placing: Mapping[str, Placing]) -> str:
+    """SQL (STRING) of `GONE` over a record with `fields`.
+
+    Of a record that is an event the key is known: Debezium may send it beside the row only.
+    """
+    lacks = [
+        f"IF({'' if not column.in_key else f'kind = {text(BAD)} AND '}NOT ARRAY_CONTAINS(fields, {text(name)}), "
+        f"{text(name)}, NULL)"
+        for name, column in placing.items()
+    ]
+    row = f"fields IS NOT NULL AND kind IN ('{EVENT}', '{BAD}') AND NOT COALESCE(deleted, FALSE)"
+    return f"IF({row}, CONCAT_WS(',', {', '.join(lacks)}), NULL)" if lacks else "CAST(NULL AS STRING)"
+
+
+def lost(
+    placing: Mapping[str, Placing],
+    counted: Lacking,
+    names: NamesIn,
+    side: Side,
+    known: Collection[str],
+    *,
+    sends_all: bool,
+) -> list[str]:
+    """Returns a warning for each placing column that rows of some batches lack.
+
+    Args:
+        placing: the columns.
+        counted: the numbers of rows.
+        names: returns names of fields that may be new.
+        side: the side of the rows.
+        known: names that older batches have: where a source leaves out nulls, they are not new.
+        sends_all: whether a row of the source has all columns, null or not.
+    """
+    found = []
+    for name, column in placing.items():
+        certain = sends_all or column.in_key
+        rows = {batch: sum(groups.values()) for batch, groups in counted.items()}
+        lacking = {batch: _lacking(groups, name) for batch, groups in counted.items()}
+        batches = [batch for batch, n in sorted(lacking.items()) if n and (certain or n == rows[batch])]
+        if not batches:
+            continue
+        first = batches[0]
+        others = {*names(first, name, False)} - (set() if certain else {*known})
+        if lacking[first] < rows[first]:
+            others -= {*names(first, name, True)}
+        close = close_names(name, others)
+        if close or (certain and lacking[first] == rows[first]):
+            number = sum(lacking[batch] for batch in batches)
+            found.append(_warning(name, column, side, batches, number, close))
+    return found
+
+
+def _lacking(groups: Mapping[str, int], name: str) -> int:
+    return sum(number for lacks, number in groups.items() if name in lacks.split(","))
+
+
+def _warning(name: str, column: Placing, side: Side, batches: list[int], rows: int, close: list[str]) -> str:
+    of = f"batch {batches[0]}" if len(batches) == 1 else f"{len(batches)} batches, the first of them {batches[0]}"
+    then = "they are in the quarantine" if column.needed else "it is null for them"
+    said = f"{of}: {rows:,} {side} row(s) have no column {name}, which {column.declared_as} names: {then}"
+    if not close:
+        return said
+    new = close[0]
+    fix = (
+        f"name it in {side}.schema and {column.declared_as}"
+        if column.in_key
+        else f"add it to {side}.schema, and write COALESCE({new}, {name}) in {column.declared_as}"
+    )
+    return f"{said}. They have {' and '.join(close)}: if that is its new name, {fix}"
+
+
+def close_names(name: str, others: Iterable[str]) -> list[str]:
+    """Returns the names that may be the new name of a column, the most alike first.
+
+    >>> close_names("customer_id", ["amount", "customerId", "customer", "id_of_order"])
+    ['customerId', 'customer']
+    """
+    words, plain = _words(name), "".join(_words(name))
+
+    def likeness(other: str) -> float:
+        mine = _words(other)
+        within = {*words} <= {*mine} or {*mine} <= {*words}
+        return max(difflib.SequenceMatcher(None, plain, "".join(mine)).ratio(), CLOSE if within else 0)
+
+    found = sorted((-likeness(other), other) for other in others if _words(other))
+    return [other for unlike, other in found if -unlike >= CLOSE][:PROPOSED]
+
+
+def _words(name: str) -> list[str]:
+    """Returns the words of a name in lower case: `customerId` and `customer_id` have the same."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+(?![a-z])", name)]
