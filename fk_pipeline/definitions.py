@@ -27,10 +27,10 @@ from assets.sensors import batches_sensor
 from expectations.checks import checks_of
 from fk_pipeline.contract import loaded
 from fk_pipeline.demo.files import demo_spec
-from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
+from fk_pipeline.spec.load import merged, named_pipelines
+from fk_pipeline.spec.project import pipeline_files, refuse_same_name
 from resources import FkSparkResource, LandingZoneResource
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
@@ -49,10 +49,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
         PipelineFileError: a pipeline file is wrong, or two pipelines have the same name.
     """
     specs = [_spec(pipeline) for pipeline in pipelines]
-    names = [spec.name for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise PipelineFileError(f"two pipelines are called {name!r}", fix="give each a name of its own")
+    refuse_same_name(specs)
     jobs = {spec.name: batches_job(spec) for spec in specs}
     shared = merged(specs)
     spark = FkSparkResource(

@@ -57,7 +57,7 @@ def placing_columns(spec: PipelineSpec, side: Side) -> dict[str, Placing]:
         for path in parse_expression(sql).reads:
             column = declared.column(path[0])
             if column is not None:
-                found.setdefault(column.name, Placing(where, in_key=False, needed=name in kind_input.needs))
+                found.setdefault(column.name, Placing(where, in_key=False, needed=name in kind_input.times))
     return found
 
 

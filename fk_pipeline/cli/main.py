@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,33 +12,29 @@ import typer
 import typer.core
 
 from fk_pipeline import __version__
-from fk_pipeline.cli import completion, explain, init, quarantine, servers, tools
+from fk_pipeline.cli import completion, explain, init, quarantine, run, servers, tools
 from fk_pipeline.cli.options import (
     PIPELINE,
     Debug,
     FormatOption,
     PipelineFile,
     Pipelines,
-    each,
-    ordered,
+    project_of_command,
     share_session,
-    telling,
 )
+from fk_pipeline.cli.several import each, end, failed, print_told, telling_damage_of
 from fk_pipeline.console import (
     OutputFormat,
     Progress,
     print_due,
     print_json,
-    print_lines,
     print_table,
     print_verification,
     say,
-    say_error,
     tell,
 )
 from fk_pipeline.environment.own_packages import require_own_packages
-from fk_pipeline.environment.refusals import refusal
-from fk_pipeline.errors import CheckFailedError, ConcealedError, FkPipelineError, UsageError, escaped
+from fk_pipeline.errors import escaped
 from fk_pipeline.identity import MAX_BATCH
 
 
@@ -60,16 +55,11 @@ class Told(typer.core.TyperGroup):
         try:
             with _escaping():
                 return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as error:
-            file, said = ctx.meta.get(PIPELINE), isinstance(error, FkPipelineError)
-            if file is None or (said and not isinstance(error, ConcealedError)):
+        except Exception:
+            file = ctx.meta.get(PIPELINE)
+            if file is None:
                 raise
-            from fk_pipeline.engine.damage import telling_damage
-            from fk_pipeline.spec import load_spec
-
-            with telling_damage(load_spec(file)):
+            with telling_damage_of(file):
                 raise
 
 
@@ -96,13 +86,11 @@ app = typer.Typer(
 
 def app_main() -> None:
     """Entry point: exit status 0 done, 1 data wrong, 2 usage or configuration, 3 environment."""
-    debug = "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
     try:
         app()
     except Exception as raised:  # noqa: BLE001 - the last place: a trace is shown only on request
-        error = raised if isinstance(raised, FkPipelineError) else refusal(raised, "") or raised
-        say_error(error, raised if debug else None)
-        sys.exit(error.exit_code if isinstance(error, FkPipelineError) else 1)
+        status, _ = failed(raised)
+        sys.exit(status)
 
 
 def _print_version(wanted: bool) -> None:
@@ -121,106 +109,7 @@ def common(
 
 
 init.add_to(app)
-
-
-@app.command(
-    epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join",
-    short_help="Discovers batches and runs the stages.",
-)
-def run(
-    context: typer.Context,
-    pipelines: Pipelines,
-    batches: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BATCHES", help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"
-        ),
-    ] = None,
-    stages: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STAGES", help="only these, comma-separated; default: all five", autocompletion=completion.stages
-        ),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
-    ] = False,
-    waive: Annotated[
-        str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
-    ] = None,
-    adopt: Annotated[
-        bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
-    ] = False,
-    format_: FormatOption = OutputFormat.TEXT,
-    debug: Debug = False,
-) -> None:
-    """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
-    if check:
-        require_own_packages()
-    files = ordered(pipelines)
-    several = len(files) > 1
-    if several and (batches or stages):
-        raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
-    share_session(files)
-    with telling(format_, several) as told:
-        for file in each(files, context):
-            _run(file, batches, stages.split(",") if stages else None, check, waive, adopt, format_, several, told)
-
-
-def _run(
-    file: Path,
-    batches: str | None,
-    wanted: list[str] | None,
-    check: bool,
-    waive: str | None,
-    adopt: bool,
-    format_: OutputFormat,
-    several: bool,
-    told: list[Any],
-) -> None:
-    """Runs one pipeline, and adds its runs to `told`.
-
-    Raises:
-        CheckFailedError: a check failed; what ran before is added.
-    """
-    from fk_pipeline.pipeline import load
-
-    loaded, shown = load(file), Progress()
-    if several and format_ is OutputFormat.TEXT:
-        tell(f"Pipeline {loaded.spec.name}")
-    if check:
-        from fk_pipeline.cli.verify import Checking
-
-        shown = Checking(loaded)
-    try:
-        with shown as progress:
-            done = loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
-    except CheckFailedError as error:
-        told.append(_runs_as_json(loaded.spec.name, error.done, several))
-        raise
-    told.append(_runs_as_json(loaded.spec.name, done, several))
-    if format_ is OutputFormat.TEXT and not done:
-        tell("Nothing is due.")
-
-
-def _runs_as_json(name: str, done: Sequence[Any], several: bool) -> Any:
-    runs = [_run_as_json(result) for result in done]
-    return {"pipeline": name, "runs": runs} if several else runs
-
-
-def _run_as_json(result: Any) -> dict[str, Any]:
-    return {
-        "stage": result.stage,
-        "batches": [int(result.batches.first), int(result.batches.last)],
-        "run_id": result.run_id,
-        "seconds": round(result.seconds, 3),
-        "counts": {str(batch): counts for batch, counts in sorted(result.counts.items())},
-        "versions": result.versions,
-        "strategy": result.choice.strategy if result.choice else None,
-        "reason": result.choice.reason if result.choice else None,
-        "notes": list(result.notes),
-        "warnings": list(result.warnings),
-    }
+run.add_to(app)
 
 
 @app.command(
@@ -233,19 +122,21 @@ def plan(
     from fk_pipeline.cli.plan import as_json, print_plan
     from fk_pipeline.pipeline import load
 
-    stale, files = False, ordered(pipelines)
-    several = len(files) > 1
-    with telling(format_, several) as told:
-        for file in each(files, context):
-            loaded = load(file)
-            made = loaded.plan()
-            told.append(as_json(loaded.spec.name, made))
-            stale |= bool(made.stale)
-            if format_ is OutputFormat.TEXT:
-                print_lines([f"Pipeline {loaded.spec.name}"] * several)
-                print_plan(made)
-    if stale:
-        raise typer.Exit(1)
+    told: dict[Path, Any] = {}
+
+    def work(file: Path, waits_for: tuple[str, ...]) -> int:
+        loaded = load(file)
+        made = loaded.plan()
+        told[file] = as_json(loaded.spec.name, made)
+        if format_ is OutputFormat.TEXT:
+            print_plan(made)
+            if waits_for:
+                tell(f"A run leaves it out: it waits for {' and '.join(waits_for)}.")
+        return int(bool(made.stale))
+
+    outcomes = each(project_of_command(pipelines), work, context, waits=False, named=format_ is OutputFormat.TEXT)
+    print_told(format_, outcomes, told)
+    end(outcomes)
 
 
 @app.command(
@@ -274,25 +165,26 @@ def verify(
 
     if checks:
         import_early()
-    wrong, files = False, ordered(pipelines)
-    several = len(files) > 1
-    share_session(files)
-    with telling(format_, several) as told:
-        for file in each(files, context):
-            loaded = load(file)
-            if several and format_ is OutputFormat.TEXT:
-                tell(f"Pipeline {loaded.spec.name}")
-            report = loaded.verify(share)
-            within = docs / loaded.spec.name if several and docs is not None else docs
-            checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
-            found = as_json(loaded, report, checked, index)
-            told.append({"pipeline": loaded.spec.name, "report": found} if several else found)
-            if format_ is OutputFormat.TEXT:
-                print_verification(report, loaded.spec.file, loaded.spec.definition)
-                print_checks(loaded, report, checked, index)
-            wrong |= not report.ok or any(one.failed or one.not_run for one in checked)
-    if wrong:
-        raise typer.Exit(1)
+    project = project_of_command(pipelines)
+    several = len(project.files) > 1
+    share_session(project)
+    told: dict[Path, Any] = {}
+
+    def work(file: Path, _: tuple[str, ...]) -> int:
+        loaded = load(file)
+        report = loaded.verify(share)
+        within = docs / loaded.spec.name if several and docs is not None else docs
+        checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
+        found = as_json(loaded, report, checked, index)
+        told[file] = {"report": found} if several else found
+        if format_ is OutputFormat.TEXT:
+            print_verification(report, loaded.spec.file, loaded.spec.definition)
+            print_checks(loaded, report, checked, index)
+        return int(not report.ok or any(one.failed or one.not_run for one in checked))
+
+    outcomes = each(project, work, context, waits=False, named=format_ is OutputFormat.TEXT)
+    print_told(format_, outcomes, told)
+    end(outcomes)
 
 
 @app.command(epilog="Example: fk-pipeline export pipeline.yaml --to joined.csv")
@@ -350,12 +242,17 @@ def status(
     from fk_pipeline.cli.status import print_status, status_of
     from fk_pipeline.pipeline import load
 
-    files = ordered(pipelines)
-    with telling(format_, len(files) > 1) as told:
-        for file in each(files, context):
-            told.append(status_of(load(file)))
-            if format_ is OutputFormat.TEXT:
-                print_status(told[-1])
+    told: dict[Path, Any] = {}
+
+    def work(file: Path, _: tuple[str, ...]) -> int:
+        told[file] = status_of(load(file))
+        if format_ is OutputFormat.TEXT:
+            print_status(told[file], file)
+        return 0
+
+    outcomes = each(project_of_command(pipelines), work, context, waits=False, named=False)
+    print_told(format_, outcomes, told)
+    end(outcomes)
 
 
 @app.command(

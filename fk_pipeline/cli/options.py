@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.console import OutputFormat, print_json
+from fk_pipeline.console import OutputFormat
 from fk_pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from fk_pipeline.spec.project import Project
 
 PIPELINE = "fk_pipeline.file"
 """The key in the context of a command under which its pipeline file is stored."""
 
 
-def _remember(context: typer.Context, file: Path) -> Path:
+def remember(context: typer.Context, file: Path) -> Path:
+    """Remembers the pipeline file that is at work, for the message of an error; returns it."""
     context.meta[PIPELINE] = file
     return file
 
 
-@contextmanager
-def telling(format_: OutputFormat, several: bool) -> Iterator[list[Any]]:
-    """Gives a list, and prints its values as JSON at the end, also if a pipeline failed: of one pipeline, its value."""
-    told: list[Any] = []
-    try:
-        yield told
-    finally:
-        if told and format_ is OutputFormat.JSON:
-            print_json(told if several else told[0])
+def debugging() -> bool:
+    """Returns whether the whole trace of an error is shown: `--debug`, or FK_DEBUG."""
+    return "--debug" in sys.argv or bool(os.environ.get("FK_DEBUG"))
 
 
-def ordered(named: Sequence[Path]) -> list[Path]:
-    """Returns pipeline files, those whose results others read first."""
-    from fk_pipeline.spec.load import feeding_order, pipeline_files
+def only_one(context: typer.Context, file: Path | None) -> Path | None:
+    """Refuses the only pipeline file of a command if another beside it has its tables; remembers it.
+
+    Raises:
+        PipelineFileError: there is such a file.
+    """
+    if file is not None and not context.resilient_parsing:
+        from fk_pipeline.spec.project import refuse_same_tables
+
+        refuse_same_tables([remember(context, file)])
+    return file
+
+
+def project_of_command(named: Sequence[Path]) -> Project:
+    """Returns the pipelines in files and folders that a command was given.
+
+    Raises:
+        UsageError: there is none.
+        PipelineFileError: two have one name, or a file beside one of them has its tables.
+    """
+    from fk_pipeline.spec.project import Project, pipeline_files, project_of, refuse_same_tables
 
     files = pipeline_files(named)
     if not files:
         raise UsageError(f"there is no pipeline file in {', '.join(map(str, named))}", fix="name a .yaml file")
-    return files if len(files) == 1 else feeding_order(files)
+    if len(files) > 1:
+        return project_of(files)
+    refuse_same_tables(files)
+    return Project((files[0],), {files[0]: str(files[0])}, {}, {})
 
 
-def each(files: Sequence[Path], context: typer.Context) -> Iterator[Path]:
-    """Yields pipeline files, and remembers each for the message of an error."""
-    for file in files:
-        yield _remember(context, file)
-
-
-def share_session(files: Sequence[Path]) -> None:
+def share_session(project: Project) -> None:
     """Starts Spark with the settings of several pipelines together; each starts its own if it is alone."""
     from fk_pipeline.spec import load_spec
     from fk_pipeline.spec.load import merged
 
-    if len(files) > 1:
+    files = [file for file in project.files if file not in project.wrong]
+    if len(project.files) > 1 and files:
         from fk_pipeline.session import start_session
 
         start_session(merged([load_spec(file) for file in files]))
@@ -66,7 +81,7 @@ PipelineFile = Annotated[
         metavar="PIPELINE.yaml",
         help="the pipeline file",
         autocompletion=completion.completed_files,
-        callback=_remember,
+        callback=only_one,
     ),
 ]
 Pipelines = Annotated[

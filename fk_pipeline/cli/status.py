@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fk_pipeline.cli.plan import notices_as_json
@@ -92,8 +93,8 @@ def _state(ledger: Ledger, stage: str, batch: int) -> str:
     return "rewritten since" if state.succeeded is not None else "due"
 
 
-def print_status(found: dict[str, Any]) -> None:
-    """Prints the status for people: the batches that are not done, or the newest ones."""
+def print_status(found: dict[str, Any], file: Path) -> None:
+    """Prints the status of a pipeline file for people: the batches that are not done, or the newest ones."""
     batches = found["batches"]
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
@@ -108,7 +109,7 @@ def print_status(found: dict[str, Any]) -> None:
     for text in [*(notice["text"] for notice in found["notices"]), *(one["text"] for one in found["inexact"])]:
         tell(f"note: {text}")
     if found["quarantined"]:
-        tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine' lists them")
+        tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")
     if found["verdicts"]:
         tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
     print_lines(f"{name}: {text}" for name, text in found.get("stands_for", {}).items())

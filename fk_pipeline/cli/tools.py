@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.cli.options import Debug, FormatOption
+from fk_pipeline.cli.options import Debug, FormatOption, only_one
 from fk_pipeline.console import OutputFormat, print_json, print_table
 from fk_pipeline.errors import UsageError
 
@@ -34,6 +34,7 @@ def doctor(
             metavar="[PIPELINE.yaml]",
             help="also check its warehouse and landing zone",
             autocompletion=completion.completed_files,
+            callback=only_one,
         ),
     ] = None,
     format_: FormatOption = OutputFormat.TEXT,

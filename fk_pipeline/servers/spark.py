@@ -18,7 +18,8 @@ from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.servers.processes import answers
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import merged, named_pipelines, pipeline_files
+from fk_pipeline.spec.load import merged, named_pipelines
+from fk_pipeline.spec.project import pipeline_files
 
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

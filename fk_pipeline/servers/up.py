@@ -21,7 +21,8 @@ from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import merged, pipeline_files
+from fk_pipeline.spec.load import merged
+from fk_pipeline.spec.project import pipeline_files, refuse_same_name, refuse_same_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,11 +110,13 @@ def up(
         The servers, all of which are ready.
 
     Raises:
-        PipelineFileError: a pipeline file is wrong; nothing was started.
+        PipelineFileError: a pipeline file is wrong, or two have one name; nothing was started.
         UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
         EnvironmentNotFit: a server did not start.
     """
     specs = [load_spec(file) for file in pipeline_files(pipelines)]
+    refuse_same_name(specs)
+    refuse_same_tables(spec.file for spec in specs)
     if not specs:
         raise UsageError(
             "no pipelines to serve",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -211,9 +210,10 @@ def place_of(file: Path, key: str, text: str) -> str:
     Only `file` if the file cannot be read any more.
     """
     try:
-        node = document = _parse(file.read_text(encoding="utf-8"), file)
-    except (OSError, UnicodeDecodeError, PipelineFileError):
+        document = load_document(file)
+    except PipelineFileError:
         return str(file)
+    node: Any = document
     path: list[str | int] = [*key.split(".")]
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
@@ -227,14 +227,6 @@ def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
 
 
-def pipeline_files(named: Sequence[Path]) -> list[Path]:
-    """Returns the given files, and the pipeline files in the given folders, sorted by name within a folder."""
-    found: list[Path] = []
-    for path in named:
-        found += sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
-    return found
-
-
 def results_read(spec: PipelineSpec) -> list[Path]:
     """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
     named = (spec.side(side).pipeline for side in spec.sides)
@@ -244,18 +236,6 @@ def results_read(spec: PipelineSpec) -> list[Path]:
 def with_known_types(spec: PipelineSpec) -> PipelineSpec:
     """Returns a pipeline with the types of results that it reads and that were not there when it was loaded."""
     return load_spec(spec.file) if any(spec.side(side).not_run for side in spec.sides) else spec
-
-
-def feeding_order(files: Sequence[Path]) -> list[Path]:
-    """Returns pipeline files in an order in which each comes after those whose results it reads.
-
-    Raises:
-        PipelineFileError: a file is wrong, or pipelines read each other's results.
-    """
-    specs = {file.resolve(): load_spec(file) for file in files}
-    reads = {path: [other for other in results_read(spec) if other in specs] for path, spec in specs.items()}
-    given = {file.resolve(): file for file in files}
-    return [given[path] for path in TopologicalSorter(reads).static_order()]
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:

@@ -278,7 +278,7 @@ def test_quarantine_lists_exports_and_replays(rows_pipeline: Any, tmp_path: Path
     text = invoke("quarantine", made.file, "--batch", "0", "--side", "left", "--limit", 1).stdout
     assert f"{long[:80]}..." in text
     assert "2 records, 1 of them shown" in text
-    assert "quarantined: 4; 'fk-pipeline quarantine' lists them" in invoke("status", made.file).stdout
+    assert f"quarantined: 4; 'fk-pipeline quarantine {made.file}' lists them" in invoke("status", made.file).stdout
 
     file = tmp_path / "bad.jsonl"
     assert "1 records written" in invoke("quarantine", made.file, "--side", "right", "--export", file).stdout

@@ -17,7 +17,7 @@ from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import feeding_order
+from fk_pipeline.spec.project import project_of
 from tests.kinds.aggregate.grouped import Grouped, groups, random_rows
 
 SIZE = 10
@@ -217,8 +217,8 @@ def test_pipelines_come_after_those_whose_results_they_read(tmp_path: Path) -> N
     last = written(tmp_path, "a.yaml", RESULT.format("last", "b.yaml", "c"))
     middle = written(tmp_path, "b.yaml", RESULT.format("middle", "c.yaml", "m"))
     first = written(tmp_path, "c.yaml", FIRST)
-    assert feeding_order([last, first, middle]) == [first, middle, last]
-    assert feeding_order([last, first]) == [last, first] or feeding_order([last, first]) == [first, last]
+    assert project_of([last, first, middle]).files == (first, middle, last)
+    assert {*project_of([last, first]).files} == {first, last}
 
 
 def test_what_is_sensitive_in_a_result_is_so_where_it_is_read_and_so_is_its_key(tmp_path: Path) -> None:

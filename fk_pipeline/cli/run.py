@@ -1,0 +1,177 @@
+"""The command `run`: runs what is due of one or more pipelines, and tells at the end what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fk_pipeline.cli import completion
+from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command, share_session
+from fk_pipeline.cli.several import Ended, each, end, print_told
+from fk_pipeline.console import OutputFormat, Progress, print_lines, print_table, say, tell
+from fk_pipeline.environment.own_packages import require_own_packages
+from fk_pipeline.errors import FkPipelineError, UsageError
+from fk_pipeline.identity import QUARANTINING
+
+if TYPE_CHECKING:
+    from fk_pipeline.engine.runner import StageRun
+
+
+def run(
+    context: typer.Context,
+    pipelines: Pipelines,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BATCHES", help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"
+        ),
+    ] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STAGES", help="only these, comma-separated; default: all five", autocompletion=completion.stages
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
+    ] = False,
+    waive: Annotated[
+        str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
+    ] = False,
+    format_: FormatOption = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
+    if check:
+        require_own_packages()
+    project = project_of_command(pipelines)
+    several, as_text = len(project.files) > 1, format_ is OutputFormat.TEXT
+    if several and (batches or stages):
+        raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
+    share_session(project)
+    wanted = stages.split(",") if stages else None
+    runs: dict[Path, Sequence[StageRun]] = {}
+
+    def work(file: Path, _: tuple[str, ...]) -> int:
+        from fk_pipeline.pipeline import load
+
+        loaded, shown = load(file), Progress()
+        if check:
+            from fk_pipeline.cli.verify import Checking
+
+            shown = Checking(loaded)
+        runs[file] = shown.runs
+        with shown as progress:
+            loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
+        if as_text and not shown.runs:
+            tell("Nothing is due.")
+        return 0
+
+    try:
+        outcomes = each(project, work, context, waits=True, named=as_text)
+    finally:
+        if not several:
+            _end_of_one(runs, as_text)
+    if several and as_text:
+        print_summary(outcomes, runs)
+    elif several:
+        print_told(format_, outcomes, {one.file: _as_json(one, runs.get(one.file, ())) for one in outcomes})
+    end(outcomes)
+
+
+def _end_of_one(runs: dict[Path, Sequence[StageRun]], as_text: bool) -> None:
+    """Prints what a run of a single pipeline did, also before an error that ended it."""
+    for file, passes in runs.items():
+        if not as_text:
+            print_told(OutputFormat.JSON, [Ended(file, "")], {file: list(map(_run_as_json, passes))})
+        number = quarantined(passes)
+        if number:
+            (tell if as_text else say)(_where_they_are(number, "", file))
+
+
+def quarantined(runs: Sequence[StageRun]) -> int:
+    """Returns the number of records that runs wrote to the quarantine; of a batch that ran twice, the last time."""
+    last = {(run.stage, batch): counts for run in runs for batch, counts in run.counts.items()}
+    return sum(counts.get(name, 0) for counts in last.values() for name in QUARANTINING)
+
+
+def print_summary(outcomes: Sequence[Ended], runs: dict[Path, Sequence[StageRun]]) -> None:
+    """Prints what became of several pipelines: what ran, failed and waits, and what went to the quarantine."""
+    words = [_word(one) for one in outcomes]
+    shown = {"ran": "ran", "failed": "failed", "waits": "waiting"}
+    title = ", ".join(f"{words.count(word)} {said}" for word, said in shown.items() if word in words)
+    rows, lines = [], []
+    for one in outcomes:
+        passes = runs.get(one.file, ())
+        number = quarantined(passes)
+        rows.append([one.name, _what(one, passes), str(len(passes)), f"{number:,}"])
+        lines += [_why(one)] if one.error is not None else []
+        lines += [_where_they_are(number, f" of {one.name}", one.file)] if number else []
+    tell()
+    print_table(["pipeline", "outcome", "passes", "to quarantine"], rows, f"{len(outcomes)} pipelines: {title}")
+    print_lines(lines)
+
+
+def _word(outcome: Ended) -> str:
+    """Returns the outcome as one word, which the JSON has, too."""
+    return "waits" if outcome.waits_for else "failed" if outcome.status else "ran"
+
+
+def _what(outcome: Ended, passes: Sequence[StageRun]) -> str:
+    """Returns the outcome for people."""
+    if outcome.waits_for:
+        return f"waits for {', '.join(outcome.waits_for)}"
+    return _word(outcome) if passes or outcome.status else "nothing was due"
+
+
+def _why(outcome: Ended) -> str:
+    """Returns the error of a pipeline as one line."""
+    error = outcome.error
+    if not isinstance(error, FkPipelineError):
+        return f"{outcome.name} failed: {error}"
+    return f"{outcome.name} failed: {error.what}" + (f". Fix: {error.fix}" if error.fix else "")
+
+
+def _where_they_are(number: int, whose: str, file: Path) -> str:
+    noun = "1 record" if number == 1 else f"{number:,} records"
+    return f"{noun}{whose} went to the quarantine: 'fk-pipeline quarantine {file}' shows them, and why"
+
+
+def _as_json(outcome: Ended, passes: Sequence[StageRun]) -> dict[str, Any]:
+    """Returns the JSON of one of several pipelines."""
+    return {
+        "file": str(outcome.file),
+        "outcome": _word(outcome),
+        "status": outcome.status,
+        "runs": list(map(_run_as_json, passes)),
+        "quarantined": quarantined(passes),
+    }
+
+
+def _run_as_json(result: StageRun) -> dict[str, Any]:
+    return {
+        "stage": result.stage,
+        "batches": [int(result.batches.first), int(result.batches.last)],
+        "run_id": result.run_id,
+        "seconds": round(result.seconds, 3),
+        "counts": {str(batch): counts for batch, counts in sorted(result.counts.items())},
+        "versions": result.versions,
+        "strategy": result.choice.strategy if result.choice else None,
+        "reason": result.choice.reason if result.choice else None,
+        "notes": list(result.notes),
+        "warnings": list(result.warnings),
+    }
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Example: fk-pipeline run pipeline.yaml --batches 3,7,9..12 --stages responses,resolved_join",
+        short_help="Discovers batches and runs the stages.",
+    )(run)

@@ -1,0 +1,173 @@
+"""Several pipelines as one project: their files, that each has a name of its own, and the order in which they run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.kinds.registry import kinds
+from fk_pipeline.spec.load import load_document, load_spec, results_read
+from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.yaml_text import load_yaml
+
+_YAML = (".yaml", ".yml")
+"""The endings of pipeline files in a folder."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The pipelines of a command.
+
+    Attributes:
+        files: the pipeline files, each after those whose results it reads.
+        names: per file the name of its pipeline; its path if the file is wrong and has none.
+        reads: per file, the files among them whose results it reads directly.
+        wrong: per file that cannot be loaded, the error; a file that only reads such a file has the same one.
+    """
+
+    files: tuple[Path, ...]
+    names: Mapping[Path, str]
+    reads: Mapping[Path, tuple[Path, ...]]
+    wrong: Mapping[Path, PipelineFileError]
+
+
+def project_of(files: Sequence[Path]) -> Project:
+    """Returns the project of some pipeline files; a file that is named twice is in it once.
+
+    Raises:
+        PipelineFileError: two pipelines have one name, or a file beside them has the tables of one of them.
+    """
+    given: dict[Path, Path] = {}
+    for file in files:
+        given.setdefault(file.resolve(), file)
+    specs: dict[Path, PipelineSpec] = {}
+    wrong: dict[Path, PipelineFileError] = {}
+    for file in given.values():
+        try:
+            specs[file] = load_spec(file)
+        except PipelineFileError as error:
+            wrong[file] = error
+    refuse_same_name(specs.values())
+    refuse_same_tables(given.values())
+    reads = {file: [given[path] for path in results_read(spec) if path in given] for file, spec in specs.items()}
+    for file, problem in wrong.items():
+        named = [given[path] for path in _named(file) if path in given]
+        reads[file] = [other for other in named if other != file and str(wrong.get(other)) == str(problem)]
+    return Project(
+        files=tuple(TopologicalSorter(reads).static_order()),
+        names={file: specs[file].name if file in specs else _name(file) for file in given.values()},
+        reads={file: tuple(others) for file, others in reads.items()},
+        wrong=wrong,
+    )
+
+
+def pipeline_files(named: Sequence[Path]) -> list[Path]:
+    """Returns the given files, and the pipeline files in the given folders, sorted by name within a folder."""
+    found: list[Path] = []
+    for path in named:
+        found += filter(_may_be_pipeline, _yaml_files(path)) if path.is_dir() else [path]
+    return found
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """Returns the YAML files of a folder, sorted by name; none if the folder cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in _YAML and path.is_file())
+    except OSError:
+        return []
+
+
+def _may_be_pipeline(file: Path) -> bool:
+    """Returns whether a YAML file names an input or a join, or cannot be read; others are settings, or suites."""
+    try:
+        document = load_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True  # the command says what is wrong with it
+    keys = {"join", *(one.name.value for kind in kinds() for one in kind.inputs)}
+    return isinstance(document, dict) and not keys.isdisjoint(document)
+
+
+def refuse_same_name(specs: Iterable[PipelineSpec]) -> None:
+    """Refuses pipelines of one name, such as a file and its copy.
+
+    Raises:
+        PipelineFileError: two of them have one name; it names both files.
+    """
+    files: dict[str, Path] = {}
+    for spec in specs:
+        if spec.name in files:
+            raise _same_name(spec.name, files[spec.name], spec.file)
+        files[spec.name] = spec.file
+
+
+def refuse_same_tables(files: Iterable[Path]) -> None:
+    """Refuses pipeline files if another file in the folder of one, such as a copy of it, has the same tables.
+
+    Files that cannot be read are left out.
+
+    Raises:
+        PipelineFileError: there is such a file; it names both.
+    """
+    folders: dict[Path, list[tuple[Path, str]]] = {}
+    for file in files:
+        mine = _read(file)
+        name = mine.get("name")
+        if not isinstance(name, str):
+            continue
+        if file.parent not in folders:
+            folders[file.parent] = list(_texts(file.parent))
+        for other, text in folders[file.parent]:
+            if name in text and not _same(other, file) and _tables(_read(other), other) == _tables(mine, file):
+                raise _same_name(name, file, other)
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yields the YAML files of a folder with their text."""
+    for path in _yaml_files(folder):
+        try:
+            yield path, path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+
+
+def _read(file: Path) -> Mapping[Any, Any]:
+    try:
+        return load_document(file)
+    except PipelineFileError:
+        return {}
+
+
+def _name(file: Path) -> str:
+    name = _read(file).get("name")
+    return name if isinstance(name, str) else str(file)
+
+
+def _named(file: Path) -> list[Path]:
+    """Returns the pipeline files that the inputs of a file name; the file may be wrong otherwise."""
+    inputs = [one for one in _read(file).values() if isinstance(one, dict)]
+    return [(file.parent / str(one["pipeline"])).resolve() for one in inputs if "pipeline" in one]
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _tables(document: Mapping[Any, Any], file: Path) -> tuple[str, str]:
+    """Returns the warehouse and the name that a pipeline file gives its tables."""
+    warehouse = str(document.get("warehouse", PipelineSpec.model_fields["warehouse"].default)).rstrip("/")
+    where = warehouse if "://" in warehouse else os.path.realpath(file.parent / warehouse)
+    return where, str(document.get("name"))
+
+
+def _same_name(name: str, one: Path, other: Path) -> PipelineFileError:
+    first, second = sorted(map(str, (one, other)))
+    return PipelineFileError(
+        f"two pipelines are called {name!r}: {first} and {second}",
+        why="they would have the same tables: each would take those of the other for its own",
+        fix="give each a name of its own; a copy that is only kept needs another ending than .yaml",
+    )
