@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +125,7 @@ class AggregateModel(Model):
             return [lambda: None]
         if stage is not Stage.SUBSCRIPTION_STORE:
             return super().commits(stage, batch, content)
-        after = deepcopy(self)
+        after = self.copied()
         after.run(stage, batch, content)
         self.entry = after.entry
         had = 0 if self._lacks("notes are only added") else len(self.notes.get(batch, ()))

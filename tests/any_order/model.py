@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
@@ -133,6 +132,18 @@ def winner(log: Mapping[int, Partition], key: str) -> tuple[float, Any, int] | N
     return max(versions, key=lambda version: version[0], default=None)
 
 
+def _copied(value: Any) -> Any:
+    """Returns a copy of an attribute of a model, whose dictionaries, lists, sets and partitions change in place."""
+    match value:
+        case dict():
+            return {key: _copied(one) for key, one in value.items()}
+        case Partition():
+            return replace(value, rows={**value.rows})
+        case list() | set():
+            return value.copy()
+    return value
+
+
 class Model:
     """A pipeline. `run` runs a stage for a batch; `fold` and `drop_tombstones` model `compact`."""
 
@@ -167,9 +178,15 @@ class Model:
         elif stage is Stage.RESOLVED_JOIN:
             self._resolve(batch)
 
+    def copied(self) -> Self:
+        """Returns a copy that shares nothing with the model which changes; `deepcopy` takes most of a schedule."""
+        copy = type(self).__new__(type(self))
+        vars(copy).update({name: _copied(value) for name, value in vars(self).items()})
+        return copy
+
     def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
         """Returns the commits of a run that starts now, one per table, to be applied later."""
-        after, side = deepcopy(self), SIDE_OF.get(stage, Side.LEFT)
+        after, side = self.copied(), SIDE_OF.get(stage, Side.LEFT)
         after.run(stage, batch, content)
         self.read, self.generations = after.read, after.generations
         part = after.logs[side].get(batch)
@@ -183,7 +200,7 @@ class Model:
 
         def log() -> None:
             if part is not None:
-                self.logs[side][batch] = deepcopy(part)
+                self.logs[side][batch] = replace(part, rows={**part.rows})
 
         def result() -> None:
             self.result = {k: row for k, row in self.result.items() if k not in gone} | made

@@ -7,7 +7,12 @@ import pytest
 from tests.any_order.as_of_model import KINDS
 from tests.any_order.history_model import RULES, HistorySchedule, wrong
 
-RARE = {"a time may close before the response is applied": 7900, "nothing is due": 5400, "a truncate takes both": 3800}
+RARE = {
+    "a time may close before the response is applied": 7900,
+    "nothing is due": 5400,
+    "a truncate takes both": 3800,
+    "what ended by the horizon does not answer": 1000,
+}
 """Per rule whose absence one of thousands of schedules notices, a seed from which on one soon does."""
 
 

@@ -6,6 +6,9 @@ import pytest
 
 from tests.any_order.model import JOINS, RULES, Schedule, wrong
 
+RARE = {"a folded batch stays folded": 4_400, "a refused right row is asked again": 3_400}
+"""Per rule whose absence one of thousands of schedules notices, a seed from which on one soon does."""
+
 
 def test_with_all_rules_every_schedule_ends_with_the_join() -> None:
     assert wrong(1500) == 0
@@ -13,7 +16,9 @@ def test_with_all_rules_every_schedule_ends_with_the_join() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_rule_some_schedule_does_not(rule: str) -> None:
-    assert any(not Schedule(seed, join=JOINS[seed % 3], without=rule).is_right() for seed in range(9000))
+    first = RARE.get(rule, 0)
+    seeds = range(first, first + 9000)
+    assert any(not Schedule(seed, join=JOINS[seed % 3], without=rule).is_right() for seed in seeds)
 
 
 def test_the_schedules_do_what_may_go_wrong() -> None:

@@ -7,7 +7,11 @@ import pytest
 from tests.any_order.model import JOINS
 from tests.any_order.retention_model import RULES, RetentionSchedule, wrong
 
-RARE = {"an expired row is remembered": 2_300, "an expired row stays expired": 10_500}
+RARE = {
+    "an expired row is remembered": 2_300,
+    "an expired row stays expired": 10_500,
+    "a removed row cannot be withdrawn": 500,
+}
 """Per rule whose absence one of thousands of schedules notices, a seed from which on one soon does."""
 
 

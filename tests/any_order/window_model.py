@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from typing import Any
 
 from fk_pipeline.identity import SIDES, Side
@@ -56,7 +55,7 @@ class WindowModel(Model):
             return [lambda: None]
         if stage is not Stage.RESOLVED_JOIN:
             return super().commits(stage, batch, content)
-        after, read = deepcopy(self), self.version
+        after, read = self.copied(), self.version
         after.run(stage, batch, content)
         made = {pair: row for pair, row in after.result.items() if self.result.get(pair) != row}
         gone = self.result.keys() - after.result.keys()
