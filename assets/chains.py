@@ -27,7 +27,7 @@ from expectations.checks import evaluations
 from expectations.validation import Validator, import_early
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
-from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.errors import CheckFailedError, HeldBackError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
@@ -83,13 +83,13 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
     ) -> Iterator[UserEvent]:
         import_early()
         pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
-        stopped: CheckFailedError | None = None
+        stopped: CheckFailedError | HeldBackError | None = None
         log = Log(context)
         with hearing(log.warning):
             for stage in spec.definition.stage_names:
                 try:
                     done = pipeline.run(stages=[stage], tell=log.info)
-                except CheckFailedError as error:  # it left batches out; the others go on
+                except (CheckFailedError, HeldBackError) as error:  # it left batches out; the others go on
                     stopped, done = stopped or error, error.done
                 for result in done:
                     yield from _events(context, log, pipeline, result)

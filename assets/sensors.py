@@ -30,7 +30,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.ledger import Ledger
 from resources import LandingZoneResource
-from resources.names import chain_tag, partitions_name
+from resources.names import DUE_TAG, chain_tag, partitions_name
 
 ACTIVE = [
     DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,
@@ -152,7 +152,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
                 lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
                 attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
-                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags)])
+                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags | {DUE_TAG: ""})])
             waiting.append(why)
         return skip(*waiting[:3])
 

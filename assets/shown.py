@@ -22,7 +22,7 @@ from dagster import (
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
-from fk_pipeline.identity import BatchId
+from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
@@ -33,7 +33,7 @@ OF_BATCH = {
     "files": "landing files of the batch that the stage read; only of stages that read any",
     "seconds": "of the whole run, all its batches together",
     "batches in this run": "the range",
-    "run id": "as in the ledger and in the Delta history",
+    "run id": "as in the ledger and in the Delta history; only if something was done",
     "path": "of the main table of the stage",
     "Delta version of TABLE": "of every table that the run wrote",
     "strategy": "`incremental` or `full`, and why",
@@ -85,6 +85,12 @@ def files_read(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -
     return None if side is None else len(ledger.files.of(batch, side))
 
 
+def as_it_was(ledger: Ledger, stage: str, batch: BatchId) -> StageRun:
+    """Returns what is shown of a batch for which a stage was not due: the counts of its last run, and a note."""
+    counts = {int(batch): dict(ledger.state(stage, batch).counts)}
+    return StageRun(stage, BatchRange(batch, batch), "", counts, 0.0, notes=("it was not due: nothing was done",))
+
+
 def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None) -> dict[str, Any]:
     """Returns the metadata of the materialisation of one batch: its counts, and the figures of the whole run.
 
@@ -104,7 +110,8 @@ def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | 
         shown["files"] = files
     shown["seconds"] = round(result.seconds, 3)
     shown["batches in this run"] = str(result.batches)
-    shown["run id"] = result.run_id
+    if result.run_id:
+        shown["run id"] = result.run_id
     shown["path"] = MetadataValue.path(f"{spec.home}/{result.stage}")  # a stage has the name of its main table
     for name, version in result.versions.items():
         if name.endswith(" written"):

@@ -1,6 +1,7 @@
 """The asset of a stage, the same for all stages: it runs one engine stage and adds metadata per batch."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from collections.abc import Sequence
 from datetime import timedelta
 
 from dagster import (
@@ -16,17 +17,21 @@ from dagster import (
 from pydantic import Field
 
 from assets.partitions import add_partitions, batch_partitions
-from assets.shown import Log, files_read, of_batch, of_definition
+from assets.shown import Log, as_it_was, files_read, of_batch, of_definition
 from expectations.validation import import_early
 from fk_pipeline.contract import StageDef
-from fk_pipeline.identity import BatchId, contiguous
+from fk_pipeline.engine.discovery import refuse_waiting
+from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.identity import BatchId, BatchRange, contiguous
+from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.waiting import hearing
 from resources import FkSparkResource, LandingZoneResource
-from resources.names import asset_key, pool_of, result_read_by
+from resources.names import DUE_TAG, asset_key, pool_of, result_read_by
 
 
 class StageConfig(Config):
@@ -76,23 +81,60 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             materialise_batches(context, log, pipeline)
 
     def materialise_batches(context: AssetExecutionContext, log: Log, pipeline: Pipeline) -> None:
-        for notice in pipeline.discover().notices:
+        found = pipeline.discover()
+        for notice in found.notices:
             if notice.side == side:
                 log.info(notice.text)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
+        if side is not None:
+            refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
+        add_partitions(context.instance, spec, pipeline.ledger().batches)
+        done = _run(context, log, pipeline, stage, wanted)
         ledger = pipeline.ledger()
-        add_partitions(context.instance, spec, ledger.batches)
-        for batches in contiguous(wanted, ledger.batches):
-            result = pipeline.runner.run(stage, batches)
-            context.log.info("%s, batch %s: %.1f s", stage, batches, result.seconds)
-            for warning in result.warnings:
-                log.warning(warning)
-            after = pipeline.ledger()
-            for batch in (b for b in wanted if b in batches):
-                shown = of_batch(spec, result, batch, files_read(spec, after, stage, batch))
-                context.add_asset_metadata(shown, partition_key=batch.key)
+        for batch in wanted:
+            last = next((one for one in reversed(done) if batch in one.batches), None)
+            result = last or as_it_was(ledger, stage, batch)
+            shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
+            context.add_asset_metadata(shown, partition_key=batch.key)
 
     return materialise
+
+
+def _run(
+    context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: str, wanted: Sequence[BatchId]
+) -> list[StageRun]:
+    """Runs a stage for some batches: in a run that the sensor asked for, those that are due; otherwise all of them.
+
+    Somebody who starts a run, starts it again or backfills wants these batches computed, whatever the ledger says.
+
+    Raises:
+        CheckFailedError: a batch failed a check; the others ran.
+    """
+    done: list[StageRun] = []
+
+    def ran(result: StageRun) -> StageRun:
+        context.log.info("%s, batch %s: %.1f s", stage, result.batches, result.seconds)
+        for warning in result.warnings:
+            log.warning(warning)
+        done.append(result)
+        return result
+
+    if DUE_TAG not in context.run.tags or context.run.parent_run_id is not None:
+        for batches in contiguous(wanted, pipeline.ledger().batches):
+            ran(pipeline.runner.run(stage, batches))
+        return done
+
+    def run_if_due(_: str, batches: BatchRange) -> StageRun | None:
+        result = pipeline.runner.run_due(stage, batches)
+        if result is None:
+            context.log.info("%s, batch %s: another run has done this meanwhile, or a part of it", stage, batches)
+        return result and ran(result)
+
+    finish(pipeline)
+    refusing = run_due(pipeline, stage, run_if_due, frozenset(wanted))
+    if refusing:
+        raise check_failed(refusing, pipeline.spec, pipeline.ledger())
+    return done
 
 
 def _deps(spec: PipelineSpec, stage: str) -> list[AssetDep]:

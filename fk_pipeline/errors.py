@@ -99,6 +99,15 @@ class UnreadableFileError(LandingError):
     """A snapshot cannot be read to its end: rows that are not read would be deleted. Other files are quarantined."""
 
 
+class HeldBackError(LandingError):
+    """A file was left out, because another file of its batch is gone; everything else was done.
+
+    `done` is what a run did before it said so.
+    """
+
+    done: Sequence[Any] = ()
+
+
 class SchemaChangedError(FkPipelineError):
     """The rows of a source have other fields than before, and `schema_changes` is `fail`."""
 

@@ -179,9 +179,10 @@ QUARANTINING = (QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED)
 
 @dataclass(frozen=True)
 class LandedFile:
-    """A landing file as the ledger stores it; `modified` is the time or etag as the storage writes it.
+    """A landing file of the ledger; `modified` is the time or etag as the storage writes it.
 
-    `path` is relative to the pipeline file if the landing file is below its folder.
+    `path` is where it is now: relative to the pipeline file if the landing file is below its folder. `known_as` is its
+    path in the ledger, which never changes; empty for a file that is not in the ledger.
     """
 
     path: str
@@ -190,3 +191,4 @@ class LandedFile:
     size: int
     modified: str
     digest: str
+    known_as: str = ""

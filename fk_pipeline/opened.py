@@ -94,11 +94,13 @@ class OpenPipeline:
 
     @cached_property
     def _ledger(self) -> Ledger:
+        from fk_pipeline.engine.claim import landing_places
         from fk_pipeline.store.ledger import Ledger
 
         budget = self.spec.settings.max_fan_out
         limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
-        return Ledger(self.spec.home, self.spec.definition, READER_VERSION, limits, READERS_KEPT)
+        given = READER_VERSION, limits, READERS_KEPT
+        return Ledger(self.spec.home, self.spec.definition, *given, places=landing_places(self.spec))
 
     def ledger(self) -> Ledger:
         """Returns the ledger as it is now; needs no Spark.
@@ -117,7 +119,8 @@ class OpenPipeline:
     def adopt(self) -> None:
         """Claims the tables for this pipeline, whichever pipeline had them, with the landing locations of its file.
 
-        Known landing files in other places then count as vanished, which changes nothing.
+        A file there then counts as the known one of the same name. Known files without one count as vanished, which
+        changes nothing.
         """
         from fk_pipeline.engine.claim import claim
 
@@ -150,7 +153,6 @@ class OpenPipeline:
     def _discover(self, wait_seconds: float = 600.0) -> tuple[Discovery, list[Lag]]:
         """Does the work of `discover`, but returns tables that are behind the ledger instead of raising an error."""
         from fk_pipeline.engine import behind
-        from fk_pipeline.engine.claim import claim
         from fk_pipeline.engine.discovery import discover
         from fk_pipeline.engine.evolution import reopen_batches
         from fk_pipeline.engine.fingerprints import columns_to_add
@@ -160,7 +162,6 @@ class OpenPipeline:
             if ledger.files.known and not ledger.claim:
                 self.look()
             found = discover(self.spec, ledger, self.zone)
-            ledger.record_claim(claim(self.spec, ledger))
             lags = behind.lags(self.spec, ledger, found)
             behind.reopen(ledger, lags)
             reopen_batches(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])

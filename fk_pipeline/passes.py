@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fk_pipeline.errors import FanOutError, UsageError
+from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.errors import FanOutError, HeldBackError, UsageError
 from fk_pipeline.identity import (
     BatchId,
     BatchRange,
@@ -21,7 +22,6 @@ from fk_pipeline.store.lease import lease
 if TYPE_CHECKING:
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.store.ledger.checks import FailedCheck
-
 
 PassProgress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
@@ -72,26 +72,40 @@ def run_stages(
     ranges = ranges_of(batches, "--batches")
     if adopt:
         pipeline.adopt()
-    _prepare(pipeline, ranges or (), tell or (lambda _: None))
+    tell, progress = tell or (lambda _: None), progress or (lambda *_: None)
+    found = _prepare(pipeline, ranges or (), tell)
     done: list[StageRun] = []
     if waive is not None:
         _waive(pipeline, chosen, ranges, waive)
-    size = pipeline.spec.settings.max_batches_per_pass
     if ranges is not None:
+        size = pipeline.spec.settings.max_batches_per_pass
         parts = [part for wanted in ranges for part in cut(wanted, pipeline.ledger().batches, size)]
         works = [(stage, part) for part in parts for stage in chosen]
-        return [_pass(pipeline, Pass(*work, i, len(works)), progress) for i, work in enumerate(works, start=1)]
+        for number, (stage, part) in enumerate(works, start=1):
+            work = Pass(stage, part, number, len(works))
+            progress(work, None)
+            done.append(pipeline.runner.run(stage, part))
+            progress(work, done[-1])
+        _refuse_left_out(pipeline, found, ranges, done)
+        return done
     from fk_pipeline.plan import expected_passes
 
     expected = expected_passes(pipeline.spec, pipeline.ledger(), chosen)
 
-    def run_pass(stage: str, part: BatchRange) -> None:
-        number = len(done) + 1
-        done.append(_pass(pipeline, Pass(stage, part, number, max(number, expected)), progress))
+    def run_pass(stage: str, part: BatchRange) -> StageRun | None:
+        work = Pass(stage, part, len(done) + 1, max(len(done) + 1, expected))
+        progress(work, None)
+        ran = pipeline.runner.run_due(stage, part)
+        if ran is None:
+            tell(f"{stage} of batch {part}: another run has done this meanwhile, or a part of it")
+            return None
+        done.append(ran)
+        progress(work, ran)
+        return ran
 
     refused: list[FailedCheck] = []
     for stage in chosen:
-        refusing = _run_due(pipeline, stage, size, run_pass)
+        refusing = run_due(pipeline, stage, run_pass)
         refused += [one for one in refusing if one not in refused]
     if refused:
         from fk_pipeline.engine.failed_checks import check_failed
@@ -99,6 +113,7 @@ def run_stages(
         stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
         stopped.done = done
         raise stopped
+    _refuse_left_out(pipeline, found, None, done)
     return done
 
 
@@ -176,23 +191,32 @@ def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[
     return [stage for stage in known if stage in asked]
 
 
-def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> None:
+def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> Discovery:
     """Prepares a run: discovers landing files, restores named batches, and finishes what an earlier run left half done.
+
+    Returns:
+        What the discovery found.
 
     Raises:
         UsageError: a single number is not that of a batch (see `empty_batches`).
         StateError: the stored tables do not fit the pipeline file.
     """
-    from fk_pipeline.engine.fingerprints import columns_to_add
-
     pipeline.check_fingerprints()
-    notices = pipeline.discover().notices
+    found = pipeline.discover()
     alone = [one.first for one in ranges if one.first == one.last]
-    for notice in [*map(str, notices), *empty_batches(pipeline, alone, "nothing was run")]:
+    for notice in [*map(str, found.notices), *empty_batches(pipeline, alone, "nothing was run")]:
         tell(notice)
     for batch in alone:
         if batch in pipeline.ledger().files.removed:
             _restore(pipeline, batch)
+    finish(pipeline)
+    return found
+
+
+def finish(pipeline: OpenPipeline) -> None:
+    """Finishes what an earlier run left half done: the swap of a rebuild, columns that the tables have not got yet."""
+    from fk_pipeline.engine.fingerprints import columns_to_add
+
     if pipeline.ledger().rebuilds.unfinished is not None:
         pipeline.runner.finish_rebuild()
     if columns_to_add(pipeline.spec, pipeline.ledger()):
@@ -210,30 +234,51 @@ def _lacks_result(pipeline: OpenPipeline) -> bool:
     return has_run and not ledger.due.of(stage) and not is_there(pipeline.spec.home, ledger.kind.result.name)
 
 
-def _run_due(
-    pipeline: OpenPipeline, stage: str, size: int, run: Callable[[str, BatchRange], None]
+def run_due(
+    pipeline: OpenPipeline,
+    stage: str,
+    run: Callable[[str, BatchRange], StageRun | None],
+    among: Collection[BatchId] | None = None,
 ) -> list[FailedCheck]:
-    """Runs a stage until only batches that failed checks are due; returns these checks."""
+    """Runs a stage until only batches that failed checks are due; returns these checks.
+
+    Args:
+        pipeline: the pipeline.
+        stage: the stage.
+        run: runs it for a range; returns None if another run has done some of it meanwhile.
+        among: only these batches; default: all.
+    """
     refusing: list[FailedCheck] = []
-    left = ROUNDS
+    left, size = ROUNDS, pipeline.spec.settings.max_batches_per_pass
     while left:
         ledger = pipeline.ledger()
-        allowed, refusing = ledger.checks.not_refused(stage, ledger.due.of(stage))
+        due = [batch for batch in ledger.due.of(stage) if among is None or batch in among]
+        allowed, refusing = ledger.checks.not_refused(stage, due)
         if not allowed:
             break
         left -= 1
         for part in passes(allowed, ledger.batches, size):
             try:
-                run(stage, part)
+                if run(stage, part) is None:
+                    left += 1  # it was not this run that did something: the next round sees what is left
+                    break
             except FanOutError:  # the ledger has recorded it: the next round leaves these batches out
                 left = ROUNDS
     return refusing
 
 
-def _pass(pipeline: OpenPipeline, work: Pass, progress: PassProgress | None) -> StageRun:
-    if progress is not None:
-        progress(work, None)
-    result: StageRun = pipeline.runner.run(work.stage, work.batches)
-    if progress is not None:
-        progress(work, result)
-    return result
+def _refuse_left_out(
+    pipeline: OpenPipeline, found: Discovery, ranges: Sequence[BatchRange] | None, done: Sequence[StageRun]
+) -> None:
+    """Refuses files that the discovery of a run left out, if the run was about their batches.
+
+    Raises:
+        HeldBackError: there is such a file; the error has what was done.
+    """
+    from fk_pipeline.engine.discovery import refuse_waiting
+
+    try:
+        refuse_waiting(found, pipeline.spec, ranges)
+    except HeldBackError as error:
+        error.done = done
+        raise

@@ -51,7 +51,9 @@ def changes(pipeline: Pipeline, batch: int) -> DataFrame:
 class Pipeline(OpenPipeline):
     """One join and all operations on it. Spark starts only when a method needs it."""
 
-    def remove_batch(self, batch: int, tell: Callable[[str], None] | None = None) -> dict[str, list[BatchId]]:
+    def remove_batch(
+        self, batch: int, tell: Callable[[str], None] | None = None, forget: bool = False
+    ) -> dict[str, list[BatchId]]:
         """Removes a batch, so that the result becomes what it would be without it.
 
         Nothing runs yet: its changelogs become due, and therefore everything downstream. `run(str(batch))` restores it.
@@ -59,18 +61,20 @@ class Pipeline(OpenPipeline):
         Args:
             batch: its number.
             tell: called with a notice if the batch has no landing files.
+            forget: agrees that its rows are lost, because landing files of it are gone.
 
         Returns:
             The due batches per stage.
 
         Raises:
-            UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already.
+            UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already; or a landing file
+                of it is gone, so that it could not be brought back.
             StateError: it was folded.
         """
         from fk_pipeline.engine.folding import refuse_folded
 
         self.check_fingerprints()
-        self.discover()
+        gone = [file.path for file in self.discover().vanished if file.batch == batch]
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
             empty = empty_batches(self, [batch], "nothing was withdrawn")
@@ -82,6 +86,13 @@ class Pipeline(OpenPipeline):
                 raise UsageError(
                     f"batch {batch} is withdrawn already",
                     fix=f"fk-pipeline run {self.spec.file} --batches {batch} brings it back",
+                )
+            if gone and not forget:
+                raise UsageError(
+                    f"batch {batch} could not be brought back: {gone[0]} is gone from the landing folder",
+                    where=str(self.spec.file),
+                    why="its rows would be lost; nothing was withdrawn",
+                    fix="restore the file; or agree: --forget",
                 )
             ledger.files.remove(batch)
         return self.due()

@@ -49,7 +49,7 @@ def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Ori
         side: the origin whose records are returned; None: all.
 
     Returns:
-        One row per record, in the order of their places: `batch`, `side`, `file` (as in the ledger), `line`, `reason`,
+        One row per record, in the order of their places: `batch`, `side`, `file` (where it was then), `line`, `reason`,
         `raw`, and `digest`, which identifies the record after `raw` was edited.
     """
     rows = runner.warehouse.read(runner.layout[s.QUARANTINE])
@@ -154,7 +154,9 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
             fix="let the source send one of the rows anew, or edit select",
         )
     side = next((one for one in spec.sides if one == record.get("side")), None)
-    landed = None if side is None else ledger.files.known.get((side, str(record.get("file"))))
+    batch = str(record.get("batch"))
+    file = str(record.get("file"))
+    landed = ledger.files.called(file, int(batch), side) if side is not None and batch.isdecimal() else None
     if landed is None:
         raise _unusable(f"{record.get('file')!r} is no landing file of side {record.get('side')}", where)
     if str(record.get("reason")).startswith((UNREADABLE, TOO_LONG)):

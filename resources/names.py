@@ -12,6 +12,9 @@ from fk_pipeline.spec import PipelineSpec
 _RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/({'|'.join(kind.result.name for kind in kinds())})/?")
 """Pattern of the path of a result table of any kind: `<pipeline>/<table>`."""
 
+DUE_TAG = "fk_pipeline/only-due"
+"""The tag of a run that a sensor requests: each stage runs only for those of its batches that are due by then."""
+
 
 def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
     """Returns the key of a stage's asset: pipeline, stage."""

@@ -18,7 +18,7 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import Output, PipelineSpec, SideSpec
 from fk_pipeline.spec.join import JoinSpec
-from fk_pipeline.spec.load import place_of
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 
@@ -42,7 +42,7 @@ def type_of(spec: PipelineSpec, frame: DataFrame, text: str, where: str) -> T.Da
     try:
         kind = frame.select(F.expr(text).alias("x")).schema["x"].dataType
     except PySparkException as error:
-        place = place_of(spec.file, where, text)
+        place = file_and_line(spec.file, where, text)
         raise PipelineFileError(f"{where}: {text!r}: {first_line(error)}", where=place) from None
     check_of_one_row(spec, frame, [text], where)
     return kind
@@ -97,7 +97,7 @@ def check_of_one_row(
     wrong = shown or next((text for text in computed if not are_of_one_row(frame, text)), computed[0])
     raise PipelineFileError(
         f"{where}: {wrong!r} does not give one value per row: it makes rows, leaves rows out or reads other rows",
-        where=place_of(spec.file, where, wrong),
+        where=file_and_line(spec.file, where, wrong),
         fix="write an expression over one row: DATE_TRUNC in place of WINDOW, which leaves out rows without a time; "
         "or count rows per window with kind: aggregate",
     )

@@ -82,6 +82,8 @@ class Discovery:
     batches: tuple[BatchId, ...] = ()
     notices: tuple[Notice, ...] = ()
     """Notices for people: files that are not read, and how names became batches."""
+    waiting: tuple[tuple[LandedFile, LandedFile], ...] = ()
+    """New and changed files that are left out, each with another file of its batch that is gone."""
 
 
 class KnownFiles(Protocol):
@@ -167,11 +169,14 @@ def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> N
     for notice in found.notices:
         local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
         if notice.kind == MISSING and local and not files.of_side(notice.side):
+            fix = f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'"
+            if spec.file.is_symlink():
+                fix = f"{spec.file} is a link, and its paths count from there: name {spec.file.resolve()}; or {fix}"
             raise PipelineFileError(
                 f"{notice.side}.path: there is no file or folder {notice.first}",
                 where=str(spec.file),
                 why="nothing was recorded",
-                fix=f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'",
+                fix=fix,
             )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fk_pipeline.cdc.endings import JSON_LINES, endings_of, is_of_format
-from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone, before_glob
+from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.model import GLOB
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
 VANISHED, NAMED, ARRIVED, HELD_BACK = "vanished", "named", "arrived", "held back"
@@ -59,7 +58,7 @@ def about_listed(
     where, reads = spec.landing(side), spec.side(side)
     notices = []
     if not listed and not zone.exists(where):
-        place = where if "://" in where or not GLOB.search(where) else before_glob(where)
+        place = where if "://" in where else spec.landing_base(side)
         then = "its rows stay" if gone else f"correct {side}.path, or make it if its files come later"
         notices.append(Notice(side, MISSING, 0, place, f"{side}: there is nothing at {place}: {then}"))
     paths: dict[str, list[str]] = {}
@@ -84,10 +83,21 @@ def about_listed(
         if kind in paths:
             notices.append(Notice.of(side, kind, paths[kind], one, many, then))
     if gone:
-        then = "Their rows stay; 'fk-pipeline remove-batch' takes a batch out"
+        then = "Their rows stay, but a batch that is withdrawn cannot be brought back without its files"
         notices.append(
             Notice.of(side, VANISHED, [f.path for f in gone], "known file is gone", "known files are gone", then)
         )
+    return notices
+
+
+def about_waiting(waiting: Sequence[tuple[LandedFile, LandedFile]]) -> list[Notice]:
+    """Returns the notices about files that are left out, each given with another file of its batch that is gone."""
+    notices = []
+    for side in dict.fromkeys(file.side for file, _ in waiting):
+        mine = [(file, gone) for file, gone in waiting if file.side is side]
+        (first, gone), paths = mine[0], [file.path for file, _ in mine]
+        then = f"Batch {first.batch} cannot be read again without {gone.path}, which is gone: restore it"
+        notices.append(Notice.of(side, HELD_BACK, paths, "file is held back", "files are held back", then))
     return notices
 
 
@@ -95,7 +105,7 @@ def no_table(spec: PipelineSpec, side: Side) -> Notice:
     """Returns the notice that no Delta table exists at the path of the side."""
     where, of_side = spec.landing(side), spec.side(side)
     if of_side.pipeline is not None:
-        first = f"run it first: fk-pipeline run {spec.file.parent / of_side.pipeline}"
+        first = f"run it first: fk-pipeline run {spec.location(of_side.pipeline)}"
         return Notice(side, MISSING, 0, where, f"{side}: pipeline {of_side.pipeline} has no result yet; {first}")
     then = f"correct {side}.path, or wait until it is made"
     return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}")

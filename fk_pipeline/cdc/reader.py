@@ -121,7 +121,9 @@ def read_records(
         if limit:
             parsed = _without_marks(parsed, limit)
         if side_spec.keyed_by_place:
-            names = {_without_scheme(spec.location(f.path)): f.path for group in files.values() for f in group}
+            names = {
+                _without_scheme(spec.location(f.path)): f.known_as or f.path for group in files.values() for f in group
+            }
             parsed = _with_places(lines, parsed, side_spec, names)
     else:
         lines = parsed = _nothing(session, side_spec)
@@ -175,8 +177,7 @@ def _with_places(lines: DataFrame, parsed: DataFrame, side: SideSpec, names: Map
         lines: the lines with their place.
         parsed: their records.
         side: the side of the events.
-        names: per file of the records, its name relative to the pipeline file: a folder that is moved as a whole has
-            the same events.
+        names: per file of the records, its path in the ledger, which is the same after the file was moved.
     """
     files = ", ".join(f"{text(file)}, {text(name)}" for file, name in names.items())
     place = f"CONCAT_WS('/', batch, MAP({files})[file], line)"

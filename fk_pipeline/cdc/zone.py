@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fk_pipeline.cdc.names import as_utf8, real
 from fk_pipeline.environment import storage
-from fk_pipeline.spec.model import GLOB
+from fk_pipeline.spec.paths import GLOB
 
 FILE, FOLDER, BROKEN_LINK = "file", "folder", "broken link"
 

@@ -263,6 +263,9 @@ def status(
 def remove_batch(
     pipeline: PipelineFile,
     batch: Annotated[int, typer.Argument(metavar="N", min=0, max=MAX_BATCH, help="the batch")],
+    forget: Annotated[
+        bool, typer.Option("--forget", help="landing files of it are gone: its rows may be lost")
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -270,7 +273,7 @@ def remove_batch(
     from fk_pipeline.pipeline import load
 
     empty: list[str] = []
-    found = load(pipeline).remove_batch(batch, empty.append)
+    found = load(pipeline).remove_batch(batch, empty.append, forget)
     due = {stage: list(map(int, batches)) for stage, batches in found.items()}
     for text in empty:
         say(f"note: {text}")

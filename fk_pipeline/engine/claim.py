@@ -2,29 +2,47 @@
 
 From the first landing file on, the ledger has the landing location of each side: its resolved path, and its path from
 the tables. A pipeline is the same if one of the two is the same: so its folder may be moved as a whole, with tables and
-landing files, and the tables may be moved alone. The path of the pipeline file is used in messages only.
+landing files, the tables may be moved alone, and so may the pipeline file, whose path is used in messages only.
 """
 
 from __future__ import annotations
 
 import os.path
+from collections.abc import Iterable
 from pathlib import Path
 
 from fk_pipeline.cdc.landing import Discovery
+from fk_pipeline.cdc.names import as_utf8
 from fk_pipeline.environment.storage import scheme_of
 from fk_pipeline.errors import StateError
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.model import GLOB
-from fk_pipeline.store.ledger import FILE_THAT_RAN, Ledger, claimed, claimed_from_tables
+from fk_pipeline.store.ledger import FILE_THAT_RAN, LandingPlace, Ledger, claimed, claimed_from_tables, claimed_name
 
 
-def claim(spec: PipelineSpec, ledger: Ledger) -> dict[str, str]:
-    """Returns what the ledger must record of a pipeline: the landing locations of the sides with known files."""
-    home, parts = _resolved(spec.home), {}
-    for side in sorted({side for side, _ in ledger.files.known}):
-        landing = _resolved(spec.location(spec.side(side).path))
-        parts[claimed(side)] = landing
-        parts[claimed_from_tables(side)] = _from(home, landing)
+def landing_places(spec: PipelineSpec) -> dict[Side, LandingPlace]:
+    """Returns where the files of each side land."""
+    home, places = _resolved(spec.home), {}
+    for side in spec.sides:
+        base, path = spec.landing_base(side), _resolved(spec.location(spec.side(side).path))
+        name = spec.relative(f"{base if '://' in base else as_utf8(base)}/").rstrip("/") if base else "/"
+        places[side] = LandingPlace(name, spec.folder, _resolved(base), path, _from(home, path))
+    return places
+
+
+def claim(spec: PipelineSpec, ledger: Ledger, found: Iterable[Side] = ()) -> dict[str, str]:
+    """Returns what the ledger must record of a pipeline: the landing locations of the sides with known files.
+
+    Args:
+        spec: the pipeline.
+        ledger: its ledger.
+        found: further sides, whose first files will be recorded.
+    """
+    parts, places = {}, landing_places(spec)
+    for side in sorted({side for side, _ in ledger.files.known} | {*found}):
+        parts[claimed(side)] = places[side].path
+        parts[claimed_from_tables(side)] = places[side].from_tables
+        parts[claimed_name(side)] = ledger.files.names.first[side]
     return parts | {FILE_THAT_RAN: str(spec.file.absolute())} if parts else {}
 
 
@@ -46,13 +64,12 @@ def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
     Raises:
         StateError: a landing location differs; the error names both locations and the ways out.
     """
-    is_now, was = claim(spec, ledger), ledger.claim
-    for side in spec.sides:
-        resolved, reached = claimed(side), claimed_from_tables(side)
-        if resolved in was and resolved in is_now and was[resolved] != is_now[resolved]:
-            if was[reached] and was[reached] == is_now[reached]:
-                continue
-            raise _refusal(spec, f"their {side} landing files are in {was[resolved]}, not in {is_now[resolved]}", was)
+    was = ledger.claim
+    for side, place in landing_places(spec).items():
+        if not ledger.files.of_side(side) or was.get(claimed(side), place.path) == place.path:
+            continue
+        if not place.from_tables or was[claimed_from_tables(side)] != place.from_tables:
+            raise _refusal(spec, f"their {side} landing files are in {was[claimed(side)]}, not in {place.path}", was)
 
 
 def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> None:
@@ -73,11 +90,12 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
         if claimed(side) in ledger.claim:
             continue
         known = [file for (of, _), file in ledger.files.known.items() if of is side]
-        changed = [file for file in found.changed if file.side is side]
+        read = [*found.changed, *(file for file, _ in found.waiting)]
+        changed = [file for file in read if file.side is side and (side, file.path) in ledger.files.known]
         gone = [file for file in found.vanished if file.side is side]
         if len(known) > len(changed) + len(gone):
             continue
-        root = Path(spec.location(GLOB.split(spec.side(side).path, maxsplit=1)[0]))
+        root = spec.landing_base(side)
         here = [file for file in gone if Path(spec.location(file.path)).is_relative_to(root)]
         if changed or not here:
             raise _refusal(spec, f"none of their {len(known)} {side} landing file(s) is here as it was", {})
@@ -92,5 +110,6 @@ def _refusal(spec: PipelineSpec, how: str, was: dict[str, str]) -> StateError:
         where=spec.home,
         why="each of the two would replace the rows of the other; nothing was changed",
         fix=f"give this pipeline another name, or another warehouse; or, if it is the same one and its landing files "
-        f"moved: fk-pipeline run {spec.file} --adopt",
+        f"moved: fk-pipeline run {spec.file} --adopt, which takes each file there for the known one of the same name: "
+        "one with other content replaces its rows",
     )

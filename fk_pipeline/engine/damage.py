@@ -6,7 +6,7 @@ landing files. If that input is gone too, only a backup helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from deltalake.exceptions import DeltaError
 from fk_pipeline.cdc.table_versions import are_kept, names_versions, table_id
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.contract import Kind, Role, Source
+from fk_pipeline.engine.claim import landing_places
 from fk_pipeline.engine.fingerprints import NeededRebuild
 from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.store.lease import lease, leases
-from fk_pipeline.store.ledger import CLAIM
+from fk_pipeline.store.ledger import CLAIM, Names
 from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Entry, rows_in_files
 
 _NOT_NEEDED = ("checks", "rebuilds")
@@ -174,15 +175,22 @@ def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Sid
     listed = {(Side(row["side"]), path) for row in newest.values() for path in row["files"] or ()}
     files = _readable(spec.home, "files")
     listed |= {(Side(row["side"]), row["path"]) for row in files if row["batch"] not in withdrawn}
-    gone: list[str] = []
+    names, gone = _names(spec, listed), list[str]()
     for side in sides:
-        paths = sorted(path for of, path in listed if of is side)
+        paths = sorted({names.now(side, path) for of, path in listed if of is side})
         if spec.side(side).format == "delta":
             gone += [path for path in paths if not are_kept(spec.location(path))]
             continue
         present = {spec.relative(file.path) for file in zone.list(spec.landing(side))}
         gone += [path for path in paths if path not in present]
     return gone
+
+
+def _names(spec: PipelineSpec, known: Collection[tuple[Side, str]]) -> Names:
+    """Returns what the files of the ledger are called now, of what can still be read of it."""
+    claim = {row["part"]: row["value"] for row in rows_in_files(spec.home, "fingerprints")}
+    places = landing_places(spec)
+    return Names(places, claim, {side: [path for of, path in known if of is side] for side in places})
 
 
 def _readable(home: str, table: str) -> list[Entry]:
@@ -230,15 +238,17 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
 def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -> None:
     """Records the files in the lists of the batches again, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
+    names = _names(spec, {(Side(side), path) for (_, side), row in newest.items() for path in row["files"] or ()})
     there = {spec.relative(file.path): file for side in spec.sides for file in zone.list(spec.landing(side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():
-            if names_versions(path):
-                mark = table_id(spec.location(path))
+            now = names.now(Side(row["side"]), path)
+            if names_versions(now):
+                mark = table_id(spec.location(now))
                 seen = {"size": -1, "modified": mark, "digest": mark}
             else:
-                file = there[path]
+                file = there[now]
                 seen = {"size": file.size, "modified": file.modified, "digest": zone.digest(file)}
             place = {name: row[name] for name in ("side", "batch")}
             rows.append({"event": "discovered", **place, "path": path, **seen})

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from deltalake import DeltaTable
 
 from fk_pipeline.cdc import landing
 from fk_pipeline.cdc.landing import Discovery, refuse_missing
-from fk_pipeline.cdc.notices import HELD_BACK, Notice
+from fk_pipeline.cdc.notices import HELD_BACK, Notice, about_waiting
 from fk_pipeline.cdc.zone import LandingZone
+from fk_pipeline.engine.claim import claim
 from fk_pipeline.engine.damage import telling_damage
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.environment import storage
-from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.identity import Side
+from fk_pipeline.errors import HeldBackError, PipelineFileError
+from fk_pipeline.identity import BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import load_spec
 from fk_pipeline.store.ledger import Ledger
 
 
 def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
-    """Assigns new and changed files to batches and records them. Idempotent; a vanished file changes nothing.
+    """Assigns new and changed files to batches and records them, and whose they are.
+
+    Idempotent; a vanished file changes nothing.
 
     Raises:
         LandingError: no batch can be derived from a file name.
@@ -29,6 +33,7 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
     """
     found = find(spec, ledger, zone)
     refuse_missing(found, spec, ledger.files)
+    ledger.record_claim(claim(spec, ledger, {f.side for f in found.discovered}))  # first: how the paths begin
     files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
     found_now = {(f.side, f.path) for _, f in files}
     files += [(event, f) for event, f in ledger.files.unlisted() if (f.side, f.path) not in found_now]
@@ -39,12 +44,13 @@ def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     """Finds what `discover` would record; records nothing.
 
     New versions of another pipeline's result are left out, with a notice, as long as that result has failed a critical
-    check: the first look after it is mended or waived has all that changed since the last one.
+    check: the first look after it is mended or waived has all that changed since the last one. So are files whose batch
+    cannot be read, because another file of it is gone.
 
     Raises:
         LandingError: no batch can be derived from a file name.
     """
-    found = landing.look(spec, ledger.files, zone)
+    found = _without_waiting(landing.look(spec, ledger.files, zone), ledger)
     read = {one.side: spec.landing(one.side) for one in found.discovered if spec.side(one.side).pipeline is not None}
     one_of = {place: side for side, place in read.items()}  # both sides may read one result
     why = {place: _why_held_back(spec, side, zone) for place, side in one_of.items()}
@@ -57,6 +63,42 @@ def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     )
 
 
+def _without_waiting(found: Discovery, ledger: Ledger) -> Discovery:
+    """Leaves out the new and changed files of batches that cannot be read in full, with notices."""
+    gone = {(file.side, file.batch): file for file in found.vanished if file.batch not in ledger.files.removed}
+    landed = [*found.discovered, *found.changed]
+    waiting = tuple((one, gone[one.side, one.batch]) for one in landed if (one.side, one.batch) in gone)
+    left_out = {one for one, _ in waiting}
+    return replace(
+        found,
+        discovered=tuple(one for one in found.discovered if one not in left_out),
+        changed=tuple(one for one in found.changed if one not in left_out),
+        waiting=waiting,
+        notices=(*found.notices, *about_waiting(waiting)),
+    )
+
+
+def refuse_waiting(found: Discovery, spec: PipelineSpec, batches: Sequence[BatchRange] | None = None) -> None:
+    """Refuses files that were left out, because another file of their batch is gone.
+
+    Args:
+        found: the outcome of a discovery.
+        spec: the pipeline.
+        batches: the batches whose files are wanted; None: all.
+
+    Raises:
+        HeldBackError: there is such a file.
+    """
+    for file, gone in found.waiting:
+        if batches is None or any(file.batch in some for some in batches):
+            raise HeldBackError(
+                f"{file.path} is not read: without {gone.path}, which is gone, its batch cannot be read again",
+                where=f"pipeline {spec.name}, batch {file.batch}",
+                why="nothing of it was recorded, and the rows of the batch stay as they are",
+                fix=f"restore {gone.path}; or take {file.path} out of the folder, and land its rows in another batch",
+            )
+
+
 def _why_held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> str | None:
     """Returns a sentence if the result that a side reads failed a check, with the remedy; else None."""
     home, _, result = spec.landing(side).rpartition("/")
@@ -65,7 +107,7 @@ def _why_held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> str | N
     name = str(spec.side(side).pipeline)
     what = f"what changed in {result} of {name} is not read"
     try:
-        other = load_spec(spec.file.parent / name)
+        other = load_spec(spec.location(name))
     except PipelineFileError as error:
         return f"{what}: {error}"
     with telling_damage(other, zone):

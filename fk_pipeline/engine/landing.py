@@ -94,11 +94,13 @@ class Landing:
             if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
                 continue
             if not was_read:
+                instead = "; or, if its rows are not wanted, put an empty file in its place"
+                instead = "" if self.declared.is_snapshot else instead  # empty, that would be a table without rows
                 raise LandingError(
                     "the landing file is gone, and its batch was not read with it before",
                     where=path,
                     why=f"batch {batch} cannot be read without it; nothing was changed",
-                    fix="restore the file and run again",
+                    fix=f"restore the file and run again{instead}",
                 )
             if batch not in self.kept:
                 what = f"versions {path} are not kept any more" if delta else f"{path} is gone"

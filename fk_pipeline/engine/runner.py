@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
@@ -69,6 +71,9 @@ class StageRun:
     """The strategy and its reason; None if there was nothing to do, or no choice."""
     warnings: tuple[str, ...] = ()
     """Probable mistakes in the pipeline file."""
+
+
+Ran = TypeVar("Ran", StageRun, StageRun | None)
 
 
 class Runner:
@@ -133,7 +138,7 @@ class Runner:
             self.warehouse.create(self.layout[kind.result.name], info)
 
     def run(self, stage: str, batches: BatchRange) -> StageRun:
-        """Runs a stage for every known batch of a range.
+        """Runs a stage for every known batch of a range, due or not.
 
         Raises:
             StageError: the stage failed; its batches stay due.
@@ -141,6 +146,27 @@ class Runner:
             LeaseTakenError: another run of the stage is still running.
             StateError: the stored tables do not fit the pipeline file.
         """
+        return self._in_lease(stage, lambda held, run_id: self._run_leased(stage, batches, held, run_id))
+
+    def run_due(self, stage: str, batches: BatchRange) -> StageRun | None:
+        """Runs a stage for every known batch of a range, if all of them are due once no other run has the stage.
+
+        Returns:
+            None, and nothing was done, if one of them is not: another run has done it meanwhile.
+
+        Raises:
+            as `run`.
+        """
+
+        def run(held: LeaseCheck, run_id: str) -> StageRun | None:
+            known = [batch for batch in self.ledger.batches if batch in batches]
+            due = all(self.ledger.due.has(stage, batch) for batch in known)
+            return self._run_leased(stage, batches, held, run_id) if due else None
+
+        return self._in_lease(stage, run)
+
+    def _in_lease(self, stage: str, work: Callable[[LeaseCheck, str], Ran]) -> Ran:
+        """Does some work while no other run has the stage, with the ledger as it is then and tables that fit it."""
         refuse_unknown_types(self.spec)
         while True:
             home, run_id = self.ledger.home, uuid.uuid4().hex[:12]
@@ -154,7 +180,7 @@ class Runner:
                 if self.ledger.rebuilds.unfinished is None:
                     check_fingerprints(self.spec, self.ledger)
                     if not columns_to_add(self.spec, self.ledger):
-                        return self._run_leased(stage, batches, held, run_id)
+                        return work(held, run_id)
             self.finish_rebuild()
             self.add_columns()
 

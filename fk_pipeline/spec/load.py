@@ -15,6 +15,7 @@ from fk_pipeline.errors import PipelineFileError, escaped
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.paths import place_of
 from fk_pipeline.spec.results import REPLACED, as_input
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import body_of
@@ -35,6 +36,8 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
         PipelineFileError: the file is missing, not YAML, or not a pipeline; each problem is on its own line.
     """
     path = Path(file)
+    if ".." in path.parts:
+        path = Path(place_of(path))
     document = load_document(path)
     if "file" in document:
         raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
@@ -204,7 +207,7 @@ def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
     return line
 
 
-def place_of(file: Path, key: str, text: str) -> str:
+def file_and_line(file: Path, key: str, text: str) -> str:
     """Returns `file:line` of a text under a key of a pipeline file, given as `left.foreign_key`.
 
     Only `file` if the file cannot be read any more.

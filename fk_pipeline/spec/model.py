@@ -8,7 +8,7 @@ The contract is `docs/reference/pipeline-file.md`.
 from __future__ import annotations
 
 import glob
-import re
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +30,7 @@ from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import SideSpec
+from fk_pipeline.spec.paths import folder_of, place_of, split_glob
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
     Column,
@@ -37,9 +38,6 @@ from fk_pipeline.spec.sql import (
 
 UNKNOWN_TYPE = "expression"
 """Stands for the type of an expression where only Spark can tell it."""
-
-GLOB = re.compile(r"[*?\[]")
-"""The characters that make a path a glob."""
 
 UNWRITABLE = frozenset("[]{}%?#*^|<>\\")
 """Characters in a local path that delta-rs takes for parts of a URL."""
@@ -159,23 +157,33 @@ class PipelineSpec(Frozen):
             raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         return self.model_copy(update={"settings": changed})
 
+    @property
+    def folder(self) -> str:
+        """The absolute path of the folder of the file."""
+        return folder_of(self.file, os.getcwd())  # noqa: PTH109 - of every landing file
+
     def location(self, path: str) -> str:
-        """Returns a `path` or `warehouse` of the file as an absolute path; a URI unchanged."""
-        return path if "://" in path else str((self.file.parent / path).absolute())
+        """Returns a `path` or `warehouse` of the file as an absolute path without `..`; a URI unchanged."""
+        return path if "://" in path else place_of(os.path.join(self.folder, path))  # noqa: PTH118 - of every landing file
 
     def landing(self, side: Side) -> str:
         """Returns the absolute landing folder or glob of a side; only `path` is a pattern, not the file's folder."""
-        path = self.side(side).path
-        if "://" in path or not GLOB.search(path):
-            return self.location(path)
-        return f"{glob.escape(str(self.file.parent.absolute()))}/{path}"
+        fixed, pattern = split_glob(self.side(side).path)
+        if not pattern or "://" in fixed:
+            return self.location(self.side(side).path)
+        return f"{glob.escape(self.location(fixed))}/{pattern}"
+
+    def landing_base(self, side: Side) -> str:
+        """Returns the absolute landing folder of a side; of a glob the folder from which it starts."""
+        return self.location(split_glob(self.side(side).path)[0]).removeprefix("file://").rstrip("/")
 
     def relative(self, path: str) -> str:
-        """Returns a path below the folder of the file as a relative path, any other path unchanged.
+        """Returns the name of a place for people: relative where it lies below the folder of the file, else as it is.
 
-        The folder can therefore be moved as a whole.
+        A local path is absolute; one with `..` counts as the place that it leads to.
         """
-        return path.removeprefix(f"{self.file.parent.absolute()}/")
+        place = place_of(path) if "/../" in path and "://" not in path else path
+        return place.removeprefix(f"{self.folder}/")
 
     @property
     def home(self) -> str:
@@ -185,7 +193,7 @@ class PipelineSpec(Frozen):
     @property
     def docs_folder(self) -> Path | None:
         """The folder in which full checks in Dagster write the Data Docs; None if they write none."""
-        return None if self.settings.data_docs is None else self.file.parent / self.settings.data_docs
+        return None if self.settings.data_docs is None else Path(self.location(str(self.settings.data_docs)))
 
     @property
     def key_outputs(self) -> tuple[Output, ...]:

@@ -231,7 +231,7 @@ class AnyOrder(RuleBasedStateMachine):
         if batch in self._folded():
             return
         self._say(f"batch {batch} is withdrawn")
-        self.pipeline.remove_batch(batch)
+        self.pipeline.remove_batch(batch, forget=True)
         self.may_be_due = True
         self.withdrawn = {place: self.landed.pop(place) for place in list(self.landed) if place[0] == batch}
         self.landings += [("withdrawn:", place, Content()) for place in self.withdrawn]

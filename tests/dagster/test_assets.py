@@ -244,6 +244,30 @@ def test_a_lost_dagster_home_loses_nothing(rows_pipeline: Any) -> None:
 
 
 @pytest.mark.spark
+def test_a_run_of_the_sensor_leaves_what_is_done_and_one_of_a_person_does_it(
+    rows_pipeline: Any, instance: DagsterInstance
+) -> None:
+    made, first = rows_pipeline("left"), AssetKey(["tested", "left_changelog"])
+    made.land(0, [(1, "a", "v"), (2, "b", "w")])
+    tick = evaluated(definitions([made.pipeline]), "tested", instance, {"landing_zone": LandingZoneResource()})
+    (request,) = tick.run_requests or []
+    made.pipeline.run(stages=["left_changelog"])  # another daemon, or somebody at the command
+
+    def ran(tags: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        done = job_of(made).execute_in_process(instance=instance, tags=tags, asset_selection=[first])
+        assert done.success
+        return made.pipeline.ledger().state("left_changelog", 0).attempts, counts_of(done, "left_changelog", 0)
+
+    number, shown = ran(request.tags)
+    assert (number, shown["rows"], shown["note"]) == (1, 2, "it was not due: nothing was done")
+    made.land(0, [(1, "a", "v")])
+    number, shown = ran(request.tags)
+    assert (number, shown["rows"], "note" in shown) == (2, 1, False)
+    number, shown = ran({name: value for name, value in request.tags.items() if "partition" in name})
+    assert (number, "note" in shown) == (3, False)
+
+
+@pytest.mark.spark
 def test_the_sensor_says_which_rebuild_an_edited_pipeline_file_needs(
     rows_pipeline: Any, instance: DagsterInstance
 ) -> None:

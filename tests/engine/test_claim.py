@@ -98,9 +98,7 @@ def test_what_moves_together_stays_the_same_pipeline(tmp_path: Path) -> None:
     assert load(tmp_path / "link" / "orders.yaml").ledger().files  # the same place by another name
 
 
-def test_a_landing_folder_that_moves_alone_is_adopted_and_its_old_files_have_vanished(
-    mine: Path, tmp_path: Path
-) -> None:
+def test_a_landing_folder_that_moves_alone_is_adopted_with_the_files_that_are_known(mine: Path, tmp_path: Path) -> None:
     shutil.copytree(mine.parent / "landing" / "left", tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "1.jsonl").rename(tmp_path / "elsewhere" / "2.jsonl")
     mine.write_text(TEXT.format(left=tmp_path / "elsewhere", warehouse=tmp_path / "warehouse"))
@@ -108,9 +106,12 @@ def test_a_landing_folder_that_moves_alone_is_adopted_and_its_old_files_have_van
     pipeline = load(mine)
     pipeline.adopt()
     found = pipeline.discover()
-    assert [file.path for file in found.vanished] == ["landing/left/1.jsonl"]
+    assert [file.path for file in found.vanished] == [f"{tmp_path}/elsewhere/1.jsonl"], "where it should be now"
     assert [file.path for file in found.discovered] == [f"{tmp_path}/elsewhere/2.jsonl"]
     assert load(mine).look().vanished == found.vanished
+    shutil.copy(mine.parent / "landing" / "left" / "1.jsonl", tmp_path / "elsewhere")
+    found = pipeline.discover()
+    assert (found.vanished, found.changed, found.discovered) == ((), (), ()), "it is the known one"
 
 
 def test_a_path_that_was_wrong_before_anything_landed_binds_nobody(tmp_path: Path) -> None:

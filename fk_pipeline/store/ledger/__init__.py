@@ -1,6 +1,26 @@
 """The ledger: small append-only tables beside the data. Other packages use `Ledger`."""
 
-from fk_pipeline.store.ledger.ledger import CLAIM, FILE_THAT_RAN, Ledger, claimed, claimed_from_tables
+from fk_pipeline.store.ledger.ledger import Ledger
+from fk_pipeline.store.ledger.names import (
+    CLAIM,
+    FILE_THAT_RAN,
+    LandingPlace,
+    Names,
+    claimed,
+    claimed_from_tables,
+    claimed_name,
+)
 from fk_pipeline.store.ledger.runs import LACKING, StageState
 
-__all__ = ["CLAIM", "FILE_THAT_RAN", "LACKING", "Ledger", "StageState", "claimed", "claimed_from_tables"]
+__all__ = [
+    "CLAIM",
+    "FILE_THAT_RAN",
+    "LACKING",
+    "LandingPlace",
+    "Ledger",
+    "Names",
+    "StageState",
+    "claimed",
+    "claimed_from_tables",
+    "claimed_name",
+]

@@ -13,6 +13,7 @@ from typing import Any
 
 from fk_pipeline.identity import Side
 from fk_pipeline.store.ledger.entries import Entries
+from fk_pipeline.store.ledger.names import Names
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ def digest_of(text: str) -> str:
 class CorrectionLog:
     """Keeps the newest correction of each line from the rows of `corrections`, and appends those of users."""
 
-    def __init__(self, entries: Entries) -> None:
-        """Reads the rows."""
-        self._entries = entries
+    def __init__(self, entries: Entries, names: Names) -> None:
+        """Reads the rows, whose paths are those of the ledger; a `Correction` has the path of now."""
+        self._entries, self._names = entries, names
         self._texts: dict[tuple[Side, str], dict[str, str]] = {}
         self._newest: dict[tuple[int, Side], int] = {}
         for row in entries.rows("corrections"):
@@ -53,13 +54,17 @@ class CorrectionLog:
             The number of corrections that were not in force already.
         """
         unknown = self.unknown(corrections)
-        for row in self._entries.append("corrections", [{"replay_id": replay_id, **asdict(one)} for one in unknown]):
+        rows = [
+            {"replay_id": replay_id, **asdict(one), "path": self._names.in_ledger(one.side, one.path)}
+            for one in unknown
+        ]
+        for row in self._entries.append("corrections", rows):
             self._fold(row)
         return len(unknown)
 
     def _fold(self, row: Mapping[str, Any]) -> None:
         side = Side(row["side"])
-        self._texts.setdefault((side, row["path"]), {})[row["digest"]] = row["text"]
+        self._texts.setdefault((side, self._names.now(side, row["path"])), {})[row["digest"]] = row["text"]
         self._newest[row["batch"], side] = row["entry"]
 
     def newest(self, batch: int, side: Side) -> int | None:

@@ -37,7 +37,7 @@ COLUMNS: dict[str, Columns] = {
         ("event", pa.string(), "`discovered` or `changed`"),
         ("side", pa.string(), "`left` or `right`"),
         ("batch", pa.int32(), "the batch that the file belongs to; never changes"),
-        ("path", pa.string(), "relative to the pipeline file where the file lies below its folder, else absolute"),
+        ("path", pa.string(), "what the file is called for ever; never changes, wherever it is moved"),
         ("size", pa.int64(), "bytes"),
         ("modified", pa.string(), "time or etag, as the storage says it"),
         ("digest", pa.string(), "of the content"),

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.store.ledger.entries import Entries
+from fk_pipeline.store.ledger.names import LandingPlace, Names
 
 
 class FileLog:
     """Keeps the newest rows of `files` and `batches`, and appends those of a discovery or a withdrawal.
 
     Attributes:
-        known: per side and path, every landing file that was ever found.
-        lists: per batch and side, the row of `batches` with the newest list of its files.
+        known: per side and path, every landing file that was ever found. Two paths of the ledger that lead to one place
+            are one file: the newest.
+        lists: per batch and side, the row of `batches` with the newest list of its files, as the ledger names them.
+        names: translates between the paths of the ledger and those of now.
     """
 
-    def __init__(self, entries: Entries) -> None:
-        """Reads both tables: `batches` before `files`, because a discovery writes `files` first."""
+    def __init__(self, entries: Entries, places: Mapping[Side, LandingPlace], claim: Mapping[str, str]) -> None:
+        """Reads both tables: `batches` before `files`, because a discovery writes `files` first.
+
+        Args:
+            entries: the tables.
+            places: where the files of each side land now; without them paths are as the ledger has them.
+            claim: the parts of the claim in the ledger.
+        """
         self._entries = entries
         self.lists = {(row["batch"], Side(row["side"])): row for row in entries.rows("batches")}
-        self.known = {(file.side, file.path): file for file in map(_file, entries.rows("files"))}
+        rows = entries.rows("files")
+        self.names = Names(
+            places, claim, {side: [r["path"] for r in rows[::-1] if r["side"] == side] for side in places}
+        )
+        files = [_file(row, self.names) for row in rows]
+        self.known = {(file.side, file.path): file for file in files}
 
     @property
     def batches(self) -> list[BatchId]:
@@ -37,11 +53,28 @@ class FileLog:
     def of(self, batch: int, side: Side) -> list[LandedFile]:
         """Returns the files of a batch and side, in the order in which they are read."""
         row = self.lists.get((batch, side))
-        return [self.known[side, path] for path in row["files"]] if row else []
+        return self._files(side, row["files"]) if row else []
+
+    def _files(self, side: Side, known_as: Iterable[str]) -> list[LandedFile]:
+        """Returns the files of a side that the ledger names."""
+        return [self.known[side, path] for path in dict.fromkeys(self.names.now(side, name) for name in known_as)]
 
     def of_side(self, side: Side) -> list[LandedFile]:
         """Returns every file of a side that was ever found."""
         return [file for (of, _), file in self.known.items() if of is side]
+
+    def called(self, path: str, batch: int, side: Side) -> LandedFile | None:
+        """Returns the file of a side that has a path, or that had it before something was moved.
+
+        The latter is of the batch; of several with the name it is the one whose folders are named most alike. None if
+        it is not clear which file is meant.
+        """
+        if (side, path) in self.known:
+            return self.known[side, path]
+        shared = [(_shared_end(file.path, path), file) for file in self.of(batch, side)]
+        most = max((number for number, _ in shared), default=0)
+        meant = [file for number, file in shared if number == most > 0]
+        return meant[0] if len(meant) == 1 else None
 
     def digest(self, batch: int, side: Side) -> str:
         """Returns a digest of the paths and contents of the files of a batch and side; empty if there are no files."""
@@ -64,6 +97,7 @@ class FileLog:
         """
         if not files:
             return []
+        files = [(event, self._in_ledger(file)) for event, file in files]
         self._entries.append(
             "files",
             (
@@ -71,7 +105,7 @@ class FileLog:
                     "event": event,
                     "side": f.side.value,
                     "batch": int(f.batch),
-                    "path": f.path,
+                    "path": f.known_as,
                     "size": f.size,
                     "modified": f.modified,
                     "digest": f.digest,
@@ -103,8 +137,13 @@ class FileLog:
         for (batch, side), row in self._lists_of_all_files().items():
             stored = self.lists.get((batch, side))
             if batch not in removed and (stored is None or stored["input"] != row["input"]):
-                found += [("discovered", self.known[side, path]) for path in row["files"]]
+                found += [("discovered", file) for file in self._files(side, row["files"])]
         return found
+
+    def _in_ledger(self, file: LandedFile) -> LandedFile:
+        """Returns a file with the path that the ledger has it under."""
+        known = self.known.get((file.side, file.path))
+        return replace(file, known_as=known.known_as if known else self.names.in_ledger(file.side, file.path))
 
     def _list(self, places: Iterable[tuple[int, Side]], event: str) -> None:
         """Records a new version of each list: all known files of the batch and side for `listed`, otherwise none."""
@@ -119,24 +158,30 @@ class FileLog:
             self.lists[row["batch"], Side(row["side"])] = row
 
     def _lists_of_all_files(self) -> dict[tuple[int, Side], dict[str, Any]]:
-        """Returns, per batch and side, the paths of its files in the order in which they are read, and their digest."""
+        """Returns, per batch and side, its files as the ledger names them, as they are read, and their digest."""
         groups: dict[tuple[int, Side], list[LandedFile]] = {}
         for file in sorted(self.known.values(), key=_name_order):
             groups.setdefault((int(file.batch), file.side), []).append(file)
         return {
             place: {
-                "files": [f.path for f in mine],
-                "input": hashlib.sha256("".join(f"{f.path}\0{f.digest}\n" for f in mine).encode()).hexdigest(),
+                "files": [f.known_as for f in mine],
+                "input": hashlib.sha256("".join(f"{f.known_as}\0{f.digest}\n" for f in mine).encode()).hexdigest(),
             }
             for place, mine in groups.items()
         }
 
 
-def _file(row: Mapping[str, Any]) -> LandedFile:
-    return LandedFile(
-        row["path"], Side(row["side"]), BatchId(row["batch"]), row["size"], row["modified"], row["digest"]
-    )
+def _file(row: Mapping[str, Any], names: Names) -> LandedFile:
+    side, known_as = Side(row["side"]), row["path"]
+    seen = row["size"], row["modified"], row["digest"]
+    return LandedFile(names.now(side, known_as), side, BatchId(row["batch"]), *seen, known_as)
+
+
+def _shared_end(path: str, other: str) -> int:
+    """Returns how many of the last parts of two paths are the same."""
+    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _name_order(file: LandedFile) -> tuple[str, str]:
-    return file.path.rsplit("/", 1)[-1], file.path
+    return file.known_as.rsplit("/", 1)[-1], file.known_as

@@ -29,29 +29,10 @@ from fk_pipeline.store.ledger.entries import Entries
 from fk_pipeline.store.ledger.fields import FieldLog
 from fk_pipeline.store.ledger.files import FileLog
 from fk_pipeline.store.ledger.folds import FoldLog, RebuildLog
+from fk_pipeline.store.ledger.names import CLAIM, LandingPlace
 from fk_pipeline.store.ledger.runs import RunLog, StageState
 from fk_pipeline.store.ledger.stops import Checks
 from fk_pipeline.store.logs import DeltaLogs
-
-FILE_THAT_RAN = "pipeline file"
-"""The part of the fingerprints that names the file which ran last; nothing depends on it."""
-
-
-def claimed(side: Side) -> str:
-    """Returns the name of the fingerprint part with the resolved landing path of a side."""
-    return f"{side}.landing"
-
-
-def claimed_from_tables(side: Side) -> str:
-    """Returns the name of the fingerprint part with the path from the tables to the landing path of a side.
-
-    The value of the part is empty where the landing path is in another store than the tables.
-    """
-    return f"{side}.landing from the tables"
-
-
-CLAIM = frozenset({FILE_THAT_RAN, *map(claimed, Side), *map(claimed_from_tables, Side)})
-"""The fingerprint parts that record which pipeline the tables belong to."""
 
 
 class Ledger:
@@ -67,7 +48,7 @@ class Ledger:
         fields: undeclared fields of the sources.
         rebuilds: every event of every rebuild.
         fingerprints: per part of the pipeline file, the value that the stored state depends on.
-        claim: which pipeline the tables belong to (`stages/claim.py`).
+        claim: which pipeline the tables belong to (`engine/claim.py`).
     """
 
     def __init__(
@@ -78,6 +59,7 @@ class Ledger:
         limits: Mapping[str, int] | None = None,
         kept: Sequence[str] = (),
         source: Source = Source.LANDING,
+        places: Mapping[Side, LandingPlace] | None = None,
     ) -> None:
         """Reads the ledger.
 
@@ -88,11 +70,13 @@ class Ledger:
             limits: per approval check, the largest value that needs no approval.
             kept: older versions of the reader; their rows stay until other data lands or a rebuild runs.
             source: the input of the stages that read landing files: the landing files, or the stored changelogs.
+            places: where the files of each side land now; default: their paths are as the ledger has them.
         """
         self.home, self.kind, self.entries = home.rstrip("/"), kind, Entries(home)
         self.upstream = {stage.name: stage.upstream for stage in kind.stages}
         self.inputs = {one.stage: one.name for one in kind.inputs}
         self._reader, self._limits, self._kept, self._source = reader, limits or {}, kept, source
+        self._places = places or {}
         self.refresh()
 
     @property
@@ -127,13 +111,13 @@ class Ledger:
 
     def _load(self) -> None:
         entries, kind = self.entries, self.kind
-        self.files = FileLog(entries)
-        self.runs = RunLog(entries, kind)
         parts = {row["part"]: row["value"] for row in entries.rows("fingerprints")}
         self.fingerprints = {part: value for part, value in parts.items() if part not in CLAIM}
         self.claim = {part: value for part, value in parts.items() if part in CLAIM}
+        self.files = FileLog(entries, self._places, self.claim)
+        self.runs = RunLog(entries, kind)
         self.rebuilds = RebuildLog(entries, self.runs)
-        self.corrections = CorrectionLog(entries)
+        self.corrections = CorrectionLog(entries, self.files.names)
         landing = LandingReading(kind, self.files, self.corrections, self._reader)
         reading = landing if self._source is Source.LANDING else StoredReading(kind, self.runs)
         self.due = Due(kind, self.files, self.runs, reading, self._kept)
@@ -173,6 +157,7 @@ class Ledger:
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
+        entries.add("fingerprints", [r for r in self.entries.rows("fingerprints") if r["part"] in CLAIM])
         copy = self.at(home, source)
         for stage, side in self.inputs.items():
             horizon = self.folds.horizon(stage)
@@ -182,7 +167,7 @@ class Ledger:
 
     def at(self, home: str, source: Source) -> Ledger:
         """Returns the ledger in another place, with the same kind and reader as this one; it requires no approvals."""
-        return Ledger(home, self.kind, self._reader, kept=self._kept, source=source)
+        return Ledger(home, self.kind, self._reader, kept=self._kept, source=source, places=self._places)
 
     def adopt(self, other: Ledger, stages: Iterable[str], source: Source) -> None:
         """Takes over the runs of some stages, and the fields, that a copy has recorded since it was made. Idempotent.

@@ -1,0 +1,46 @@
+"""Paths of the pipeline file, as places: absolute, and without `..`, so that messages name each place in one way."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from functools import lru_cache
+from pathlib import Path
+
+GLOB = re.compile(r"[*?\[]")
+"""The characters that make a path a glob."""
+
+_UNTIDY = re.compile(r"/\.{0,2}(?:/|$)")
+"""What a path does not have that is as `place_of` returns it."""
+
+
+def place_of(path: str | Path) -> str:
+    """Returns the absolute path of a local file or folder; one with `..` as the place that it leads to.
+
+    What stands before the last `..` is resolved: the folder above a symbolic link is the one above its target. Other
+    links stay as they are.
+    """
+    if isinstance(path, str) and path.startswith("/") and not _UNTIDY.search(path):
+        return path
+    absolute = Path(path).absolute()
+    if ".." not in absolute.parts:
+        return str(absolute)
+    after = len(absolute.parts) - absolute.parts[::-1].index("..")
+    return str(Path(os.path.realpath(Path(*absolute.parts[:after])), *absolute.parts[after:]))
+
+
+@lru_cache(maxsize=256)
+def folder_of(file: Path, working: str) -> str:
+    """Returns the absolute path of the folder of a file, whose path may be relative to a working folder."""
+    return place_of(Path(working, file).parent)
+
+
+def split_glob(path: str) -> tuple[str, str]:
+    """Returns the part of a path before the first component that is a pattern, and the rest.
+
+    >>> split_glob("landing/*/7-*.jsonl"), split_glob("/*.jsonl"), split_glob("landing")
+    (('landing', '*/7-*.jsonl'), ('/', '*.jsonl'), ('landing', ''))
+    """
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if GLOB.search(part)), len(parts))
+    return "/".join(parts[:fixed]) or ("/" if path.startswith("/") else ""), "/".join(parts[fixed:])
