@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.landing import write_lines
 
 FILE = """
 name: grouped
@@ -60,9 +60,7 @@ class Grouped:
         self.pipeline = Pipeline(load_spec(self.file), self.session, sizes=self.sizes)
 
     def land(self, batch: int, rows: Content) -> None:
-        path = self.folder / "landing" / f"{batch}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(self.folder / "landing" / f"{batch}.jsonl", rows)
         self.landed[batch] = rows
 
     def rows(self) -> list[dict[str, Any]]:
