@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
+from tests.landing import write_lines
 
 FILE = """
 name: near
@@ -29,7 +29,6 @@ settings: {settings}
 """
 SELECT = "[left.user AS user, left.at AS l, right.at AS r, right.user AS right_user]"
 PLACE = "on: user, time: at}\nright"
-SLOW = ("by keys on Spark", "whole tables")
 
 
 class Near:
@@ -51,10 +50,7 @@ class Near:
 
     def land(self, batch: int, left: Sequence[Any] = (), right: Sequence[Any] = ()) -> None:
         for side, rows in (("left", left), ("right", right)):
-            path = self.folder / side / f"{batch}.jsonl"
-            path.parent.mkdir(exist_ok=True)
-            lines = [json.dumps({"user": user, "at": at, "v": 1}) + "\n" for user, at in rows]
-            path.write_text("".join(lines))
+            write_lines(self.folder / side / f"{batch}.jsonl", ({"user": user, "at": at, "v": 1} for user, at in rows))
 
     def result(self) -> list[tuple[Any, Any, Any]]:
         """The rows of the result: user, time of the left row, time of the right row."""
