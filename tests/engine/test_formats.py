@@ -242,7 +242,7 @@ def test_versions_that_are_gone_are_not_read_again(made: Callable[[str, str], Ma
 def test_a_delta_table_that_was_made_anew_is_refused(made: Callable[[str, str], Made]) -> None:
     its = made("format: delta", "format: rows")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta", "INSERT INTO LEFT VALUES (1, 'a', 'x')")
-    its.run()
+    its.pipeline.discover()
     shutil.rmtree(its.folder / "left")
     commit(its, "CREATE TABLE LEFT (id INT, fk STRING, v STRING) USING delta")
     commit(its, *["INSERT INTO LEFT VALUES (1, 'a', 'x')"] * 2)

@@ -15,6 +15,7 @@ from fk_pipeline.cdc.debezium import UNAVAILABLE
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
+from tests.landing import write_lines
 
 pytestmark = pytest.mark.spark
 
@@ -62,7 +63,7 @@ class Holed:
     def land(self, batch: int, left: Sequence[str] = (), right: Sequence[str] = ()) -> None:
         for side, lines in (("left", left), ("right", right)):
             if lines:
-                (self.folder / side / f"{batch}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+                write_lines(self.folder / side / f"{batch}.jsonl", lines)
 
     def settle(self) -> dict[int, tuple[Any, ...]]:
         """Runs what is due; the result by key."""

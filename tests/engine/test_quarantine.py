@@ -19,21 +19,39 @@ def quarantined(made: Any) -> list[tuple[str, int, int, str, str]]:
     return sorted((r["_fk_side"], r["_fk_batch"], r["_fk_line"], r["_fk_reason"], r["_fk_raw"]) for r in rows)
 
 
-@pytest.mark.connect
-def test_bad_lines_are_kept_with_place_reason_and_text_and_leave_with_a_corrected_file(rows_pipeline: Any) -> None:
+@pytest.fixture(scope="module")
+def bad(rows_pipeline: Any) -> tuple[Any, dict[int, dict[str, int]]]:
+    """Two batches with bad lines, and the counts of their left changelog."""
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v"), "{broken", "", (2, "a", "v"), '{"op": "u", "id": "x"}'], [("a", "A"), "[]"])
-    counts = made.pipeline.run()[0].counts[0]
-    assert counts["read"] == 5 == counts["rows"] + counts["quarantined"] + counts["ignored: empty line"]
+    made.land(1, ["{bad", "{worse"])
+    return made, made.pipeline.run()[0].counts
+
+
+@pytest.mark.connect
+def test_bad_lines_are_kept_with_place_reason_and_text(bad: tuple[Any, Any]) -> None:
+    made, counts = bad
+    for batch in (0, 1):
+        found = counts[batch]
+        assert found["read"] == found["rows"] + found["quarantined"] + found.get("ignored: empty line", 0)
+    assert (counts[0]["read"], counts[0]["ignored: empty line"], counts[1]["read"]) == (5, 1, 2)
     assert made.result() == {1: ("v", "A"), 2: ("v", "A")}
     assert quarantined(made) == [
         ("left", 0, 2, "not a JSON object", "{broken"),
         ("left", 0, 5, "column id: x is not INT", '{"op": "u", "id": "x"}'),
+        ("left", 1, 1, "not a JSON object", "{bad"),
+        ("left", 1, 2, "not a JSON object", "{worse"),
         ("right", 0, 2, "not a JSON object", "[]"),
     ]
+
+
+@pytest.mark.connect
+def test_bad_lines_leave_with_a_corrected_file_and_with_a_withdrawn_batch(bad: tuple[Any, Any], copy_of: Any) -> None:
+    made = copy_of(bad[0])
     made.land(0, [(1, "a", "v"), (2, "a", "w")], [("a", "A"), "[]"])
+    made.pipeline.remove_batch(1)
     made.pipeline.run()
-    assert [row[0] for row in quarantined(made)] == ["right"]
+    assert [row[:2] for row in quarantined(made)] == [("right", 0)]
     assert made.result() == {1: ("v", "A"), 2: ("w", "A")}
 
 
@@ -48,8 +66,9 @@ def test_on_bad_record_fail_applies_nothing_and_names_the_line(rows_pipeline: An
     assert ledger.state("left_changelog", 0).last_event == "failed"
     assert ledger.due.of("left_changelog") == [0]
     made.land(0, [(1, "a", "v")], [("a", "A")])
-    made.pipeline.run()
-    assert made.result() == {1: ("v", "A")}
+    made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
+    assert [(row["id"], row["v"]) for row in made.pipeline.table("left_changelog").collect()] == [(1, "v")]
+    assert made.pipeline.ledger().due.of("left_changelog") == []
 
 
 def test_a_truncate_without_a_sequence_is_refused_loudly(rows_pipeline: Any) -> None:
@@ -138,13 +157,3 @@ def test_an_error_that_is_not_about_rows_is_one_sentence_and_leaves_the_batch_du
         made.pipeline.run()
     assert len(caught.value.what.splitlines()) == 1
     assert made.pipeline.ledger().due.of("left_changelog") == [0]
-
-
-def test_bad_lines_of_a_withdrawn_batch_leave_with_it(rows_pipeline: Any) -> None:
-    made = rows_pipeline("left")
-    made.land(0, ["{bad", "{worse"])
-    made.pipeline.run()
-    assert len(quarantined(made)) == 2
-    made.pipeline.remove_batch(0)
-    made.pipeline.run()
-    assert quarantined(made) == []
