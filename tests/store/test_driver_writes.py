@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 COLUMNS = (
     ("k", "INT"), ("batch", "INT"), ("early", "TIMESTAMP"), ("late", "TIMESTAMP"),
     ("day", "DATE"), ("exact", "DECIMAL(38, 18)"), ("raw", "BINARY"), ("double", "DOUBLE"), ("float", "FLOAT"),
@@ -35,21 +38,23 @@ TABLE = Table("values", COLUMNS, keys=("k",), skip_by=("batch", "k"), properties
 INFO = CommitInfo("tested", "resolved_join", BatchRange.of(1), "run")
 
 Frame = Callable[..., Any]
+Rows = Callable[..., pa.Table]
+
+
+def rows_of(spark: SparkSession, *rows: tuple[int, int, str]) -> Any:
+    """Returns rows of TABLE, from (key, batch, whether the values are null, or gone)."""
+    lines = [
+        f"SELECT {k}, {batch}, {NULLS if what == 'null' else SPECIAL}, {str(what == 'gone').lower()}"
+        for k, batch, what in rows
+    ]
+    found = spark.sql(" UNION ALL ".join(lines)).toDF(*[name for name, _ in COLUMNS], "gone")
+    return found.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS], "gone")
 
 
 @pytest.fixture
-def frame(spark: SparkSession) -> Frame:
-    """Returns a function that makes rows of TABLE, from (key, batch, whether the values are null, or gone)."""
-
-    def make(*rows: tuple[int, int, str]) -> Any:
-        lines = [
-            f"SELECT {k}, {batch}, {NULLS if what == 'null' else SPECIAL}, {str(what == 'gone').lower()}"
-            for k, batch, what in rows
-        ]
-        found = spark.sql(" UNION ALL ".join(lines)).toDF(*[name for name, _ in COLUMNS], "gone")
-        return found.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS], "gone")
-
-    return make
+def frame(spark: SparkSession, interpreted: None) -> Frame:
+    """Returns `rows_of` with the session."""
+    return partial(rows_of, spark)
 
 
 def local(frame: Any) -> pa.Table:
@@ -58,9 +63,26 @@ def local(frame: Any) -> pa.Table:
     return rows
 
 
-def stored(warehouse: Warehouse, table: Table = TABLE) -> list[tuple[Any, ...]]:
-    """Returns the rows of a table as Spark reads them, as text: Python has no year 0."""
-    found = warehouse.session.read.format("delta").load(warehouse.path(table.name))
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, interpreted: None) -> Rows:
+    """Returns a function that makes what `local` gives of `rows_of`; Spark computes one row of each kind."""
+    kinds = ("special", "null", "gone")
+    found = local(rows_of(spark, *((number, 0, what) for number, what in enumerate(kinds)))).sort_by("k")
+
+    def make(*wanted: tuple[int, int, str]) -> pa.Table:
+        made = pa.concat_tables([found.slice(kinds.index(what), 1) for _, _, what in wanted]).combine_chunks()
+        for place in (0, 1):
+            field = found.schema.field(place)
+            made = made.set_column(place, field, pa.array([row[place] for row in wanted], field.type))
+        return made
+
+    return make
+
+
+def stored(warehouse: Warehouse, table: Table = TABLE, version: int | None = None) -> list[tuple[Any, ...]]:
+    """Returns the rows of a table, or of a version, as Spark reads them, as text: Python has no year 0."""
+    options = {} if version is None else {"versionAsOf": str(version)}
+    found = warehouse.session.read.format("delta").options(**options).load(warehouse.path(table.name))
     return [
         tuple(row) for row in found.orderBy("k").selectExpr(*[f"CAST({n} AS STRING)" for n in table.names]).collect()
     ]
@@ -77,15 +99,14 @@ def feed(warehouse: Warehouse) -> list[tuple[Any, ...]]:
 
 
 def test_a_merge_leaves_the_rows_and_the_change_feed_of_sparks_merge(
-    spark: SparkSession, tmp_path: Path, frame: Frame
+    spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows
 ) -> None:
     by_driver, by_spark = (Warehouse(spark, str(tmp_path / name)) for name in ("driver", "spark"))
-    first = frame((1, 1, "special"), (2, 1, "null"), (3, 1, "special"))
-    changes = frame((2, 2, "special"), (3, 2, "gone"), (4, 2, "special"), (5, 2, "gone"))
-    for rows in (first, changes):
-        assert by_driver.merge_here(local(rows), TABLE, INFO, delete_when="gone")
-    for rows in (first, changes):
-        by_spark.merge(rows, TABLE, INFO, delete_when="gone")
+    first = (1, 1, "special"), (2, 1, "null"), (3, 1, "special")
+    changes = (2, 2, "special"), (3, 2, "gone"), (4, 2, "special"), (5, 2, "gone")
+    for wanted in (first, changes):
+        assert by_driver.merge_here(rows(*wanted), TABLE, INFO, delete_when="gone")
+        by_spark.merge(frame(*wanted), TABLE, INFO, delete_when="gone")
     assert stored(by_driver) == stored(by_spark)
     assert [row[0] for row in stored(by_driver)] == ["1", "2", "4"]
     assert by_driver.read(TABLE).schema == by_spark.read(TABLE).schema
@@ -95,12 +116,12 @@ def test_a_merge_leaves_the_rows_and_the_change_feed_of_sparks_merge(
 
 
 def test_rows_that_spark_wrote_stay_exact_or_are_left_to_spark(
-    spark: SparkSession, tmp_path: Path, frame: Frame
+    spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     warehouse.append(frame((1, 1, "special"), (2, 1, "null")).drop("gone"), TABLE, INFO)
     before = stored(warehouse)
-    assert warehouse.merge_here(local(frame((3, 2, "null"))), TABLE, INFO, delete_when="gone")
+    assert warehouse.merge_here(rows((3, 2, "null")), TABLE, INFO, delete_when="gone")
     assert stored(warehouse)[:2] == before
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:  # as other programs write, and as older versions did
@@ -108,7 +129,7 @@ def test_rows_that_spark_wrote_stay_exact_or_are_left_to_spark(
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
     before = stored(warehouse)
-    assert not warehouse.merge_here(local(frame((5, 4, "null"))), TABLE, INFO, delete_when="gone")
+    assert not warehouse.merge_here(rows((5, 4, "null")), TABLE, INFO, delete_when="gone")
     assert stored(warehouse) == before
 
 
@@ -131,16 +152,16 @@ def test_a_condition_finds_the_rows_that_the_driver_wrote(spark: SparkSession, t
     assert found.count() == 3
 
 
-def test_a_folder_with_files_and_no_log_is_left_to_spark(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:
+def test_a_folder_with_files_and_no_log_is_left_to_spark(spark: SparkSession, tmp_path: Path, rows: Rows) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     assert warehouse.may_append_here(TABLE, 1)
     Path(warehouse.path("values")).mkdir()
     assert not warehouse.may_append_here(TABLE, 1)
-    assert not warehouse.merge_here(local(frame((1, 1, "null"))), TABLE, INFO)
+    assert not warehouse.merge_here(rows((1, 1, "null")), TABLE, INFO)
 
 
 def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_the_version_that_was_read(
-    spark: SparkSession, tmp_path: Path, frame: Frame
+    spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows
 ) -> None:
     properties = MERGED | {"delta.enableChangeDataFeed": "true"}
     table = Table("state", COLUMNS, keys=("k",), skip_by=("k",), properties=properties)
@@ -153,7 +174,7 @@ def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_t
     assert files.marked == 1, "a row is in a deletion vector"
     assert warehouse.may_insert_here(table, 1)
     assert not warehouse.may_append_here(table, 1), "a log that is written by batches has none"
-    warehouse.append_here(local(frame((9, 2, "special"))), table, replace(INFO, only_at=1))
+    warehouse.append_here(rows((9, 2, "special")), table, replace(INFO, only_at=1))
     values = [row[1:] for row in stored(warehouse, table) if row[0] in ("0", "9")]
     assert values[0][1:] == values[1][1:], "as Spark writes them"
     assert [row["k"] for row in warehouse.read(table).select("k").orderBy("k").collect()] == [0, 2, 3, 9]
@@ -162,16 +183,16 @@ def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_t
     [insert, replaced] = [commit.appends for commit in commits(warehouse.path("state"), (2, 1))]
     assert (insert, replaced) == (False, False), "it cannot have made a key twice"
     with pytest.raises(CommitFailedError):
-        warehouse.append_here(local(frame((10, 2, "null"))), table, replace(INFO, only_at=1))
+        warehouse.append_here(rows((10, 2, "null")), table, replace(INFO, only_at=1))
     assert warehouse.version("state") == 2
     assert not Warehouse(spark, str(tmp_path)).may_insert_here(table, 1), "a small table is rewritten"
 
 
-def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:
+def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_path: Path, rows: Rows) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
-    rows = frame((1, 1, "special"), (2, 1, "null"), (1, 1, "null"))
+    wanted = rows((1, 1, "special"), (2, 1, "null"), (1, 1, "null"))
     for _ in range(2):  # the first one creates the table
-        assert warehouse.merge_here(local(rows), TABLE, INFO, delete_when="gone", once=False)
+        assert warehouse.merge_here(wanted, TABLE, INFO, delete_when="gone", once=False)
     assert [(row[0], row[10]) for row in stored(warehouse)] == [("1", "true"), ("2", None)]
     pairs = pa.table({"a": [1, 1, 2, 1], "b": ["x", "y", "x", "x"], "n": [1, 2, 3, 4]})
     assert one_per_key(pairs, ["a", "b"])["n"].to_pylist() == [1, 2, 3]
@@ -181,13 +202,13 @@ def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_
 
 
 def test_the_rows_of_some_batches_are_replaced_and_files_of_others_stay(
-    spark: SparkSession, tmp_path: Path, frame: Frame
+    spark: SparkSession, tmp_path: Path, rows: Rows
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     for batch in (1, 2, 3):
-        warehouse.append_here(local(frame((batch, batch, "special"), (batch + 10, batch, "null"))), TABLE, INFO)
+        warehouse.append_here(rows((batch, batch, "special"), (batch + 10, batch, "null")), TABLE, INFO)
     files = set(Path(warehouse.path("values")).glob("*.parquet"))
-    new, two = local(frame((2, 2, "null"), (22, 2, "special"))), [Within("batch", BatchRange.of(2))]
+    new, two = rows((2, 2, "null"), (22, 2, "special")), [Within("batch", BatchRange.of(2))]
     assert warehouse.replace_here(new, TABLE, "batch = 2 AND batch NOT IN (1)", two, INFO)
     assert [row[0] for row in stored(warehouse)] == ["1", "2", "3", "11", "13", "22"]
     plain = warehouse.logs.plain_files(warehouse.path("values"), 3, 9)
@@ -199,16 +220,16 @@ def test_the_rows_of_some_batches_are_replaced_and_files_of_others_stay(
 
 @pytest.mark.parametrize("limit", [Sizes(rewritten_rows=2), Sizes(rewritten_bytes=100)], ids=["rows", "bytes"])
 def test_a_table_that_is_too_large_gets_deletion_vectors_with_its_next_merge(
-    spark: SparkSession, tmp_path: Path, frame: Frame, limit: Sizes
+    spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows, limit: Sizes
 ) -> None:
     table = Table("state", COLUMNS, keys=("k",), skip_by=("k",), properties=MERGED)
     warehouse = Warehouse(spark, str(tmp_path), sizes=limit)
-    assert warehouse.merge_here(local(frame((1, 1, "special"), (2, 1, "null"))), table, INFO)
-    warehouse.append_here(local(frame((3, 1, "special"))), table, INFO)
-    changes = frame((3, 2, "null"))
-    assert warehouse.merge_here(local(changes), table, INFO) == (limit.rewritten_rows < 3)
+    assert warehouse.merge_here(rows((1, 1, "special"), (2, 1, "null")), table, INFO)
+    warehouse.append_here(rows((3, 1, "special")), table, INFO)
+    changes = rows((3, 2, "null"))
+    assert warehouse.merge_here(changes, table, INFO) == (limit.rewritten_rows < 3)
     if limit.rewritten_rows >= 3:
-        warehouse.merge(changes, table, INFO, keys=local(changes.select("k")))
+        warehouse.merge(frame((3, 2, "null")), table, INFO, keys=changes.select(["k"]))
     known = warehouse.logs.table(warehouse.path("state"))
     assert known is not None
     assert (DELETION_VECTORS in known.metadata().configuration) == (limit.rewritten_rows < 3)

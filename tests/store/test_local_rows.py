@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 KINDS = {
     "tiny": "TINYINT",
@@ -58,14 +59,21 @@ INFO = CommitInfo("tested", "left_changelog", BatchRange.of(0), "run")
 BATCHES = Within("batch", BatchRange.of(1, 2))
 
 
-@pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, interpreted: None, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A table of a hundred rows of four batches in two files; some rows are marked as deleted."""
-    made = Warehouse(spark, str(tmp_path))
+    made = Warehouse(spark, str(tmp_path_factory.mktemp("prepared")))
     for half in ("id < 50", "id >= 50"):
         made.append(spark.sql(f"{ROWS} WHERE {half}").coalesce(1), TABLE, INFO)
     spark.sql(f"DELETE FROM delta.`{made.path('rows')}` WHERE whole IN (35, 42, 630)")
     return made
+
+
+@pytest.fixture
+def warehouse(prepared: Warehouse, spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """A copy of it."""
+    shutil.copytree(prepared.home, tmp_path, dirs_exist_ok=True)
+    return Warehouse(spark, str(tmp_path))
 
 
 def here(warehouse: Warehouse, *columns: str) -> pa.Table | None:
@@ -112,16 +120,21 @@ def looked_up(warehouse: Warehouse, column: str, values: pa.ChunkedArray, *more:
     return warehouse.look_up(TABLE, warehouse.version("rows") or 0, {column: values}, WIDE, more)
 
 
-def test_the_rows_with_some_keys_are_those_that_spark_finds(warehouse: Warehouse, spark: SparkSession) -> None:
-    for column in (*KINDS, "moment"):
-        keys = warehouse.read(TABLE).where("big % 3 <> 0").select(column).toArrow()[column]
-        found = looked_up(warehouse, column, keys)
+def test_the_rows_with_some_keys_are_those_that_spark_finds(warehouse: Warehouse) -> None:
+    columns = (*KINDS, "moment")
+    asked = warehouse.read(TABLE).where("big % 3 <> 0").select(*columns)
+    lists = asked.selectExpr(*[f"COLLECT_LIST({name}) AS {name}" for name in columns]).alias("asked")
+    has = [f"COALESCE(ARRAY_CONTAINS(asked.{name}, rows.{name}), FALSE) AS has_{name}" for name in columns]
+    rows = warehouse.read(TABLE).alias("rows").crossJoin(lists)
+    found_by_spark = rows.selectExpr(*[f"rows.{name}" for name in WIDE], *has).toArrow().sort_by("big")
+    keys = asked.toArrow()
+    for column in columns:
+        found = looked_up(warehouse, column, keys[column])
         assert found is not None, column
-        asked = spark.createDataFrame(pa.table({column: keys}))
-        wanted = warehouse.read(TABLE).join(asked, column, "left_semi").select(*WIDE).toArrow()
+        wanted = found_by_spark.filter(found_by_spark[f"has_{column}"]).select([*WIDE])
         assert len(wanted) > 30
         assert found.schema.types == wanted.schema.types
-        assert found.sort_by("big").to_pylist() == wanted.sort_by("big").to_pylist(), column
+        assert found.sort_by("big").to_pylist() == wanted.to_pylist(), column
 
 
 def test_keys_of_some_batches_keys_that_are_nowhere_and_no_keys(warehouse: Warehouse) -> None:
@@ -231,22 +244,37 @@ def test_a_text_that_is_none_is_left_to_spark(warehouse: Warehouse, spark: Spark
     assert looked_up(warehouse, "text", pa.chunked_array([["ä7"]])) is None
 
 
+GROUPED = replace(
+    TABLE,
+    name="grouped",
+    columns=(
+        ("batch", "INT"),
+        ("id", "BIGINT"),
+        ("text", "STRING"),
+        ("moment", "TIMESTAMP"),
+        ("a", "STRUCT<id: BIGINT>"),
+        ("a.id", "BIGINT"),
+    ),
+)
+IN_GROUPS = """SELECT CAST(id DIV 500 AS INT) AS batch, IF(id % 7 = 0, NULL, id) AS id,
+    CONCAT(REPEAT('ä', 40), LPAD(id, 6, '0')) AS text, TIMESTAMP_MICROS(id * 1000003) AS moment,
+    STRUCT(-id AS id) AS a, id AS `a.id` FROM RANGE(2000)"""
+
+
+@pytest.fixture(scope="module")
+def grouped(spark: SparkSession, interpreted: None, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """A table of two thousand rows in one file with many row groups; two rows are marked as deleted."""
+    made = Warehouse(spark, str(tmp_path_factory.mktemp("grouped")), sizes=Sizes(rows_per_group=150))
+    made.append(spark.sql(IN_GROUPS).coalesce(1), GROUPED, INFO)
+    spark.sql(f"DELETE FROM delta.`{made.path('grouped')}` WHERE id IN (1501, 1502)")
+    return made
+
+
 @pytest.mark.parametrize("column", ["id", "text", "moment", "a.id"])
 def test_only_row_groups_that_may_have_a_key_are_read(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+    spark: SparkSession, grouped: Warehouse, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
-    made = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=150))
-    kinds = {"batch": "INT", "id": "BIGINT", "text": "STRING", "moment": "TIMESTAMP", "a": "STRUCT<id: BIGINT>"}
-    kinds |= {"a.id": "BIGINT"}
-    table = replace(TABLE, name="grouped", columns=tuple(kinds.items()))
-    rows = spark.sql(
-        """SELECT CAST(id DIV 500 AS INT) AS batch, IF(id % 7 = 0, NULL, id) AS id,
-        CONCAT(REPEAT('ä', 40), LPAD(id, 6, '0')) AS text, TIMESTAMP_MICROS(id * 1000003) AS moment,
-        STRUCT(-id AS id) AS a, id AS `a.id` FROM RANGE(2000)"""
-    )
-    made.append(rows.coalesce(1), table, INFO)
-    spark.sql(f"DELETE FROM delta.`{made.path('grouped')}` WHERE id IN (1501, 1502)")
-    (file,) = DeltaTable(made.path("grouped"), version=0).file_uris()
+    (file,) = DeltaTable(grouped.path("grouped"), version=0).file_uris()
     groups, read = pq.read_metadata(file).num_row_groups, list[int]()
     plain = pq.ParquetFile.iter_batches
 
@@ -255,28 +283,28 @@ def test_only_row_groups_that_may_have_a_key_are_read(
         return plain(self, size, numbers, **more)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", spied)
-    chosen = rows.where("`a.id` BETWEEN 40 AND 50 OR `a.id` BETWEEN 1500 AND 1503").where("id IS NOT NULL")
+    chosen = (
+        spark.sql(IN_GROUPS).where("`a.id` BETWEEN 40 AND 50 OR `a.id` BETWEEN 1500 AND 1503").where("id IS NOT NULL")
+    )
     keys = chosen.select(quote(column)).toArrow()[column]
-    found = made.look_up(table, made.version("grouped") or 0, {column: keys}, [*kinds], [])
+    found = grouped.look_up(GROUPED, grouped.version("grouped") or 0, {column: keys}, GROUPED.names, [])
     assert found is not None
     asked = spark.createDataFrame(pa.table({column: keys}))
-    same = [made.read(table)[quote(column)] == asked[quote(column)]]
-    wanted = made.read(table).join(asked, same, "left_semi").select(*map(quote, kinds)).toArrow()
+    same = [grouped.read(GROUPED)[quote(column)] == asked[quote(column)]]
+    wanted = grouped.read(GROUPED).join(asked, same, "left_semi").select(*map(quote, GROUPED.names)).toArrow()
     assert found.sort_by("id").to_pylist() == wanted.sort_by("id").to_pylist()
     assert len(found) == 11 - 2 + 2
     assert (len(read), groups) == (14 if column == "a.id" else 2, 14), "the bounds of a.id may be those of a field of a"
     read.clear()
-    of_one = made.look_up(
-        table, made.version("grouped") or 0, {column: keys}, ["id"], [Within("batch", BatchRange.of(3))]
-    )
+    of_batch = [Within("batch", BatchRange.of(3))]
+    of_one = grouped.look_up(GROUPED, grouped.version("grouped") or 0, {column: keys}, ["id"], of_batch)
     assert of_one is not None
     assert sorted(of_one["id"].to_pylist()) == [1500, 1503]
     assert len(read) == (4 if column == "a.id" else 1), "of the batch"
 
 
-@pytest.mark.parametrize("column", ["big", "moment"])
 def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
-    spark: SparkSession, tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=10))
     rows = spark.sql(ROWS)
@@ -285,45 +313,47 @@ def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
         warehouse.append(chosen.coalesce(1), TABLE, INFO)
     empty = rows.where("whole = 0").selectExpr(*[f"IF(FALSE, {name}, NULL) AS {name}" for name in TABLE.names])
     warehouse.append(empty, TABLE, INFO)
-    unit = "UNIX_MICROS(moment)" if column == "moment" else "big"
     for gone in ("whole > 650", "whole > 600", "whole BETWEEN 100 AND 300", "whole >= 0"):
-        wanted = warehouse.read(TABLE).selectExpr(f"MAX({unit})").first()
-        assert warehouse.greatest(TABLE, warehouse.version("rows") or 0, column) is not None, "found in the driver"
-        for local in (True, False):
-            monkeypatch.setitem(vars(warehouse), "reads_in_the_driver", local)
-            assert TableReader(warehouse, [TABLE]).greatest("rows", column) == wanted[0]
-        monkeypatch.undo()
+        greatest = warehouse.read(TABLE).selectExpr("MAX(big) AS big", "MAX(UNIX_MICROS(moment)) AS moment").first()
+        for column, wanted in greatest.asDict().items():
+            assert warehouse.greatest(TABLE, warehouse.version("rows") or 0, column) is not None, "found in the driver"
+            for local in (True, False):
+                monkeypatch.setitem(vars(warehouse), "reads_in_the_driver", local)
+                assert TableReader(warehouse, [TABLE]).greatest("rows", column) == wanted
+            monkeypatch.undo()
         warehouse.delete(gone, TABLE, INFO)
-    assert TableReader(warehouse, [TABLE]).greatest("rows", column) is None
+    for column in ("big", "moment"):
+        assert TableReader(warehouse, [TABLE]).greatest("rows", column) is None
 
 
-@pytest.mark.parametrize(("column", "unit"), [("big", 1_000_000_007), ("moment", 3_000_000_000_000_000)])
 def test_the_rows_of_a_range_are_found_in_the_driver_as_by_spark(
-    spark: SparkSession, tmp_path: Path, column: str, unit: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path), sizes=Sizes(rows_per_group=10, driver_rows=60))
-    names = [f"IF(whole % 9 = 0, NULL, {name}) AS {name}" if name == column else name for name in TABLE.names]
+    ranged = {"big": (0, 1_000_000_007), "moment": (-60_000_000_000_000_000, 3_000_000_000_000_000)}
+    names = [f"IF(whole % 9 = 0, NULL, {name}) AS {name}" if name in ranged else name for name in TABLE.names]
     warehouse.append(spark.sql(ROWS).selectExpr(*names).coalesce(1), TABLE, INFO)
     spark.sql(f"DELETE FROM delta.`{warehouse.path('rows')}` WHERE whole IN (35, 42, 350)")
-    start = -60_000_000_000_000_000 if column == "moment" else 0
     reader = TableReader(warehouse, [TABLE])
     true = {"truth": pa.chunked_array([[True]])}
 
-    def found(low: int | None, high: int | None, *, by_key: bool) -> tuple[list[Any], bool]:
+    def found(column: str, low: int | None, high: int | None, *, by_key: bool) -> tuple[list[Any] | None, bool]:
+        start, unit = ranged[column]
         ends = [None if end is None else start + end * unit for end in (low, high)]
         rows = reader.in_range("rows", column, *ends, true if by_key else None)
-        kept = reader.cached(rows.where("truth") if by_key else rows, None)
-        return sorted(kept.frame.toArrow().to_pylist(), key=lambda row: row["whole"]), id(rows) in reader._found
+        kept = reader.cached(rows.where("truth") if by_key else rows, None).local
+        here = id(rows) in reader._found
+        return None if kept is None else sorted(kept.to_pylist(), key=lambda row: row["whole"]), here
 
-    for low, high, number in ((4, 52, 40), (None, 7, 4), (96, None, 3), (200, None, 0), (50, 51, 0)):
-        for by_key in (False, True):
-            rows, here = found(low, high, by_key=by_key)
-            assert here, "found in the driver"
+    for column in ranged:
+        for low, high, number in ((4, 52, 40), (None, 7, 4), (96, None, 3), (200, None, 0), (50, 51, 0)):
             monkeypatch.setitem(vars(warehouse), "reads_in_the_driver", False)
-            by_spark, here = found(low, high, by_key=by_key)
+            by_spark, here = found(column, low, high, by_key=False)
             monkeypatch.undo()
             assert not here
-            assert rows == by_spark
-            assert by_key or len(rows) == number
-    assert found(None, None, by_key=False)[1] is False, "many rows are left to Spark"
-    assert found(None, None, by_key=True)[1], "but not those with a key"
+            assert by_spark is not None
+            assert len(by_spark) == number
+            assert found(column, low, high, by_key=False) == (by_spark, True), "found in the driver"
+            assert found(column, low, high, by_key=True) == ([row for row in by_spark if row["truth"]], True)
+        assert found(column, None, None, by_key=False)[1] is False, "many rows are left to Spark"
+        assert found(column, None, None, by_key=True)[1], "but not those with a key"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from fk_pipeline.store.log_files import added_files
 from fk_pipeline.store.schemas import CHANGE_FEED, MERGED, Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.warehouse import Warehouse
-from tests.store.test_driver_writes import COLUMNS, INFO, Frame, frame, local, stored
+from tests.store.test_driver_writes import COLUMNS, INFO, Frame, Rows, frame, local, rows, rows_of, stored
 
-__all__ = ["frame"]
+__all__ = ["frame", "rows"]
 
 PROPERTIES = {**MERGED, CHANGE_FEED: "true"}
 TABLE = Table("state", COLUMNS, keys=("k",), skip_by=("batch", "k", "early"), properties=PROPERTIES)
@@ -31,17 +32,24 @@ LARGE = Sizes(rewritten_rows=2, rows_per_group=2, decoded_rows=1)
 """A table of three rows is too large to be rewritten, and has two row groups."""
 
 
-@pytest.fixture
-def large(spark: SparkSession, tmp_path: Path, frame: Frame) -> Warehouse:
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, interpreted: None, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Returns a warehouse with a table of five rows in one file, with deletion vectors."""
-    warehouse = Warehouse(spark, str(tmp_path), sizes=LARGE)
-    rows = frame(*((key, 1, "special" if key % 2 else "null") for key in range(5)))
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("prepared")), sizes=LARGE)
+    rows = rows_of(spark, *((key, 1, "special" if key % 2 else "null") for key in range(5)))
     warehouse.append(rows.drop("gone").coalesce(1), TABLE, INFO)
     return warehouse
 
 
-def merged(warehouse: Warehouse, rows: Any, table: Table = TABLE) -> bool:
-    return warehouse.merge_here(local(rows), table, INFO, delete_when="gone")
+@pytest.fixture
+def large(prepared: Warehouse, spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """Returns a copy of it."""
+    shutil.copytree(prepared.home, tmp_path, dirs_exist_ok=True)
+    return Warehouse(spark, str(tmp_path), sizes=LARGE)
+
+
+def merged(warehouse: Warehouse, rows: pa.Table, table: Table = TABLE) -> bool:
+    return warehouse.merge_here(rows, table, INFO, delete_when="gone")
 
 
 def keys(warehouse: Warehouse) -> list[int]:
@@ -49,33 +57,37 @@ def keys(warehouse: Warehouse) -> list[int]:
     return [row["k"] for row in found]
 
 
-def feed(warehouse: Warehouse, version: int) -> list[tuple[Any, ...]]:
-    """Returns the changes of a commit, as text."""
-    options = {"readChangeFeed": "true", "startingVersion": str(version), "endingVersion": str(version)}
+def feed(warehouse: Warehouse, first: int, last: int | None = None) -> list[tuple[Any, ...]]:
+    """Returns the changes of some commits, as text, with the version of each."""
+    options = {"readChangeFeed": "true", "startingVersion": str(first), "endingVersion": str(last or first)}
     found = warehouse.session.read.format("delta").options(**options).load(warehouse.path(TABLE.name))
-    names = ["_change_type", *TABLE.names]
+    names = ["_commit_version", "_change_type", *TABLE.names]
     return sorted(
         tuple(row) for row in found.selectExpr(*[f"COALESCE(CAST({n} AS STRING), '')" for n in names]).collect()
     )
 
 
-def test_merges_leave_the_rows_and_the_change_feed_of_spark(spark: SparkSession, tmp_path: Path, frame: Frame) -> None:
+def test_merges_leave_the_rows_and_the_change_feed_of_spark(
+    spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows
+) -> None:
     here, there = (Warehouse(spark, str(tmp_path / name), sizes=LARGE) for name in ("driver", "spark"))
     first = frame(*((key, 1, "special" if key % 2 else "null") for key in range(8)))
     merges = [
-        frame((2, 2, "special"), (3, 2, "gone"), (9, 2, "special"), (10, 2, "gone")),
-        frame((2, 3, "null"), (4, 3, "special"), (9, 3, "special")),
-        frame((11, 4, "special")),
-        frame((2, 5, "gone"), (9, 5, "gone"), (4, 5, "gone")),
+        [(2, 2, "special"), (3, 2, "gone"), (9, 2, "special"), (10, 2, "gone")],
+        [(2, 3, "null"), (4, 3, "special"), (9, 3, "special")],
+        [(11, 4, "special")],
+        [(2, 5, "gone"), (9, 5, "gone"), (4, 5, "gone")],
     ]
     for warehouse in (here, there):
         warehouse.append(first.drop("gone").coalesce(1), TABLE, INFO)
-    for number, rows in enumerate(merges, 1):
-        assert merged(here, rows)
-        there.merge(rows, TABLE, INFO, keys=local(rows.select("k")), delete_when="gone")
-        assert stored(here, TABLE) == stored(there, TABLE)
-        assert feed(here, number) == feed(there, number)
-    assert merged(here, frame((12, 6, "gone"))), "it changes nothing"
+    for number, wanted in enumerate(merges, 1):
+        assert merged(here, rows(*wanted))
+        there.merge(frame(*wanted), TABLE, INFO, keys=rows(*wanted).select(["k"]), delete_when="gone")
+        assert here.version("state") == there.version("state") == number
+    assert feed(here, 1, 4) == feed(there, 1, 4)
+    for number in range(1, 5):
+        assert stored(here, TABLE, number) == stored(there, TABLE, number)
+    assert merged(here, rows((12, 6, "gone"))), "it changes nothing"
     assert [row[0] for row in stored(here, TABLE)] == ["0", "1", "5", "6", "7", "11"]
     assert here.read(TABLE).schema == there.read(TABLE).schema
     assert max(here.history("state")) == (5, INFO.as_json())
@@ -84,10 +96,10 @@ def test_merges_leave_the_rows_and_the_change_feed_of_spark(spark: SparkSession,
     assert sorted(row["k"] for row in before) == [0, 1, 2, 4, 5, 6, 7, 9]
 
 
-def test_other_readers_and_writers_of_delta_go_on_from_it(large: Warehouse, frame: Frame) -> None:
+def test_other_readers_and_writers_of_delta_go_on_from_it(large: Warehouse, frame: Frame, rows: Rows) -> None:
     path = large.path("state")
-    for rows in (frame((1, 2, "null"), (2, 2, "gone")), frame((1, 3, "special"), (4, 3, "gone"))):
-        assert merged(large, rows)
+    assert merged(large, rows((1, 2, "null"), (2, 2, "gone")))
+    assert merged(large, rows((1, 3, "special"), (4, 3, "gone")))
     known = DeltaTable(path)
     [vector] = [keep for batch in known.deletion_vectors() for keep in pa.record_batch(batch)["selection_vector"]]
     assert vector.as_py() == [True, False, False, True, False], "the file with the other row 1 is removed"
@@ -97,12 +109,12 @@ def test_other_readers_and_writers_of_delta_go_on_from_it(large: Warehouse, fram
     assert files is not None
     assert [{**one, "dataChange": False} for _, one in sorted(files.items())] == _as_delta_reads_them(large, path)
     for warehouse in (Warehouse(large.session, large.home, sizes=LARGE), large):
-        assert merged(warehouse, frame((3, 4, "gone")))
+        assert merged(warehouse, rows((3, 4, "gone")))
         assert sorted(keys(warehouse)) == [0, 1]
     large.merge(frame((0, 5, "special"), (7, 5, "null")), TABLE, INFO, delete_when="gone")
     large.pack("state", 200)
     assert sorted(keys(large)) == [0, 1, 7]
-    assert merged(large, frame((1, 6, "gone")))
+    assert merged(large, rows((1, 6, "gone")))
     assert sorted(keys(large)) == [0, 7]
 
 
@@ -115,37 +127,37 @@ def _as_delta_reads_them(warehouse: Warehouse, path: str) -> list[dict[str, Any]
     return sorted(map(json.loads, rows), key=lambda one: str(one["path"]))
 
 
-def test_a_checkpoint_comes_at_its_interval_and_the_log_before_it_may_go(large: Warehouse, frame: Frame) -> None:
+def test_a_checkpoint_comes_at_its_interval_and_the_log_before_it_may_go(large: Warehouse, rows: Rows) -> None:
     path = Path(large.path("state"))
     for batch in range(2, 52):
-        assert merged(large, frame((batch % 3, batch, "null")))
+        assert merged(large, rows((batch % 3, batch, "null")))
     log = path / "_delta_log"
     assert [one.name for one in log.glob("*.parquet")] == [f"{50:020d}.checkpoint.parquet"]
     for number in range(50):
         (log / f"{number:020d}.json").unlink()
-    assert merged(Warehouse(large.session, large.home, sizes=LARGE), frame((1, 60, "gone"), (4, 60, "null")))
+    assert merged(Warehouse(large.session, large.home, sizes=LARGE), rows((1, 60, "gone"), (4, 60, "null")))
     assert sorted(keys(large)) == [0, 2, 3, 4]
     (log / f"{50:020d}.checkpoint.parquet").unlink()
     assert added_files(str(path), 51) is None, "the commits before are gone"
 
 
 def test_a_table_that_the_driver_created_and_that_grew_goes_on_without_spark(
-    spark: SparkSession, tmp_path: Path, frame: Frame
+    spark: SparkSession, tmp_path: Path, rows: Rows
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path), sizes=LARGE)
-    assert merged(warehouse, frame((1, 1, "special"), (2, 1, "null")))
-    warehouse.append_here(local(frame((3, 1, "special"))), TABLE, INFO)
+    assert merged(warehouse, rows((1, 1, "special"), (2, 1, "null")))
+    warehouse.append_here(rows((3, 1, "special")), TABLE, INFO)
     for batch in (2, 3):
-        assert merged(warehouse, frame((1, batch, "null"), (3, batch, "special")))
+        assert merged(warehouse, rows((1, batch, "null"), (3, batch, "special")))
     assert warehouse.may_insert_here(TABLE, 1)
     version = warehouse.version("state")
-    warehouse.append_here(local(frame((4, 4, "null"))), TABLE, replace(INFO, only_at=version))
-    assert merged(warehouse, frame((4, 5, "gone"), (2, 5, "special")))
+    warehouse.append_here(rows((4, 4, "null")), TABLE, replace(INFO, only_at=version))
+    assert merged(warehouse, rows((4, 5, "gone"), (2, 5, "special")))
     assert [row[:2] for row in stored(warehouse, TABLE)] == [("1", "3"), ("2", "5"), ("3", "3")]
-    assert [row[:2] for row in feed(warehouse, 6)] == [("delete", "2"), ("delete", "4"), ("insert", "2")]
+    assert [row[1:3] for row in feed(warehouse, 6)] == [("delete", "2"), ("delete", "4"), ("insert", "2")]
 
 
-def test_a_version_is_made_once(large: Warehouse, frame: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_is_made_once(large: Warehouse, frame: Frame, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     def meanwhile(path: str, version: int) -> Any:
         monkeypatch.undo()
         other = Warehouse(large.session, large.home, sizes=LARGE)
@@ -154,12 +166,13 @@ def test_a_version_is_made_once(large: Warehouse, frame: Frame, monkeypatch: pyt
 
     monkeypatch.setattr(marked_writes, "added_files", meanwhile)
     with pytest.raises(CommitFailedError, match="another writer has made version 1 of state"):
-        merged(large, frame((0, 3, "special"), (1, 3, "gone")))
+        merged(large, rows((0, 3, "special"), (1, 3, "gone")))
     assert sorted(keys(large)) == [1, 2, 3, 4]
-    assert merged(large, frame((1, 3, "gone"))), "the log is read anew"
+    assert merged(large, rows((1, 3, "gone"))), "the log is read anew"
     assert sorted(keys(large)) == [2, 3, 4]
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_null_is_a_key_like_others(spark: SparkSession, tmp_path: Path) -> None:
     columns = (("a", "BIGINT"), ("b", "STRING"), ("at", "TIMESTAMP"), ("n", "INT"))
     table = Table(
@@ -167,13 +180,13 @@ def test_null_is_a_key_like_others(spark: SparkSession, tmp_path: Path) -> None:
     )
     warehouse = Warehouse(spark, str(tmp_path), sizes=LARGE)
 
-    def rows(*values: str) -> Any:
+    def of(*values: str) -> Any:
         return spark.sql(f"SELECT * FROM VALUES {', '.join(values)} AS t(a, b, at, n, gone)").selectExpr(
             *[f"CAST({name} AS {kind}) AS {name}" for name, kind in columns], "gone"
         )
 
     time = "TIMESTAMP '9999-12-31 23:59:59.999999'"
-    first = rows(
+    first = of(
         "(1, 'x', NULL, 1, false)",
         "(1, NULL, NULL, 2, false)",
         "(NULL, 'x', NULL, 3, false)",
@@ -184,10 +197,10 @@ def test_null_is_a_key_like_others(spark: SparkSession, tmp_path: Path) -> None:
     warehouse.append(first.drop("gone").coalesce(1), table, INFO)
     assert merged(
         warehouse,
-        rows("(NULL, 'x', NULL, 30, false)", "(NULL, NULL, NULL, 0, true)", f"(2, 'x', {time}, 50, false)"),
+        local(of("(NULL, 'x', NULL, 30, false)", "(NULL, NULL, NULL, 0, true)", f"(2, 'x', {time}, 50, false)")),
         table,
     )
-    assert merged(warehouse, rows("(1, NULL, NULL, 20, false)", "(3, NULL, NULL, 70, false)"), table)
+    assert merged(warehouse, local(of("(1, NULL, NULL, 20, false)", "(3, NULL, NULL, 70, false)")), table)
     found = warehouse.read(table).selectExpr("a", "b", "n").collect()
     assert sorted(map(tuple, found), key=lambda row: row[2]) == [
         (1, "x", 1), (2, "y", 6), (1, None, 20), (None, "x", 30), (2, "x", 50), (3, None, 70),
@@ -195,17 +208,17 @@ def test_null_is_a_key_like_others(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_is_not_certain_or_takes_long_is_left_to_spark(
-    large: Warehouse, frame: Frame, monkeypatch: pytest.MonkeyPatch
+    large: Warehouse, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     narrow = Warehouse(large.session, large.home, sizes=Sizes(rewritten_rows=2, scanned_bytes=10))
-    assert not merged(narrow, frame((1, 2, "gone"))), "the search reads too much"
+    assert not merged(narrow, rows((1, 2, "gone"))), "the search reads too much"
     by_number = Table("state", COLUMNS, keys=("double",), properties=PROPERTIES)
-    assert not merged(large, frame((1, 2, "gone")), by_number), "Arrow and Spark compare such a key in two ways"
+    assert not merged(large, rows((1, 2, "gone")), by_number), "Arrow and Spark compare such a key in two ways"
     files = added_files(large.path("state"), 0)
     assert files is not None
     for told in (None, {}, *({name: {**one, "stats": stats} for name, one in files.items()} for stats in (None, "{}"))):
         monkeypatch.setattr(marked_writes, "added_files", lambda *_, told=told: told)
-        assert not merged(large, frame((1, 2, "gone"))), "the log does not tell all of a file"
+        assert not merged(large, rows((1, 2, "gone"))), "the log does not tell all of a file"
     assert large.version("state") == 0
 
 
@@ -234,7 +247,7 @@ def test_bounds_are_of_the_columns_by_which_files_are_skipped_and_never_too_narr
 def test_a_condition_finds_the_rows_that_the_driver_wrote(large: Warehouse, frame: Frame) -> None:
     rows = frame((1, 7, "special"), (6, 7, "null"))
     finite = {name: F.when(F.col("k") == 6, 0.5).otherwise(F.col(name)).cast(name) for name in ("double", "float")}
-    assert merged(large, rows.withColumns(finite)), "Arrow takes 0.5 for the greatest of NaN and 0.5"
+    assert merged(large, local(rows.withColumns(finite))), "Arrow takes 0.5 for the greatest of NaN and 0.5"
     found = large.session.read.format("delta").load(large.path("state"))
     for condition, wanted in {
         "batch = 7": [1, 6],
