@@ -15,7 +15,9 @@ from typing import Any
 import filelock._soft
 import pytest
 from filelock import FileLock, SoftFileLease
+from typer.testing import CliRunner
 
+from fk_pipeline.cli.main import app
 from fk_pipeline.errors import LeaseLostError, LeaseTakenError
 from fk_pipeline.store import abandoned
 from fk_pipeline.store import lease as leases
@@ -109,9 +111,10 @@ def test_a_command_goes_on_at_once_over_an_empty_file(tmp_path: Path) -> None:
     home = tmp_path / "warehouse" / "p"
     home.mkdir(parents=True)
     left(home, "discovery", "", age=3600)
-    command = [sys.executable, "-m", "fk_pipeline.cli.main", "remove-batch", str(file), "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
+    started = time.monotonic()
+    done = CliRunner().invoke(app, ["remove-batch", str(file), "1"])
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    assert time.monotonic() - started < 50
     assert not file_of(home, "discovery").exists()
 
 

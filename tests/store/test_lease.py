@@ -71,24 +71,24 @@ def answer(process: subprocess.Popen[str]) -> str:
 
 
 def test_nobody_takes_the_lease_of_a_living_process(home: str) -> None:
-    with holder(home, 1.0) as process:
-        waiting = lease(home, "stage", wait_seconds=2.5, expires_after=1.0)
+    with holder(home, 0.6) as process:
+        waiting = lease(home, "stage", wait_seconds=1.5, expires_after=0.6)
         with pytest.raises(LeaseTakenError, match="another run has held stage"), waiting:
             pass
         assert answer(process) == "still held"
 
 
 def test_whoever_waits_says_for_whom_and_since_when(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.1)
     heard: list[str] = []
     since = re.escape(datetime.now(UTC).strftime("%F %H:"))
-    held, wanted = lease(home, "stage", run_id="4711"), lease(home, "stage", wait_seconds=1.5)
+    held, wanted = lease(home, "stage", run_id="4711"), lease(home, "stage", wait_seconds=0.7)
     with held, waiting.hearing(heard.append), pytest.raises(LeaseTakenError) as refused, wanted:
         pass
     who = rf"process {os.getpid()} on {re.escape(socket.gethostname())}, run 4711, since {since}\d\d:\d\d UTC"
     assert len(heard) > 1
-    assert re.fullmatch(rf"waiting for {who}, which holds stage; for 2 s at most", heard[0])
+    assert re.fullmatch(rf"waiting for {who}, which holds stage; for 1 s at most", heard[0])
     assert re.search(who, refused.value.what)
     with lease(home, "stage"), waiting.hearing(heard.append):
         heard.clear()
@@ -129,15 +129,15 @@ def test_the_lease_of_a_killed_process_is_free_soon(home: str) -> None:
 
 
 def test_a_process_that_slept_too_long_has_lost_it_and_finds_out_before_it_commits(home: str) -> None:
-    with holder(home, 1.0) as process:
+    with holder(home, 0.6) as process:
         os.kill(process.pid, signal.SIGSTOP)
         started = time.monotonic()
-        with lease(home, "stage", wait_seconds=30.0, expires_after=1.0) as check:
-            assert time.monotonic() - started >= 1.0
+        with lease(home, "stage", wait_seconds=30.0, expires_after=0.6) as check:
+            assert time.monotonic() - started >= 0.6
             os.kill(process.pid, signal.SIGCONT)
             assert answer(process) == "lost"
             check()
-        with lease(home, "stage", wait_seconds=0, expires_after=1.0):
+        with lease(home, "stage", wait_seconds=0, expires_after=0.6):
             pass  # it was given back
 
 
@@ -203,6 +203,7 @@ def test_an_object_with_whatever_content_is_taken_over_when_it_has_not_changed_f
 def test_an_object_with_other_content_is_not_taken_before_and_a_store_that_does_not_answer_is_an_error_of_the_storage(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     fs, root = filesystem(s3)
     fs.pipe_file(f"{root}/home/leases/stage.lease", b"something else")
     with pytest.raises(LeaseTakenError, match="nobody knows which"), lease(f"{s3}/home", "stage", wait_seconds=0.5):
