@@ -29,8 +29,15 @@ DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-SEMANTICS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
-"""Settings on which the results depend; they are set on every session, also on one that was running before."""
+SEMANTICS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.datetime.java8API.enabled": "true",
+}
+"""Settings on which the results depend; they are set on every session, also on one that was running before.
+
+The last one is for conditions that Parquet evaluates: the older classes of Java have no days from 5 to 14 October 1582.
+"""
 
 RETRIES = 5
 """Number of retries of a Spark Connect client: after 0.05 s, then four times as long each time, 17 s in all."""

@@ -69,7 +69,9 @@ class DriverWriter:
             return number <= self._sizes.rewritten_rows and not Path(path).exists()
         # Other names: adding columns has begun.
         features = WRITABLE | {MARKED} if marked else WRITABLE
-        return [f.name for f in stored.schema().fields] == table.names and _is_writable(stored, features)
+        names = [f.name for f in stored.schema().fields]
+        # delta-rs would copy wrong bounds into its next checkpoint.
+        return names == table.names and _is_writable(stored, features) and self._logs.has_exact_bounds(path)
 
     def append(
         self,

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
+from fk_pipeline.store.log_bounds import Times, used_columns
 from fk_pipeline.store.skipping import Condition
 from fk_pipeline.vector_files import is_plain
 
@@ -64,7 +65,24 @@ class _Version:
 
     number: int
     files: dict[str, list[Any]]
+    timed: frozenset[str]
+    times: Times
     deleted: dict[str, pa.Array]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all bounds count."""
+        return not self.timed or self.times.count(self.number)
+
+    def bounds(self, column: str) -> tuple[list[Any], list[Any]]:
+        """Returns the least and the greatest value of a column per file, None where it is not known.
+
+        The lists are empty if the log has none, or if they do not count.
+        """
+        if column in self.timed and not self.is_exact:
+            return [], []
+        low, high = (self.files.get(f"{which}.{column}", []) for which in ("min", "max"))
+        return low, high
 
     def has_only_nulls(self, column: str, i: int) -> bool:
         """Returns whether the log tells that a column is null in every row of the file with this index."""
@@ -72,32 +90,44 @@ class _Version:
         return nulls is not None and rows is not None and nulls[i] is not None and nulls[i] == rows[i]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A table at the version to which its log was read."""
+
+    table: DeltaTable
+    mark: Mark | None
+    times: Times
+
+
 class DeltaLogs:
     """Caches what was read of every log, and detects a table that was removed and created again."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, tuple[DeltaTable, Mark | None]] = {}
+        self._tables: dict[str, _Known] = {}
         self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
     def table(self, path: str) -> DeltaTable | None:
         """Returns a table at its current version; None if it does not exist."""
-        known, mark = self._tables.get(path, (None, None))
-        now, goes_on = _look(path, known.version()) if known is not None and mark is not None else (None, True)
-        if known is not None and mark is not None and mark == now:
-            if not goes_on:
-                return known
-            known.update_incremental()
-        elif DeltaTable.is_deltatable(path, options := storage.delta_options(path)):
-            known = DeltaTable(path, storage_options=options)
-        else:
-            self._tables.pop(path, None)
+        known = self._tables.get(path)
+        if known is not None and known.mark is not None:
+            now, goes_on = _look(path, known.table.version())
+            if known.mark == now:
+                if goes_on:
+                    known.table.update_incremental()
+                    self.keep(path, known.table)
+                return known.table
+        self._tables.pop(path, None)
+        if not DeltaTable.is_deltatable(path, options := storage.delta_options(path)):
             return None
-        self.keep(path, known)
-        return known
+        table = DeltaTable(path, storage_options=options)
+        self._tables[path] = _Known(table, _look(path, table.version())[0], Times(path, table.version()))
+        return table
 
     def keep(self, path: str, table: DeltaTable) -> None:
-        """Caches a table that was just read or written."""
-        self._tables[path] = table, _look(path, table.version())[0]
+        """Caches a table that `table` returned and that was written since."""
+        known = self._tables.get(path)
+        times = known.times if known is not None and known.table is table else Times(path, 0)
+        self._tables[path] = _Known(table, _look(path, table.version())[0], times)
 
     def version(self, path: str) -> int | None:
         """Returns the current version of a table; None if it does not exist."""
@@ -135,16 +165,17 @@ class DeltaLogs:
         if stored is None:
             return None
         low, high = (
-            [
-                value
-                for i, value in enumerate(stored.files.get(f"{which}.{column}", ()))
-                if not stored.has_only_nulls(column, i)
-            ]
-            for which in ("min", "max")
+            [value for i, value in enumerate(values) if not stored.has_only_nulls(column, i)]
+            for values in stored.bounds(column)
         )
         if not low or not high or not all(isinstance(value, int) for value in (*low, *high)):
             return None
         return min(low), max(high)
+
+    def has_exact_bounds(self, path: str) -> bool:
+        """Returns whether delta-rs knows the bounds of the files of a table as they are, as far as it knows any."""
+        table = self.table(path)
+        return table is None or self._version(path, table).is_exact
 
     def floor(self, path: str, version: int, column: str) -> int | None:
         """Returns a number that the greatest value of a column is not below; None if none is known.
@@ -160,7 +191,7 @@ class DeltaLogs:
         stored = None if table is None else self._version(path, table)
         if stored is None or stored.number != version:
             return None
-        least = stored.files.get(f"min.{column}", [])
+        least, _ = stored.bounds(column)
         known = [
             value
             for name, value in zip(stored.files["path"], least, strict=False)
@@ -194,8 +225,8 @@ class DeltaLogs:
             def bounds(column: str) -> tuple[Any, ...] | None:
                 if stored.has_only_nulls(column, i):
                     return ()
-                low, high = (stored.files.get(f"{which}.{column}") for which in ("min", "max"))
-                if low is None or high is None or low[i] is None or high[i] is None:
+                low, high = stored.bounds(column)
+                if not low or not high or low[i] is None or high[i] is None:
                     return None
                 return low[i], high[i]
 
@@ -213,10 +244,10 @@ class DeltaLogs:
 
     def _version(self, path: str, table: DeltaTable) -> _Version:
         known = self._versions.get(path)
-        mark = self._tables[path][1]
-        if known is None or mark is None or known[0] != mark or known[1].number != table.version():
-            files = {name: column.to_pylist() for name, column in _columns(table)}
-            known = self._versions[path] = mark, _Version(table.version(), files, _deleted(table))
+        cached = self._tables[path]
+        if known is None or cached.mark is None or known[0] != cached.mark or known[1].number != table.version():
+            now = _Version(table.version(), *used_columns(table), cached.times, _deleted(table))
+            known = self._versions[path] = cached.mark, now
         return known[1]
 
 
@@ -227,26 +258,6 @@ def _expect(path: str, file: str, logged: int) -> None:
         raise DamagedTableError(Damage(Path(path).name, file, "is gone")) from None
     if found != logged:
         raise DamagedTableError(Damage(Path(path).name, file, other_size(found, logged)))
-
-
-def _columns(table: DeltaTable) -> list[tuple[str, pa.ChunkedArray]]:
-    """Returns the used columns about files: path, rows, size, and bounds and nulls of columns."""
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_timestamp)
-    return [
-        (name, _numbers(actions[name]))
-        for name in actions.column_names
-        if name in ("path", "num_records", "size_bytes")
-        or name.startswith("null_count.")
-        or (name.startswith(("min.", "max.")) and any(is_kind(actions[name].type) for is_kind in kinds))
-    ]
-
-
-def _numbers(bounds: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns bounds of timestamps in microseconds since 1970, which may lie where Python has no date; others as is."""
-    if not pa.types.is_timestamp(bounds.type):
-        return bounds
-    return bounds.cast(pa.timestamp("us", bounds.type.tz)).cast(pa.int64())
 
 
 def _counts(files: dict[str, list[Any]]) -> list[int]:

@@ -250,7 +250,7 @@ class Warehouse(StoredTables):
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
         with settings(self.session, file_settings(self.sizes), optional=True):
             self.session.sql(f"OPTIMIZE {self._in_sql(name)}").collect()
-        self.session.sql(f"VACUUM {self._in_sql(name)} RETAIN {retention_hours:f} HOURS").collect()
+            self.session.sql(f"VACUUM {self._in_sql(name)} RETAIN {retention_hours:f} HOURS").collect()
 
     def _merge_by_sql(self, source: DataFrame, table: Table, info: CommitInfo, how: str) -> None:
         """Runs a MERGE of `source`, alias `s`, into a table, alias `t`; `how` is the text from ON onwards."""

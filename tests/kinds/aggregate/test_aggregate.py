@@ -22,6 +22,7 @@ from fk_pipeline.kinds.aggregate.proof import _windowed
 from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
 from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.store import faults
+from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
@@ -393,6 +394,30 @@ def test_days_of_a_time_zone_have_23_or_25_hours(grouped: Callable[..., Grouped]
     assert {row[:3]: row[3] for row in made.result()} == wanted
     assert {end - start for _, start, end in wanted} == {timedelta(hours=hours) for hours in (47, 48, 49)}
     assert made.pipeline.verify().ok
+
+
+def test_a_time_after_2262_hides_no_row_after_a_checkpoint_by_another_session(
+    grouped: Callable[..., Grouped],
+) -> None:
+    """Spark itself writes times of 96 bits into it, and they are read as nanoseconds of 64 bits without Spark."""
+    made = grouped(time="TIMESTAMP", contents=EVENTS, window="window: {time: at, size: 1 hour}")
+    far = {"user": "far", "at": "9999-12-31T23:59:59.999Z", "v": 7}
+    made.land(1, [{"id": 1, "user": "a", "at": "2026-05-01T10:00:01Z", "v": 2}, {"id": 2, **far}])
+    made.pipeline.run()
+    store = f"{made.pipeline.spec.home}/{AggregateStage.GROUPING_STORE}"
+    with settings(made.session, suiting(0) | {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        for commits in (1, 50):
+            made.session.sql(
+                f"ALTER TABLE delta.`{store}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{commits}')"
+            )
+    made.land(2, [{"id": 3, "user": "a", "at": "2026-05-01T10:40:00Z", "v": 8}])
+    made.pipeline.run(stages=[*made.pipeline.spec.definition.stage_names][:-1])
+    made.edit()  # the last stage in another process: after a death, in Dagster, in a backfill
+    made.pipeline.run()
+    found = {
+        row.user: (row.n, row.total) for row in made.pipeline.table("aggregated").select("user", "n", "total").collect()
+    }
+    assert found == {"a": (2, 10), "far": (1, 7)}
 
 
 def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(two_batches: Grouped) -> None:
