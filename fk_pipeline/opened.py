@@ -142,7 +142,7 @@ class OpenPipeline:
             LandingError: no batch can be read from a name.
             PipelineFileError: a landing folder does not exist and never did.
             StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
-                them.
+                them; or somebody has upgraded a table of the ledger so that it cannot be written.
         """
         from fk_pipeline.engine.behind import refuse
 
@@ -159,6 +159,7 @@ class OpenPipeline:
 
         with lease(self.spec.home, "discovery", wait_seconds=wait_seconds):
             ledger = self.ledger()
+            ledger.entries.refuse_upgraded()
             if ledger.files.known and not ledger.claim:
                 self.look()
             found = discover(self.spec, ledger, self.zone)

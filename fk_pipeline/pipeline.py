@@ -186,13 +186,13 @@ class Pipeline(OpenPipeline):
 
         Raises:
             LandingError, PipelineFileError: as with `discover`.
-            StateError: the tables are another pipeline's, or so much older than the ledger that only a rebuild repairs
-                them.
+            StateError: as with `discover`.
         """
         from fk_pipeline.engine.behind import refuse
         from fk_pipeline.plan import make_plan
 
         found = self.look()
+        self._ledger.entries.refuse_upgraded()
         refuse_missing(found, self.spec, self._ledger.files)
         behind = self.behind(found)
         refuse(self.spec, behind)

@@ -29,6 +29,7 @@ from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.store.warehouse import CommitInfo, clustered
+from fk_pipeline.table_features import open_table
 
 PACKED = {
     "spark.databricks.delta.optimize.minFileSize": str(16 << 20),
@@ -104,8 +105,10 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
 
     Raises:
         LeaseTakenError: a stage kept its lease for too long.
-        StateError: the stored tables do not fit the pipeline file.
+        StateError: the stored tables do not fit the pipeline file, or somebody has upgraded a table of the ledger so
+            that it cannot be written.
     """
+    runner.ledger.entries.refuse_upgraded()
     home, tables, hours = runner.spec.home, runner.layout.tables, runner.spec.settings.retention_hours
     stored = [table.name for table in tables if runner.warehouse.version(table.name) is not None]
     before = {name: _size(runner.warehouse.path(name)) for name in stored}
@@ -370,7 +373,7 @@ class _Folding:
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    before, table = _size(path), DeltaTable(path, storage_options=storage.delta_options(path))
+    before, table = _size(path), open_table(path, ledger=True)
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     _forget_log(table, min(retention_hours, LEDGER_LOG_HOURS))
@@ -397,7 +400,7 @@ def _freed_from(retention_hours: float) -> datetime:
 
 
 def _size(path: str) -> Size:
-    table = DeltaTable(path, storage_options=storage.delta_options(path))
+    table = open_table(path)
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     fs, root = storage.filesystem(path)
     on_disk = fs.find(root, detail=True)

@@ -1,6 +1,6 @@
 """Reads and writes files of deletion vectors, in the format of the Delta protocol ("Deletion Vector Format").
 
-With them the files of most tables are read as Parquet, without Delta (`is_plain`).
+With them the files of most tables are read as Parquet, without Delta (`table_features.is_plain`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from pyroaring import BitMap64
-
-READABLE = {"deletionVectors"}
-"""The reader features of a table that the engine supports without Delta."""
 
 Place = Mapping[str, Any]
 """Where a deletion vector is, as an action in the log names it (`DeletionVectorDescriptor`)."""
@@ -36,16 +32,6 @@ _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*
 
 _NAME_DIGITS = 20
 """The length of such a name; the log may have a folder before it."""
-
-
-def is_plain(table: DeltaTable) -> bool:
-    """Returns whether the files of a table have its columns under their names, and deletion vectors tell the rest."""
-    protocol = table.protocol()
-    if table.metadata().partition_columns:
-        return False
-    return protocol.min_reader_version <= 1 or (
-        protocol.min_reader_version == 3 and set(protocol.reader_features or ()) <= READABLE
-    )
 
 
 def write_vectors(folder: Path, vectors: Mapping[str, BitMap64]) -> dict[str, Place]:

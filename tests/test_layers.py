@@ -18,6 +18,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.environment": 1,
     "fk_pipeline.contract": 1,
     "fk_pipeline.effects": 1,
+    "fk_pipeline.table_features": 2,
     "fk_pipeline.kinds": 2,
     "fk_pipeline.kinds.foreign_key.kind": 2,
     "fk_pipeline.kinds.window.kind": 2,

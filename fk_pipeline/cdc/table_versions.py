@@ -19,7 +19,8 @@ from pyroaring import BitMap64
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
-from fk_pipeline.vector_files import file_of_vector, is_plain, read_vector
+from fk_pipeline.table_features import is_plain, open_table
+from fk_pipeline.vector_files import file_of_vector, read_vector
 
 MOST_FEED_FILES = 32
 """Files of a change feed, and versions, up to which they are looked up without Spark."""
@@ -61,7 +62,7 @@ def are_kept(path: str) -> bool:
     location, first, last = version_range(path)
     try:
         if first is None:
-            return all(_is_there(uri) for uri in _table(location, last).file_uris())
+            return all(_is_there(uri) for uri in open_table(location, last).file_uris())
         return all(_are_there(location, version) is not False for version in range(first, last + 1))
     except (DeltaError, OSError):
         return False
@@ -134,7 +135,7 @@ def plain_feed(path: str) -> PlainFeed | None:
         return None
     parts: list[FeedPart] = []
     try:
-        table = _table(location, last)
+        table = open_table(location, last)
         for version in range(first, last + 1):
             told = _plain_changes(location, version)
             if told is None or any(one.shares_rows_with(other) for one in told for other in parts):
@@ -189,11 +190,7 @@ def _changes_in(actions: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str,
 
 def table_id(path: str) -> str:
     """Returns the current Delta id of the table whose versions a path names; every table has another id."""
-    return str(_table(version_range(path)[0]).metadata().id)
-
-
-def _table(location: str, version: int | None = None) -> DeltaTable:
-    return DeltaTable(location, version=version, storage_options=storage.delta_options(location))
+    return str(open_table(version_range(path)[0]).metadata().id)
 
 
 def _files_of(entry: str) -> list[str]:
@@ -239,7 +236,7 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
     try:
         if not DeltaTable.is_deltatable(location, storage.delta_options(location)):
             return None
-        table = _table(location)
+        table = open_table(location)
     except DeltaError as error:
         raise LandingError("the table cannot be read", where=location, why=str(error)) from error
     name, now = str(table.metadata().id), table.version()
@@ -270,7 +267,7 @@ def _goes_on(table: DeltaTable, version: int, name: str) -> bool:
     if str(table.metadata().id) == name:
         return version <= table.version()
     try:
-        return version < table.version() and str(_table(table.table_uri, version).metadata().id) == name
+        return version < table.version() and str(open_table(table.table_uri, version).metadata().id) == name
     except DeltaError:
         return False
 
@@ -289,6 +286,6 @@ def _feeds(table: DeltaTable) -> bool:
 def _feeds_at(location: str, version: int) -> bool:
     """Returns whether the change feed was on at a version; False for a version that is no longer in the log."""
     try:
-        return _feeds(_table(location, version))
+        return _feeds(open_table(location, version))
     except DeltaError:
         return False

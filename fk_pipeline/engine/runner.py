@@ -48,6 +48,7 @@ from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.table_features import without_row_numbers
 
 SUSPECTS = 3
 """The number of largest files that are named when Spark ends during a batch."""
@@ -207,7 +208,8 @@ class Runner:
             where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
             ours = self._ended(stage, batches, error) or error
             if not isinstance(ours, FkPipelineError):
-                ours = refusal(error, self.ledger.home, where) or translated(error, self.spec, self.zone)
+                told_of = refusal(error, self.ledger.home, where) or without_row_numbers(error)
+                ours = told_of or translated(error, self.spec, self.zone)
             what = message_of(ours, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry of its start must suffice
                 self.ledger.runs.fail(time.monotonic() - started, what)

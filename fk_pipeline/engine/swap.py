@@ -21,12 +21,13 @@ from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.damage import damage_of, has_files_only, put_aside
+from fk_pipeline.store.damage import damage_of, has_files_only, is_there, put_aside
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck, leases
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.table_features import may_be_replaced, open_table
 
 
 def discard_shadow(spec: PipelineSpec) -> None:
@@ -103,9 +104,14 @@ def origins(kind: Kind, stages: Sequence[str], source: Source) -> list[str]:
 
 
 def takes_no_commit(home: str, name: str) -> bool:
-    """Returns whether no commit can be made in the folder of a table: its log cannot be read, or is gone."""
-    found = damage_of(home, name)
-    return (found is not None and found.of_log) or has_files_only(home, name)
+    """Returns whether a table cannot be replaced in its folder.
+
+    Its log cannot be read, or is gone; or somebody has given it a feature that Delta does not end.
+    """
+    found, path = damage_of(home, name), f"{home}/{name}"
+    if found is not None:
+        return found.of_log
+    return not may_be_replaced(open_table(path)) if is_there(home, name) else has_files_only(home, name)
 
 
 def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:

@@ -93,10 +93,11 @@ def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
     """Returns the types of the columns of a result, and whether its table has all; unknown types are STRING."""
     from deltalake import DeltaTable
 
+    from fk_pipeline.table_features import open_table
+
     path, stored = f"{other.home}/{other.definition.result.name}", dict[str, str]()
-    options = storage.delta_options(path)
-    if DeltaTable.is_deltatable(path, options):
-        schema = json.loads(DeltaTable(path, storage_options=options).schema().to_json())
+    if DeltaTable.is_deltatable(path, storage.delta_options(path)):
+        schema = json.loads(open_table(path).schema().to_json())
         stored = {field["name"]: _ddl(field["type"]) for field in schema["fields"]}
     names = [output.name for output in other.outputs]
     if {*names} <= stored.keys():

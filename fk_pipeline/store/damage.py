@@ -20,6 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from fk_pipeline.environment import storage
+from fk_pipeline.store import LEDGER_TABLES
+from fk_pipeline.table_features import open_table, reads_vectors
 
 LOG = "_delta_log"
 
@@ -70,6 +72,7 @@ def damage_of(home: str, table: str) -> Damage | None:
 
     Raises:
         OSError: the storage does not respond, or refuses access.
+        StateError: delta-rs cannot open the table, because of a feature that somebody has given it.
     """
     path = f"{home}/{table}"
     fs, root = storage.filesystem(path)
@@ -81,7 +84,7 @@ def damage_of(home: str, table: str) -> Damage | None:
     if found is not None or not any(map(_COMMIT.fullmatch, log)):
         return found
     try:
-        opened = DeltaTable(path, storage_options=storage.delta_options(path))
+        opened = open_table(path, ledger=table in LEDGER_TABLES)
         files = _files(opened)
     except (DeltaError, pa.ArrowException) as error:
         return Damage(table, f"{path}/{LOG}", f"cannot be read ({_first_line(error)})", of_log=True)
@@ -133,7 +136,7 @@ def _is_commit(content: bytes) -> bool:
 def _damaged_vector(table: DeltaTable, path: str, name: str, sizes: dict[str, int]) -> Damage | None:
     """Returns the damage of a deletion vector that cannot be read: its deleted rows would reappear."""
     protocol = table.protocol()
-    if "deletionVectors" not in (protocol.reader_features or ()):
+    if "deletionVectors" not in (protocol.reader_features or ()) or not reads_vectors(table):
         return None
     try:
         for batch in table.deletion_vectors():

@@ -23,21 +23,7 @@ from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition
-
-WRITABLE = {"appendOnly", "invariants", "timestampNtz", "changeDataFeed"}
-"""Writer features of a table that delta-rs and Spark support alike."""
-
-MARKED = "deletionVectors"
-"""The feature of a table with deletion vectors: delta-rs does not write them, and an append leaves them as they are."""
-
-LEGACY_WITH_CHANGE_FEED = 4
-"""The highest writer version without a list of features. It stands for those in `WRITABLE` and in `UNUSED`."""
-
-UNUSED = {"checkConstraints", "generatedColumns"}
-"""Features that the list has when a table of that version gets another feature. No table of a pipeline uses them."""
-
-WITH_FEATURES = 7
-"""The writer version with a list of features."""
+from fk_pipeline.table_features import may_be_written_here
 
 OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID|COLLATE)\b", re.IGNORECASE)
 """Types that delta-rs may write to Parquet in another form than Spark."""
@@ -68,10 +54,9 @@ class DriverWriter:
         if stored is None:  # a folder that is there already has files of a table whose log is gone
             return number <= self._sizes.rewritten_rows and not Path(path).exists()
         # Other names: adding columns has begun.
-        features = WRITABLE | {MARKED} if marked else WRITABLE
         names = [f.name for f in stored.schema().fields]
         # delta-rs would copy wrong bounds into its next checkpoint.
-        return names == table.names and _is_writable(stored, features) and self._logs.has_exact_bounds(path)
+        return names == table.names and may_be_written_here(stored, marked=marked) and self._logs.has_exact_bounds(path)
 
     def append(
         self,
@@ -216,17 +201,6 @@ def arrow_columns(schema: T.StructType) -> pa.Schema:
 
 def _properties(user_metadata: str, retries: int | None = None) -> CommitProperties:
     return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=retries)
-
-
-def _is_writable(stored: DeltaTable, features: set[str]) -> bool:
-    protocol = stored.protocol()
-    if any(name.startswith("delta.constraints.") for name in stored.metadata().configuration):
-        return False
-    if "delta.generationExpression" in stored.schema().to_json():
-        return False
-    return protocol.min_writer_version <= LEGACY_WITH_CHANGE_FEED or (
-        protocol.min_writer_version == WITH_FEATURES and set(protocol.writer_features or ()) <= features | UNUSED
-    )
 
 
 def one_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -16,10 +16,11 @@ from deltalake import DeltaTable
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
+from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
 from fk_pipeline.store.log_bounds import Times, used_columns
 from fk_pipeline.store.skipping import Condition
-from fk_pipeline.vector_files import is_plain
+from fk_pipeline.table_features import is_plain, open_table, reads_vectors
 
 Mark = tuple[int, int] | str
 """Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
@@ -67,7 +68,7 @@ class _Version:
     files: dict[str, list[Any]]
     timed: frozenset[str]
     times: Times
-    deleted: dict[str, pa.Array]
+    deleted: dict[str, pa.Array] | None
 
     @property
     def is_exact(self) -> bool:
@@ -107,7 +108,11 @@ class DeltaLogs:
         self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
     def table(self, path: str) -> DeltaTable | None:
-        """Returns a table at its current version; None if it does not exist."""
+        """Returns a table at its current version; None if it does not exist.
+
+        Raises:
+            StateError: delta-rs cannot open it, because of a feature that somebody has given it.
+        """
         known = self._tables.get(path)
         if known is not None and known.mark is not None:
             now, goes_on = _look(path, known.table.version())
@@ -117,9 +122,9 @@ class DeltaLogs:
                     self.keep(path, known.table)
                 return known.table
         self._tables.pop(path, None)
-        if not DeltaTable.is_deltatable(path, options := storage.delta_options(path)):
+        if not DeltaTable.is_deltatable(path, storage.delta_options(path)):
             return None
-        table = DeltaTable(path, storage_options=options)
+        table = open_table(path, ledger=path.rsplit("/", 1)[1] in LEDGER_TABLES)
         self._tables[path] = _Known(table, _look(path, table.version())[0], Times(path, table.version()))
         return table
 
@@ -137,18 +142,18 @@ class DeltaLogs:
     def rows(self, path: str) -> int:
         """Returns the number of rows of a table by the statistics of its files.
 
-        A file without statistics counts as `UNKNOWN_SIZE` rows.
+        A file without statistics counts as `UNKNOWN_SIZE` rows, and deleted rows count where only Spark knows them.
         """
         table = self.table(path)
         if table is None:
             return 0
         stored = self._version(path, table)
-        return sum(_counts(stored.files)) - sum(map(len, stored.deleted.values()))
+        return sum(_counts(stored.files)) - sum(map(len, (stored.deleted or {}).values()))
 
     def deleted(self, path: str) -> dict[str, pa.Array]:
-        """Returns, per file with a deletion vector, the ascending indices of the deleted rows."""
+        """Returns, per file with a deletion vector, the ascending indices of the deleted rows of a plain table."""
         table = self.table(path)
-        return {} if table is None else self._version(path, table).deleted
+        return {} if table is None else self._version(path, table).deleted or {}
 
     def bytes(self, path: str) -> int:
         """Returns the size of the files of a table in bytes."""
@@ -189,7 +194,7 @@ class DeltaLogs:
         """
         table = self.table(path)
         stored = None if table is None else self._version(path, table)
-        if stored is None or stored.number != version:
+        if stored is None or stored.number != version or stored.deleted is None:
             return None
         least, _ = stored.bounds(column)
         known = [
@@ -219,7 +224,7 @@ class DeltaLogs:
         if table is None or "://" in path or table.version() != version or not is_plain(table):
             return None
         stored = self._version(path, table)
-        names, counts = stored.files["path"], _counts(stored.files)
+        names, counts, vectors = stored.files["path"], _counts(stored.files), stored.deleted or {}
 
         def wanted(i: int) -> bool:
             def bounds(column: str) -> tuple[Any, ...] | None:
@@ -235,7 +240,7 @@ class DeltaLogs:
         chosen = [i for i in range(len(names)) if wanted(i)]
         if len(chosen) > at_most:
             return None
-        deleted = {name: stored.deleted[name] for i in chosen if len(stored.deleted.get(name := names[i], ()))}
+        deleted = {name: vectors[name] for i in chosen if len(vectors.get(name := names[i], ()))}
         paths = tuple(f"{path}/{names[i]}" for i in chosen)
         for file, logged in zip(paths, (stored.files["size_bytes"][i] for i in chosen), strict=True):
             _expect(path, file, logged)
@@ -264,11 +269,13 @@ def _counts(files: dict[str, list[Any]]) -> list[int]:
     return [UNKNOWN_SIZE if count is None else count for count in files["num_records"]]
 
 
-def _deleted(table: DeltaTable) -> dict[str, pa.Array]:
-    """Returns, per file with a deletion vector, the indices of the deleted rows."""
+def _deleted(table: DeltaTable) -> dict[str, pa.Array] | None:
+    """Returns, per file with a deletion vector, the indices of the deleted rows; None if only Spark can tell."""
     protocol = table.protocol()
     if protocol.min_reader_version < 3 or "deletionVectors" not in (protocol.reader_features or ()):
         return {}
+    if not reads_vectors(table):
+        return None
     import pyarrow.compute as pc  # takes half as long to load as the rest of pyarrow, and most tables do not need it
 
     found = {}

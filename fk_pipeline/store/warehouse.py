@@ -33,6 +33,7 @@ from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
 from fk_pipeline.store.tables import StoredTables
+from fk_pipeline.table_features import may_have_vectors, refuse_changes
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -113,7 +114,7 @@ class Warehouse(StoredTables):
         writer = self._writer(frame, table, info).mode("append")
         if cut:
             writer = writer.option("maxRecordsPerFile", self.sizes.rows_per_file)
-        with self._commit(table, info):
+        with self._commit(table, info, adds=True):
             writer.save(self.path(table.name))
 
     def may_append_here(self, table: Table, number: int) -> bool:
@@ -305,8 +306,15 @@ class Warehouse(StoredTables):
             self.session.conf.unset(USER_METADATA)
 
     @contextmanager
-    def _commit(self, table: Table, info: CommitInfo) -> Iterator[None]:
-        """Wraps a commit by Spark."""
+    def _commit(self, table: Table, info: CommitInfo, *, adds: bool = False) -> Iterator[None]:
+        """Wraps a commit by Spark; `adds`: it only adds rows.
+
+        Raises:
+            StateError: somebody has changed the table so that Spark replaces none of its rows.
+        """
+        stored = None if adds else self.logs.table(self.path(table.name))
+        if stored is not None:
+            refuse_changes(self.path(table.name), stored)
         with settings(self.session, file_settings(self.sizes), optional=True), committing(table, info):
             yield
 
@@ -366,7 +374,7 @@ class Warehouse(StoredTables):
         stored, wanted = self.logs.table(path), table.delta_properties.get(DELETION_VECTORS)
         if stored is None or wanted is None or self.logs.rows(path) <= self.sizes.rewritten_rows:
             return
-        if DELETION_VECTORS in stored.metadata().configuration:
+        if DELETION_VECTORS in stored.metadata().configuration or not may_have_vectors(stored):
             return
         with self._commit_by_sql(table, info):
             self.session.sql(

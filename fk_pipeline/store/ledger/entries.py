@@ -16,9 +16,11 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import telling_refusals
+from fk_pipeline.errors import StateError
 from fk_pipeline.store import LEDGER_TABLES, faults
 from fk_pipeline.store.damage import Damage, DamagedTableError
 from fk_pipeline.store.logs import DeltaLogs
+from fk_pipeline.table_features import Can, Protocol, refusal
 
 Columns = tuple[tuple[str, pa.DataType, str], ...]
 """Per column: name, type and meaning."""
@@ -209,13 +211,30 @@ class Entries:
         self.logs = DeltaLogs()
         self._last = 0
         self._versions: dict[str, int | None] | None = None
+        self._refused: StateError | None = None
 
     def changed(self) -> bool:
         """Returns whether another process has written since the last call; true on the first call."""
         with telling_refusals(self.home):
-            versions = {name: self.logs.version(f"{self.home}/{name}") for name in SCHEMAS}
+            tables = {name: self.logs.table(f"{self.home}/{name}") for name in SCHEMAS}
+        versions = {name: None if table is None else table.version() for name, table in tables.items()}
         known, self._versions = self._versions, versions
+        if versions != known:
+            refused = (self._refusal(name, table, Can.COMMIT) for name, table in tables.items())
+            self._refused = next((error for error in refused if error is not None), None)
         return versions != known
+
+    def refuse_upgraded(self) -> None:
+        """Refuses to write to a ledger of which a table cannot be written, as far as `changed` has found one.
+
+        Raises:
+            StateError: somebody has given a table a feature that delta-rs does not write.
+        """
+        if self._refused is not None:
+            raise self._refused
+
+    def _refusal(self, name: str, table: DeltaTable | None, what: Can) -> StateError | None:
+        return None if table is None else refusal(f"{self.home}/{name}", Protocol.of(table), what, ledger=True)
 
     def forget(self) -> None:
         """Discards the versions read so far, after a failed load: the next `changed` returns true."""
@@ -226,9 +245,13 @@ class Entries:
 
         Raises:
             DamagedTableError: a row occurs twice, because a file was overwritten with a copy of another.
+            StateError: somebody has given the table a feature that delta-rs does not read.
         """
         path = f"{self.home}/{table}"
         stored = self.logs.table(path)
+        refused = self._refusal(table, stored, Can.READ)
+        if refused is not None:
+            raise refused
         rows = _rows(stored) if stored is not None else []
         rows.sort(key=lambda row: row["entry"])
         if any(row["entry"] == after["entry"] and row == after for row, after in pairwise(rows)):
@@ -237,19 +260,27 @@ class Entries:
         return rows
 
     def append(self, table: str, rows: Iterable[Entry]) -> list[Entry]:
-        """Writes new rows in one commit; returns them with their entries."""
+        """Writes new rows in one commit, as `add` does; returns them with their entries."""
         first, now = max(time.time_ns(), self._last + 1), datetime.now(UTC)
         full = [{"entry": first + i, "recorded_at": now, **row} for i, row in enumerate(rows)]
         self.add(table, full)
         return full
 
     def add(self, table: str, full: list[Entry]) -> None:
-        """Writes rows that already have their entries, in one commit."""
+        """Writes rows that already have their entries, in one commit.
+
+        Raises:
+            StateError: somebody has given a table of the ledger a feature that delta-rs does not write.
+        """
         if not full:
             return
+        self.refuse_upgraded()
         self._last = max(self._last, *(row["entry"] for row in full))
         path = f"{self.home}/{table}"
         stored = self.logs.table(path)
+        refused = self._refusal(table, stored, Can.COMMIT)
+        if refused is not None:
+            raise refused
         with telling_refusals(path), faults.around(f"entry in {table}"):
             rows = pa.Table.from_pylist(full, schema=SCHEMAS[table])
             widens = stored is not None and len(stored.schema().fields) < len(rows.schema)
