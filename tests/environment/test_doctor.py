@@ -263,7 +263,8 @@ def test_the_tested_versions_are_those_of_the_lock():
     assert set(doctor.COMPARED_PACKAGES) <= set(pins)
     assert pins["pyspark"] == "4.2.0"  # written with an extra, pyspark[connect]
     delta_jar = next(jar for jar in jars.DELTA_JARS if jar.artifact.startswith("delta-spark"))
-    assert pins["delta-spark"] == delta_jar.version
+    minor, _, _ = pins["delta-spark"].rpartition(".")  # a patch of the package alone may come without a JAR
+    assert delta_jar.version.startswith(f"{minor}.")
 
 
 def test_a_version_that_does_not_fit_is_found(monkeypatch):
