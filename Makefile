@@ -3,11 +3,11 @@
 #   make setup PYTHON=python3.12      another Python (3.11 or newer)
 #   make setup UV=                    pip although uv is there (say, because only pip knows your package mirror)
 #   make setup JARS_FROM=DIR          the Delta JARs from a folder instead of Maven Central
-#   make test WORKERS=4               tests in four processes instead of two (about 2 GB of memory each)
+#   make test WORKERS=4               tests in four processes instead of three (about 2 GB of memory each)
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
@@ -20,7 +20,7 @@ UV ?= $(shell command -v uv 2>/dev/null)
 PYTHON ?=
 JARS_FROM ?=
 TESTS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 # The files of tests in as many processes, each with a session of its own; the longest first (tests/durations.py).
 AT_ONCE = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIPELINES ?= $(if $(FK_PIPELINES),,fk-pipeline-demo)
@@ -44,13 +44,16 @@ up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIP
 down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
-test: $(STAMP) ## every test that is not slow, and what Spark Connect does otherwise once more as its client
+test: $(STAMP) ## every test that is not slow, and beside them what Spark Connect does otherwise once more as its client
+	@$(MAKE) --jobs=2 test-classic test-connect
+
+test-classic: $(STAMP) ## every test that is not slow, without those of Spark Connect once more
 	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
-	@$(MAKE) test-connect
 
 test-durations: $(STAMP) ## the tests of `make test`, and the seconds of each file stored: the longest then run first
 	$(AT_ONCE) -m "not slow and not docs" --store-durations
 
+test-connect: WORKERS = 1
 test-connect: $(STAMP) ## the tests of what sessions do differently, as a client of a Connect server of ours
 	FK_TEST_SPARK=connect $(AT_ONCE) -m "connect and not slow" $(TESTS)
 

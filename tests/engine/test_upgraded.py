@@ -22,6 +22,7 @@ UPGRADED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow  # each feature on each kind of table: tests/store/test_upgraded_tables.py
 def test_a_run_goes_on_with_tables_of_every_feature(rows_pipeline: Callable[..., Any]) -> None:
     """The tables of states have deletion vectors, which delta-rs does not read together with some of the features."""
     made = rows_pipeline("left", Sizes(rewritten_rows=1))

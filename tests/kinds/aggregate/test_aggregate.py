@@ -128,6 +128,7 @@ def test_a_row_without_a_time_of_the_range_is_quarantined_and_its_ends_have_a_wi
     assert made.red() == set()
 
 
+@pytest.mark.slow
 def test_times_that_an_older_version_let_in_count_at_the_ends_until_the_landing_files_are_read_again(
     grouped: Callable[..., Grouped], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,19 @@ def test_times_may_be_timestamps_and_a_row_without_one_is_quarantined(near: Call
 
 
 @pytest.mark.spark
+def test_the_ends_of_the_range_of_times_meet_and_times_behind_them_are_quarantined(near: Callable[..., Near]) -> None:
+    made = near()
+    ends, behind = [-FARTHEST, FARTHEST], [-(2**63), 2**63 - 1]
+    made.land(0, [("a", at) for at in (*ends, *behind)], [("a", at) for at in (5, *ends, *behind)])
+    made.pipeline.run()
+    assert made.result() == sorted([("a", None, 5), *[("a", at, at) for at in ends]], key=str)
+    reasons = [row.reason for row in made.pipeline.quarantined().select("reason").collect()]
+    assert reasons == [f"time at is not between {-FARTHEST} and {FARTHEST}"] * 4
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.slow
+@pytest.mark.spark
 def test_the_ends_of_the_range_of_times_meet_and_times_behind_them_do_so_if_an_older_version_let_them_in(
     near: Callable[..., Near], monkeypatch: pytest.MonkeyPatch
 ) -> None:
