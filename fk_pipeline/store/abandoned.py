@@ -17,6 +17,9 @@ from filelock import FileLock, SoftFileLease, Timeout
 SPARE = 4 / 3
 """How much longer than a lease lasts its file must be unchanged before it is removed, so that filelock comes first."""
 
+EVERYBODY = 0o666
+"""The mode of the lock: whoever may write the folder of the leases may remove one, not only who did so first."""
+
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -42,7 +45,7 @@ class AbandonedLease:
         try:
             if self._is_empty() or self._is_silent():
                 lock = self._file.with_name("takeover.lock")
-                with FileLock(lock, timeout=0, fallback_to_soft=False):
+                with FileLock(lock, timeout=0, mode=EVERYBODY, fallback_to_soft=False):
                     os.utime(lock)
                     age = lock.stat().st_mtime - self._file.stat().st_mtime
                     if self._is_silent() or (self._is_empty() and age >= self._lease.lease_duration):

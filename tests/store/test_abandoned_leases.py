@@ -227,6 +227,17 @@ def test_one_at_a_time_removes_a_file_and_looks_again_before_it_does(
     assert file.read_text() == record
 
 
+def test_who_removes_a_file_leaves_a_lock_that_others_can_take(tmp_path: Path) -> None:
+    old_mask = os.umask(0o077)
+    try:
+        file = left(tmp_path, "stage", "", age=LASTS + 1)
+        assert AbandonedLease(SoftFileLease(file, lease_duration=LASTS)).remove()
+    finally:
+        os.umask(old_mask)
+    lock = file.with_name("takeover.lock")
+    assert lock.stat().st_mode & 0o777 == 0o666
+
+
 @pytest.mark.usefixtures("file_system")
 def test_nobody_takes_the_file_of_a_living_process(tmp_path: Path) -> None:
     with lease(str(tmp_path), "stage", expires_after=LASTS) as check:
