@@ -86,10 +86,20 @@ def token_at(port: int, home: Path | None = None) -> str | None:
 
 
 def forget_token(port: int, home: Path) -> None:
-    """Removes the files with the token of a server that has ended."""
+    """Removes the files with the token of a server that has ended.
+
+    The file of the user may have the token of a server that another Dagster home has at the same port: it stays.
+
+    Args:
+        port: the port.
+        home: the Dagster home of the server, which has its token.
+    """
+    ended = _read(_in_home(port, home))
     for file in _files(port, home):
-        with suppress(OSError):
-            file.unlink()
+        found = _read(file)
+        if found is None or ended is None or found[1] == ended[1]:
+            with suppress(OSError):
+                file.unlink()
 
 
 def with_token(remote: str) -> str:
@@ -116,12 +126,20 @@ def with_token(remote: str) -> str:
 
 def _files(port: int, home: Path | None = None) -> Iterator[Path]:
     """Yields the places of the token of a server: in the Dagster home, if there is one, and in a folder of the user."""
-    name, home = f"spark-{port}.token", home or dagster_home()
+    home = home or dagster_home()
     if home.is_dir():
-        yield home / "servers" / name
+        yield _in_home(port, home)
     with suppress(RuntimeError):  # the user has no home
         state = os.environ.get("XDG_STATE_HOME")
-        yield (Path(state) if state else Path.home() / ".local" / "state") / "fk-pipeline" / name
+        yield (Path(state) if state else Path.home() / ".local" / "state") / "fk-pipeline" / _name(port)
+
+
+def _in_home(port: int, home: Path) -> Path:
+    return home / "servers" / _name(port)
+
+
+def _name(port: int) -> str:
+    return f"spark-{port}.token"
 
 
 def _write(file: Path, token: str) -> None:

@@ -55,6 +55,21 @@ def test_only_the_owner_may_read_the_token_and_each_start_makes_another(places: 
     assert token_at(PORT) is None
 
 
+def test_the_token_of_another_home_at_the_same_port_stays(places: SimpleNamespace, tmp_path: Path) -> None:
+    """A server of one home died without `down`, a server of another home took its port."""
+    new_token(PORT)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(other))
+        living = new_token(PORT)
+    forget_token(PORT, places.home)
+    assert not places.in_home.exists()
+    assert token_at(PORT) == token_at(PORT, other) == living
+    forget_token(PORT, other)
+    assert not places.of_user.exists()
+
+
 def test_a_client_finds_it_from_any_folder_and_the_newest_counts(
     places: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
