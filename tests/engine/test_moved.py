@@ -215,6 +215,15 @@ def test_paths_of_an_older_ledger_that_lead_upwards_stay_known(home: Path) -> No
     nothing_is_new(write(moved / "p.yaml"))
 
 
+def test_paths_of_an_older_ledger_that_lead_through_their_folder_and_back_stay_known(home: Path) -> None:
+    (home / "p.yaml").unlink()
+    file = write(home / "conf" / "p.yaml", "../")
+    file.write_text(file.read_text().replace("landing/left", "landing/left/../left"))
+    load(file).discover()
+    older(home, lambda path: "../" + path.replace("landing/left/", "landing/left/../left/"))
+    nothing_is_new(file)
+
+
 def test_files_that_an_older_version_knew_twice_are_one_again(home: Path) -> None:
     """The pipeline file ran, then one in another folder: each file was new and gone, and both pipelines stood still."""
     older(home)

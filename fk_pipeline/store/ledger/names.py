@@ -134,11 +134,14 @@ def _base_of(path: str, place: LandingPlace) -> str:
 
 
 def _leading_to(base: str, folder: str, known: Iterable[str]) -> str | None:
-    """Returns the beginning of a known path that leads from a folder to a place; None if there is none."""
+    """Returns the beginning of a known path that leads from a folder to a place; None if there is none.
+
+    The longest one counts: `left/../left/1.jsonl` is `1.jsonl` in the place `left`.
+    """
     tried = set[str]()
     for path in known:
         ends = [i for i, letter in enumerate(path) if letter in "/@"]
-        begins = [path[:end] for end in (*ends, len(path))] + ([] if _is_absolute(path) else [""])
+        begins = [path[:end] for end in (len(path), *reversed(ends))] + ([] if _is_absolute(path) else [""])
         for begin in (one for one in begins if one not in tried):
             if base == (begin if "://" in begin else os.path.realpath(os.path.join(folder, begin))):  # noqa: PTH118
                 return begin
