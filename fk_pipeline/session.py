@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment.jars import BRINGING, bring
+from fk_pipeline.environment.java_names import remember_names
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.spark_address import check_master, check_remote
@@ -165,6 +166,7 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             f"Spark did not start: {str(error).strip().splitlines()[0]}",
             fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
         ) from error
+    remember_names(session._jvm)  # noqa: SLF001 - PySpark keeps there what Java has
     return prepare(session)
 
 
