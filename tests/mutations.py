@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -57,3 +58,13 @@ class Copy:
 
 
 Mutation = Update | Delete | Copy
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several changes of one table in memory, one after the other."""
+
+    changes: Sequence[Mutation]
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        return reduce(lambda rows, change: change.of(rows), self.changes, frame)

@@ -6,7 +6,7 @@ The corruption is put into what is read, at full depth; `test_cures.py` does the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.rules.scan import Scan
 from tests.expectations.world import mutated
-from tests.mutations import Copy, Delete, Mutation, Update
+from tests.mutations import Copy, Delete, Mutation, Several, Update
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +57,7 @@ CASES: dict[str, Case] = {
     ),
     "a left row loses its key": case(
         "left_changelog",
-        Update("id = 2", {"id": "NULL"}),
+        Update("id = 3", {"id": "NULL"}),
         {"batch": 1, "id": None},
         "left_changelog.no_null_key",
         "left_changelog.hash_is_that_of_the_row",
@@ -80,8 +80,8 @@ CASES: dict[str, Case] = {
     ),
     "a selected value of a left row is changed": case(
         "left_changelog",
-        Update("id = 2", {"v": "'x'"}),
-        {"batch": 1, "id": 2},
+        Update("id = 5", {"v": "'x'"}),
+        {"batch": 1, "id": 5},
         "left_changelog.hash_is_that_of_the_row",
         "subscription_store.hash_is_that_of_the_changelog_row",
         PROOF,
@@ -97,6 +97,8 @@ CASES: dict[str, Case] = {
         Update("id = 9", {"_fk_deleted": "NULL"}),
         {"batch": 2, "id": 9},
         "left_changelog.no_payload_in_a_tombstone",
+        "subscription_store.hash_is_that_of_the_changelog_row",
+        "subscription_store.foreign_key_is_that_of_the_changelog_row",
         PROOF,
     ),
     "a value of a left row that is not selected is changed": case(
@@ -116,7 +118,7 @@ CASES: dict[str, Case] = {
     ),
     "a left row is gone": case(
         "left_changelog",
-        Delete("id = 2"),
+        Delete("id = 4"),
         {"batch": 1},
         "left_changelog.rows_are_those_counted",
         "subscription_store.owner_has_its_row",
@@ -157,8 +159,8 @@ CASES: dict[str, Case] = {
     # ---- right changelog and right table
     "the hash of a right change is flipped": case(
         "right_changelog",
-        Update("k = 'B' AND _fk_batch = 2", {"_fk_hash": WRONG_HASH}),
-        {"batch": 2, "k": "B"},
+        Update("k = 'A' AND _fk_batch = 1", {"_fk_hash": WRONG_HASH}),
+        {"batch": 1, "k": "A"},
         "right_table.changelog_hash_is_that_of_the_row",
     ),
     "a right change is gone": case(
@@ -172,8 +174,8 @@ CASES: dict[str, Case] = {
     ),
     "a right change is there twice": case(
         "right_changelog",
-        Copy("k = 'B' AND _fk_batch = 2"),
-        {"batch": 2, "k": "B"},
+        Copy("k = 'C' AND _fk_batch = 1"),
+        {"batch": 1, "k": "C"},
         "right_table.changelog_one_row_per_key_and_batch",
         "right_table.changelog_rows_are_those_counted",
     ),
@@ -198,7 +200,7 @@ CASES: dict[str, Case] = {
         {"k": "B"},
         "right_table.row_is_that_of_the_changelog",
     ),
-    "a right row is there twice": case("right_table", Copy("k = 'B'"), {"k": "B"}, "right_table.one_row_per_right_key"),
+    "a right row is there twice": case("right_table", Copy("k = 'A'"), {"k": "A"}, "right_table.one_row_per_right_key"),
     "a right row is gone": case(
         "right_table",
         Delete("k = 'B'"),
@@ -243,19 +245,19 @@ CASES: dict[str, Case] = {
     ),
     "a subscription is to another right key": case(
         "subscription_store",
-        Update("_fk_pk_id = 2", {"_fk_fk_k": "'B'"}),
-        {"id": 2},
+        Update("_fk_pk_id = 4", {"_fk_fk_k": "'B'"}),
+        {"id": 4},
         "subscription_store.foreign_key_is_that_of_the_changelog_row",
         UNANSWERED,
         "resolved_join.no_stale_row",
     ),
     "a subscription is there twice": case(
-        "subscription_store", Copy("_fk_pk_id = 2"), {"id": 2}, "subscription_store.one_row_per_left_key"
+        "subscription_store", Copy("_fk_pk_id = 6"), {"id": 6}, "subscription_store.one_row_per_left_key"
     ),
     "a subscription is gone": case(
         "subscription_store",
-        Delete("_fk_pk_id = 2"),
-        {"id": 2},
+        Delete("_fk_pk_id = 3"),
+        {"id": 3},
         "subscription_store.no_missing_row",
         "resolved_join.no_row_for_a_deleted_key",
     ),
@@ -316,8 +318,8 @@ CASES: dict[str, Case] = {
     ),
     "a response is there twice": case(
         "responses",
-        Copy("_fk_pk_id = 9"),
-        {"id": 9, "batch": 2, "cause": "left"},
+        Copy("_fk_pk_id = 2"),
+        {"id": 2, "batch": 1, "cause": "left"},
         "responses.one_answer_per_key_and_cause",
         "responses.rows_are_those_counted",
         UNDECIDED,
@@ -350,14 +352,14 @@ CASES: dict[str, Case] = {
     ),
     "a result row has another foreign key": case(
         "resolved_join",
-        Update("id = 3", {"_fk_fk_k": "'A'"}),
-        {"id": 3},
+        Update("id = 7", {"_fk_fk_k": "'A'"}),
+        {"id": 7},
         "resolved_join.foreign_key_is_the_current_one",
     ),
     "a result row is there twice": case(
-        "resolved_join", Copy("id = 3"), {"id": 3}, "resolved_join.one_row_per_left_key", PROOF
+        "resolved_join", Copy("id = 5"), {"id": 5}, "resolved_join.one_row_per_left_key", PROOF
     ),
-    "a result row is gone": case("resolved_join", Delete("id = 3"), {"id": 3}, "resolved_join.no_missing_row", PROOF),
+    "a result row is gone": case("resolved_join", Delete("id = 2"), {"id": 2}, "resolved_join.no_missing_row", PROOF),
     "a result row of a deleted key": case(
         "resolved_join",
         Copy("id = 3", {"id": "1", "_fk_pk_id": "1"}),
@@ -454,42 +456,67 @@ def test_a_check_reads_no_table_downstream_of_its_stage(
     assert read <= READS[stage]
 
 
-LONGER = (
-    "a left row does not say whether it is deleted",
-    "a left row loses its batch",
-    "a response is about another right row",
-    "the hash of a left row is flipped",
-    "a value of a left row that is not selected is changed",
-    "the column of the foreign key is changed",
-    "a left row that a later one replaced is gone",
-    "a row that nobody sent",
-    "a right row keeps an old value that is not selected",
-    "a right row goes back to its version before",
-    "a subscription is of an older generation",
-    "a subscription of a key that nobody sent",
-    "a response to an older pair is dropped",
-    "a response is about another left row",
-    "a result row is of an older left row",
-    "a verdict is no verdict",
-    "a verdict is there twice",
-    "a verdict is about another answer",
-    "a truncate is gone",
+TOGETHER = (
+    (
+        "a left row is there twice",
+        "a left row loses its key",
+        "a left row loses its sequence",
+        "a selected value of a left row is changed",
+        "a deleted left row has values",
+    ),
+    ("a left row is gone",),
+    ("the hash of a right change is flipped", "a right change is gone", "a right change is there twice"),
+    ("the hash of a right row is flipped", "a right row keeps an old value", "a deleted right row has values"),
+    ("a right row is gone", "a right row is there twice", "a deleted right row comes back"),
+    (
+        "the hash of a subscription is flipped",
+        "a subscription is there twice",
+        "a subscription is gone",
+        "a subscription asks for less than its change",
+    ),
+    (
+        "a subscription is to another right key",
+        "a subscription is of a batch that never was",
+        "a deleted left row comes back",
+    ),
+    ("the only response to a pair is dropped", "a response is there twice"),
+    (
+        "a result row is of an older right row",
+        "a result row has another foreign key",
+        "a result row is there twice",
+        "an inner row without a match",
+    ),
+    ("a result row keeps an old right value", "a result row is gone", "a result row of a deleted key"),
+    ("a verdict is gone",),
+    ("a verdict says that a row was written",),
 )
-"""Cases whose rule another case shows: with the slow tests."""
+"""Cases about different rows of one table that are looked at together, so that each of these rules is shown quickly."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONGER else ()) for name in CASES]
-)
-def test_a_corrupted_row_turns_the_stated_checks_red(
-    whole: Pipeline, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = CASES[name]
-    with mutated(monkeypatch, {wanted.table: with_hashes(wanted.mutation, whole)}):
+def looked_at(pipeline: Pipeline, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corrupts rows of one table and compares the checks that turn red, and the keys of their samples."""
+    [table] = {case.table for case in cases}
+    with mutated(monkeypatch, {table: Several([with_hashes(case.mutation, pipeline) for case in cases])}):
         # The others do not read the table: see the test before.
-        found = scan(whole, stages=[stage for stage in Stage if wanted.table in READS[stage]])
+        found = scan(pipeline, stages=[stage for stage in Stage if table in READS[stage]])
     turned = red(found)
-    assert set(turned) == {wanted.check, *wanted.others}
-    assert wanted.key in turned[wanted.check]
+    assert set(turned) == set[str]().union(*({case.check, *case.others} for case in cases))
+    for case in cases:
+        assert case.key in turned[case.check]
     rows = [row for one in found.values() for finding in one.findings.values() for row in finding.sample]
     assert all(row["found"] != row["expected"] for row in rows)
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=[f"{CASES[names[0]].table} {names[0]}" for names in TOGETHER])
+def test_corrupted_rows_turn_the_stated_checks_red(
+    whole: Pipeline, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at(whole, [CASES[name] for name in names], monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_corrupted_row_turns_these_checks_red_and_no_other(
+    whole: Pipeline, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at(whole, [CASES[name]], monkeypatch)

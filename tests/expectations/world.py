@@ -17,7 +17,7 @@ from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.skipping import Condition, Within
 from fk_pipeline.store.warehouse import Warehouse
-from tests.mutations import Mutation
+from tests.mutations import Mutation, Several
 
 PIPELINE_FILE = """
 name: checked
@@ -74,7 +74,9 @@ def make(
 
 
 @contextmanager
-def mutated(monkeypatch: Any, changes: Mapping[str, Mutation], seen: set[str] | None = None) -> Iterator[None]:
+def mutated(
+    monkeypatch: Any, changes: Mapping[str, Mutation | Several], seen: set[str] | None = None
+) -> Iterator[None]:
     """Makes every read of these tables return changed rows; `seen` collects the names of all tables that are read."""
     read, read_here, look_up = Warehouse.read, Warehouse.read_here, Warehouse.look_up
 
