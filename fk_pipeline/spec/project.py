@@ -85,9 +85,13 @@ def _yaml_files(folder: Path) -> list[Path]:
 def _may_be_pipeline(file: Path) -> bool:
     """Returns whether a YAML file names an input or a join, or cannot be read; others are settings, or suites."""
     try:
-        document = load_yaml(file.read_text(encoding="utf-8"))
+        return _is_pipeline(load_yaml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return True  # the command says what is wrong with it
+
+
+def _is_pipeline(document: Any) -> bool:
+    """Returns whether a document names an input or a join, right or wrong."""
     keys = {"join", *(one.name.value for kind in kinds() for one in kind.inputs)}
     return isinstance(document, dict) and not keys.isdisjoint(document)
 
@@ -108,7 +112,7 @@ def refuse_same_name(specs: Iterable[PipelineSpec]) -> None:
 def refuse_same_tables(files: Iterable[Path]) -> None:
     """Refuses pipeline files if another file in the folder of one, such as a copy of it, has the same tables.
 
-    Files that cannot be read are left out.
+    Files that cannot be read are left out, and so are those that are no pipelines: others have a name, too.
 
     Raises:
         PipelineFileError: there is such a file; it names both.
@@ -117,12 +121,13 @@ def refuse_same_tables(files: Iterable[Path]) -> None:
     for file in files:
         mine = _read(file)
         name = mine.get("name")
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not _is_pipeline(mine):
             continue
         if file.parent not in folders:
             folders[file.parent] = list(_texts(file.parent))
         for other, text in folders[file.parent]:
-            if name in text and not _same(other, file) and _tables(_read(other), other) == _tables(mine, file):
+            found = _read(other) if name in text and not _same(other, file) else {}
+            if _is_pipeline(found) and _tables(found, other) == _tables(mine, file):
                 raise _same_name(name, file, other)
 
 

@@ -82,6 +82,7 @@ def test_two_files_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> No
         ("warehouse: s3a://b/w", False),
         ("warehouse: other", False),
         ("kind: [", False),
+        ("since: 2024-02-30", False),
     ],
 )
 def test_the_same_tables_may_be_written_in_other_words(beside: str, same: bool, tmp_path: Path) -> None:
@@ -94,3 +95,10 @@ def test_the_same_tables_may_be_written_in_other_words(beside: str, same: bool, 
         return
     with pytest.raises(PipelineFileError, match=r"two pipelines are called 'same': .*beside"):
         refuse_same_tables([file])
+
+
+def test_a_file_of_another_tool_with_the_name_is_no_second_pipeline(tmp_path: Path) -> None:
+    [file] = written(tmp_path, orders=FIRST.format("orders"))
+    [other] = written(tmp_path, environment="name: orders\ndependencies: [python]\n")
+    refuse_same_tables([file])
+    assert project_of([file, other]).wrong.keys() == {other}, "what is named is told what is wrong with it"
