@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec.load import load_document, load_spec, results_read
 from fk_pipeline.spec.model import PipelineSpec
@@ -27,13 +27,14 @@ class Project:
         files: the pipeline files, each after those whose results it reads.
         names: per file the name of its pipeline; its path if the file is wrong and has none.
         reads: per file, the files among them whose results it reads directly.
-        wrong: per file that cannot be loaded, the error; a file that only reads such a file has the same one.
+        wrong: per file that cannot be loaded, the error: the file is wrong, or a result that it reads cannot be opened;
+            a file that only reads such a file has the same one.
     """
 
     files: tuple[Path, ...]
     names: Mapping[Path, str]
     reads: Mapping[Path, tuple[Path, ...]]
-    wrong: Mapping[Path, PipelineFileError]
+    wrong: Mapping[Path, FkPipelineError]
 
 
 def project_of(files: Sequence[Path]) -> Project:
@@ -46,18 +47,19 @@ def project_of(files: Sequence[Path]) -> Project:
     for file in files:
         given.setdefault(file.resolve(), file)
     specs: dict[Path, PipelineSpec] = {}
-    wrong: dict[Path, PipelineFileError] = {}
+    wrong: dict[Path, FkPipelineError] = {}
     for file in given.values():
         try:
             specs[file] = load_spec(file)
-        except PipelineFileError as error:
+        except FkPipelineError as error:
             wrong[file] = error
     refuse_same_name(specs.values())
     refuse_same_tables(given.values())
     reads = {file: [given[path] for path in results_read(spec) if path in given] for file, spec in specs.items()}
     for file, problem in wrong.items():
-        named = [given[path] for path in _named(file) if path in given]
-        reads[file] = [other for other in named if other != file and str(wrong.get(other)) == str(problem)]
+        named = [given[path] for path in _named(file) if path in given and given[path] != file]
+        of_result = not isinstance(problem, PipelineFileError)  # then the file may be right, and waits for the other
+        reads[file] = [other for other in named if (str(wrong[other]) == str(problem) if other in wrong else of_result)]
     return Project(
         files=tuple(TopologicalSorter(reads).static_order()),
         names={file: specs[file].name if file in specs else _name(file) for file in given.values()},
