@@ -19,6 +19,7 @@ from pydantic import Field
 from assets.partitions import add_partitions, batch_partitions
 from assets.shown import Log, as_it_was, files_read, of_batch, of_definition
 from expectations.validation import import_early
+from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
 from fk_pipeline.engine.failed_checks import check_failed
@@ -84,10 +85,8 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         found = pipeline.discover()
         for notice in found.notices:
             if notice.side == side:
-                log.info(notice.text)
+                (log.warning if notice.kind == HELD_BACK else log.info)(notice.text)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
-        if side is not None:
-            refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
         add_partitions(context.instance, spec, pipeline.ledger().batches)
         done = _run(context, log, pipeline, stage, wanted)
         ledger = pipeline.ledger()
@@ -96,8 +95,15 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             result = last or as_it_was(ledger, stage, batch)
             shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
             context.add_asset_metadata(shown, partition_key=batch.key)
+        if side is not None and not _is_of_sensor(context):
+            refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
 
     return materialise
+
+
+def _is_of_sensor(context: AssetExecutionContext) -> bool:
+    """Returns whether the sensor asked for this run, and nobody started it, or started it again."""
+    return DUE_TAG in context.run.tags and context.run.parent_run_id is None
 
 
 def _run(
@@ -119,7 +125,7 @@ def _run(
         done.append(result)
         return result
 
-    if DUE_TAG not in context.run.tags or context.run.parent_run_id is not None:
+    if not _is_of_sensor(context):
         for batches in contiguous(wanted, pipeline.ledger().batches):
             ran(pipeline.runner.run(stage, batches))
         return done

@@ -47,6 +47,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
 
     Raises:
         PipelineFileError: a pipeline file is wrong, or two pipelines have the same name.
+        StateError: the result of another pipeline that one of them reads cannot be opened.
     """
     specs = [_spec(pipeline) for pipeline in pipelines]
     refuse_same_name(specs)

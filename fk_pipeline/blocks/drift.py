@@ -97,7 +97,9 @@ class Watch:
         ]
 
     def lost(self, counted: Lacking, names: NamesIn) -> list[str]:
-        """Returns warnings about columns that place a row and that rows lack: see `lost.lost`.
+        """Returns warnings about columns that place a row and that rows lack: see `lost.lost`; call `report` after it.
+
+        The names that `report` records are not new to the next run: a batch that is refused here must not get so far.
 
         Raises:
             SchemaChangedError: there are any, and `schema_changes` is `fail`.

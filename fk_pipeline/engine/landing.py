@@ -200,10 +200,10 @@ class Landing:
             _count_records(counts[batch], groups)
         drifts = any(drifted for groups in found.values() for *_, drifted, _, _, _ in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
-        self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
-        self._warnings += watch.warnings()
         lacks = {batch: _by_lacking(groups) for batch, groups in found.items()}
-        self._warnings += watch.lost(lacks, lambda *of: _names_in(found_lines.parsed, *of))
+        lost = watch.lost(lacks, lambda *of: _names_in(found_lines.parsed, *of))
+        self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
+        self._warnings += [*watch.warnings(), *lost]
         return found_lines.lines, records
 
     def _as_folded(self, log: DataFrame) -> DataFrame:

@@ -111,6 +111,7 @@ def up(
 
     Raises:
         PipelineFileError: a pipeline file is wrong, or two have one name; nothing was started.
+        StateError: the result of another pipeline that one of them reads cannot be opened; nothing was started.
         UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
         EnvironmentNotFit: a server did not start.
     """

@@ -34,6 +34,7 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
 
     Raises:
         PipelineFileError: the file is missing, not YAML, or not a pipeline; each problem is on its own line.
+        StateError: the result of another pipeline that it reads cannot be opened.
     """
     path = Path(file)
     if ".." in path.parts:
@@ -76,6 +77,7 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
 
     Raises:
         PipelineFileError: such a pipeline reads, itself or by others, the result of this one.
+        StateError: such a result cannot be opened.
     """
     name = document.get("kind", FIRST)
     found = {}

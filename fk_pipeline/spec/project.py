@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec.load import load_document, load_spec, results_read
 from fk_pipeline.spec.model import PipelineSpec
@@ -27,13 +27,14 @@ class Project:
         files: the pipeline files, each after those whose results it reads.
         names: per file the name of its pipeline; its path if the file is wrong and has none.
         reads: per file, the files among them whose results it reads directly.
-        wrong: per file that cannot be loaded, the error; a file that only reads such a file has the same one.
+        wrong: per file that cannot be loaded, the error: the file is wrong, or a result that it reads cannot be opened;
+            a file that only reads such a file has the same one.
     """
 
     files: tuple[Path, ...]
     names: Mapping[Path, str]
     reads: Mapping[Path, tuple[Path, ...]]
-    wrong: Mapping[Path, PipelineFileError]
+    wrong: Mapping[Path, FkPipelineError]
 
 
 def project_of(files: Sequence[Path]) -> Project:
@@ -46,18 +47,19 @@ def project_of(files: Sequence[Path]) -> Project:
     for file in files:
         given.setdefault(file.resolve(), file)
     specs: dict[Path, PipelineSpec] = {}
-    wrong: dict[Path, PipelineFileError] = {}
+    wrong: dict[Path, FkPipelineError] = {}
     for file in given.values():
         try:
             specs[file] = load_spec(file)
-        except PipelineFileError as error:
+        except FkPipelineError as error:
             wrong[file] = error
     refuse_same_name(specs.values())
     refuse_same_tables(given.values())
     reads = {file: [given[path] for path in results_read(spec) if path in given] for file, spec in specs.items()}
     for file, problem in wrong.items():
-        named = [given[path] for path in _named(file) if path in given]
-        reads[file] = [other for other in named if other != file and str(wrong.get(other)) == str(problem)]
+        named = [given[path] for path in _named(file) if path in given and given[path] != file]
+        of_result = not isinstance(problem, PipelineFileError)  # then the file may be right, and waits for the other
+        reads[file] = [other for other in named if (str(wrong[other]) == str(problem) if other in wrong else of_result)]
     return Project(
         files=tuple(TopologicalSorter(reads).static_order()),
         names={file: specs[file].name if file in specs else _name(file) for file in given.values()},
@@ -85,9 +87,13 @@ def _yaml_files(folder: Path) -> list[Path]:
 def _may_be_pipeline(file: Path) -> bool:
     """Returns whether a YAML file names an input or a join, or cannot be read; others are settings, or suites."""
     try:
-        document = load_yaml(file.read_text(encoding="utf-8"))
+        return _is_pipeline(load_yaml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return True  # the command says what is wrong with it
+
+
+def _is_pipeline(document: Any) -> bool:
+    """Returns whether a document names an input or a join, right or wrong."""
     keys = {"join", *(one.name.value for kind in kinds() for one in kind.inputs)}
     return isinstance(document, dict) and not keys.isdisjoint(document)
 
@@ -108,7 +114,7 @@ def refuse_same_name(specs: Iterable[PipelineSpec]) -> None:
 def refuse_same_tables(files: Iterable[Path]) -> None:
     """Refuses pipeline files if another file in the folder of one, such as a copy of it, has the same tables.
 
-    Files that cannot be read are left out.
+    Files that cannot be read are left out, and so are those that are no pipelines: others have a name, too.
 
     Raises:
         PipelineFileError: there is such a file; it names both.
@@ -117,12 +123,13 @@ def refuse_same_tables(files: Iterable[Path]) -> None:
     for file in files:
         mine = _read(file)
         name = mine.get("name")
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not _is_pipeline(mine):
             continue
         if file.parent not in folders:
             folders[file.parent] = list(_texts(file.parent))
         for other, text in folders[file.parent]:
-            if name in text and not _same(other, file) and _tables(_read(other), other) == _tables(mine, file):
+            found = _read(other) if name in text and not _same(other, file) else {}
+            if _is_pipeline(found) and _tables(found, other) == _tables(mine, file):
                 raise _same_name(name, file, other)
 
 

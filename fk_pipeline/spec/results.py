@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fk_pipeline.contract import loaded
+from fk_pipeline.contract import Source, loaded
 from fk_pipeline.environment import storage
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.environment.refusals import refusal
+from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.model import UNKNOWN_TYPE, PipelineSpec
 from fk_pipeline.spec.sql import quote
@@ -47,6 +48,7 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
 
     Raises:
         PipelineFileError: `select` of the other pipeline leaves out a column of its key.
+        StateError: the result cannot be opened.
     """
     key = _key(other)
     types, is_there = _types(other)
@@ -92,12 +94,16 @@ def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
 def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
     """Returns the types of the columns of a result, and whether its table has all; unknown types are STRING."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     from fk_pipeline.table_features import open_table
 
     path, stored = f"{other.home}/{other.definition.result.name}", dict[str, str]()
     if DeltaTable.is_deltatable(path, storage.delta_options(path)):
-        schema = json.loads(open_table(path).schema().to_json())
+        try:
+            schema = json.loads(open_table(path).schema().to_json())
+        except DeltaError as error:
+            raise refusal(error, path) or _damaged(other, path, error) from error
         stored = {field["name"]: _ddl(field["type"]) for field in schema["fields"]}
     names = [output.name for output in other.outputs]
     if {*names} <= stored.keys():
@@ -105,6 +111,17 @@ def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
     declared = dict(loaded(other.definition.declared_layout)(other)[other.definition.result.name].columns)
     told = {name: "STRING" if declared[name] == UNKNOWN_TYPE else declared[name] for name in names}
     return {name: stored.get(name, told[name]) for name in names}, False
+
+
+def _damaged(other: PipelineSpec, path: str, error: Exception) -> StateError:
+    """Returns the error for a result whose log is damaged, with the rebuild that makes the result anew."""
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return StateError(
+        f"table {other.definition.result.name} is damaged: _delta_log cannot be read ({said[:200]})",
+        where=f"{path}/_delta_log",
+        why=f"it is the result of pipeline {other.name}, which another one reads",
+        fix=f"fk-pipeline rebuild {other.file} --from {Source.CHANGELOG} --stages {other.definition.result_stage}",
+    )
 
 
 def _ddl(kind: Any) -> str:

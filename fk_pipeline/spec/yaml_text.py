@@ -6,6 +6,7 @@ a check or the message of an error, does not end. So the text is measured first,
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -14,6 +15,9 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 MOST_BY_ALIASES = 1_000_000
 """The largest number of characters that the aliases of a text may stand for, together; each value adds one."""
+
+_SHOWN = 40
+"""The largest number of characters of a value that an error shows."""
 
 
 class YamlTextError(ValueError):
@@ -32,12 +36,17 @@ def load_yaml(text: str, typ: str = "rt") -> Any:
         typ: the type of ruamel.yaml's loader: `rt` returns values that know their line, `safe` plain ones.
 
     Raises:
-        YamlTextError: it is not valid YAML, its aliases stand for too much, or it is nested too deeply.
+        YamlTextError: it is not valid YAML, or has a value that cannot be, such as 2024-02-30; its aliases stand for
+            too much; or it is nested too deeply.
     """
+    loader, seen = YAML(typ=typ), deque[Any](maxlen=1)
+    loader.Constructor = _noting(loader.Constructor, seen)
     try:
         if "&" in text:
             _measure(text, typ)
-        return YAML(typ=typ).load(text)
+        return loader.load(text)
+    except YamlTextError:
+        raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = str(error.problem or error.context).splitlines()[0]
@@ -46,6 +55,20 @@ def load_yaml(text: str, typ: str = "rt") -> Any:
         raise YamlTextError(f"not valid YAML: {error}", 1) from None
     except RecursionError:
         raise YamlTextError("its lists and mappings are nested too deeply", 1) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # Python's, about a value
+        line = seen[-1].start_mark.line + 1 if seen else 1
+        near = f" near {seen[-1].value[:_SHOWN]!r}" if seen and isinstance(seen[-1].value, str) else ""
+        raise YamlTextError(f"not valid YAML{near}: {error}", line) from None
+
+
+def _noting(constructor: Any, seen: deque[Any]) -> type:
+    """Returns a constructor of ruamel.yaml that notes each node before it makes its value: not all errors name it."""
+
+    def construct_object(self: Any, node: Any, deep: bool = False) -> Any:
+        seen.append(node)
+        return constructor.construct_object(self, node, deep)
+
+    return type("Noting", (constructor,), {"construct_object": construct_object})
 
 
 def _measure(text: str, typ: str) -> None:

@@ -89,6 +89,24 @@ def test_what_needs_no_run_is_told_of_every_pipeline_that_can_tell_it(
     assert found["c"] == {"pipeline": "c", "waits_for": ["b"]}
 
 
+def test_a_damaged_result_is_told_and_the_others_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = first(tmp_path, "damaged", '{"id": 1, "m": 2}')
+    reader = written(tmp_path, "b", READER.format("b", "damaged", "m", "l"))
+    first(tmp_path, "z", '{"id": 1, "m": 2}')
+    log = tmp_path / "warehouse/damaged/aggregated/_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("garbled")
+    cure = f"fk-pipeline rebuild {damaged} --from changelog --stages aggregated"
+    for name in ("plan", "status"):
+        status, out, err = called(monkeypatch, capsys, name, tmp_path)
+        assert (status, cure in err, "nobody foresaw" in err) == (1, True, False), err
+        assert ("Pipeline z\n" if name == "plan" else "z: 0 batches") in out
+    status, _, err = called(monkeypatch, capsys, "status", reader)
+    assert (status, f"Fix: {cure}\n" in err) == (1, True), "of a single pipeline, too"
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_one_that_needs_a_rebuild_stops_what_reads_it_and_no_other(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from assets.partitions import add_partitions
 from fk_pipeline.definitions import definitions
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.errors import HeldBackError, PipelineFileError
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from resources import FkSparkResource, LandingZoneResource
@@ -265,6 +266,34 @@ def test_a_run_of_the_sensor_leaves_what_is_done_and_one_of_a_person_does_it(
     assert (number, shown["rows"], "note" in shown) == (2, 1, False)
     number, shown = ran({name: value for name, value in request.tags.items() if "partition" in name})
     assert (number, "note" in shown) == (3, False)
+
+
+@pytest.mark.spark
+def test_a_file_that_is_held_back_stops_no_other_batch(rows_pipeline: Any, instance: DagsterInstance) -> None:
+    made = rows_pipeline("left", settings="{retry_seconds: 1, max_failures: 2}")
+    landed = made.folder / "landing/left"
+    for batch in (3, 4, 5, 6):
+        made.land(batch, [(batch, "a", "v")])
+    made.pipeline.run("3", stages=["left_changelog"])
+    for batch in (3, 5):  # the one was read, the other was not
+        (landed / f"{batch:08d}.jsonl").rename(landed / f"late-{batch}.jsonl")
+    defs, asked = definitions([made.pipeline]), []
+    for _ in range(20):
+        tick = evaluated(defs, "tested", instance, {"landing_zone": LandingZoneResource()})
+        for request in tick.run_requests or []:
+            ends = [int(request.tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end")]
+            done = job_of(made).execute_in_process(instance=instance, tags=request.tags, raise_on_error=False)
+            asked.append((*ends, done.success))
+        if "the next try is in" not in (tick.skip_message or "") and not tick.run_requests:
+            break
+        time.sleep(0.2)
+    assert asked[0] == (3, 6, False)
+    assert sorted(asked[1:]) == [(3, 3, True), (4, 4, True), (5, 5, False), (6, 6, True)]
+    assert "left_changelog of batch 5 failed 2 times: the landing file is gone" in str(tick.skip_message)
+    assert made.result() == dict.fromkeys((3, 4, 6), ("v", None))
+    with pytest.raises(HeldBackError, match=r"late-3\.jsonl is not read: without .*/00000003\.jsonl"):
+        job_of(made).execute_in_process(instance=instance, partition_key="b00000003")
+    assert made.pipeline.ledger().state("left_changelog", 3).attempts == 2, "a run of a person does what it can first"
 
 
 @pytest.mark.spark

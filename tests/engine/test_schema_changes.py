@@ -201,6 +201,17 @@ def test_a_column_of_a_key_or_a_foreign_key_that_is_gone_is_a_warning_with_its_n
         its.pipeline.run()
 
 
+def test_a_column_that_was_renamed_before_the_first_run_stops_its_batch_each_time(made: Callable[..., Made]) -> None:
+    its = made(FILE.replace("fk STRING", "customer_id STRING").replace("y: fk", "y: customer_id"))
+    its.change(("left: {", "schema_changes: fail\nleft: {"))
+    its.left(0, {"id": 1, "customerId": "a", "v": "x"})
+    for _ in range(3):
+        with pytest.raises(SchemaChangedError, match=r"no column customer_id, which left.foreign_key .*customerId"):
+            its.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
+    its.change(("schema_changes: fail", "schema_changes: evolve"))
+    assert len(its.warnings()) == 1
+
+
 @pytest.mark.slow
 def test_a_source_that_changes_stops_the_batch_where_that_is_wanted(made: Callable[..., Made]) -> None:
     its = made(FILE + "schema_changes: fail\n")

@@ -232,7 +232,17 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Pa
     assert [line.split(":")[1] for line in lines] == ["2", "7"]
 
 
-@pytest.mark.parametrize(("text", "message"), [("- a", "is a YAML mapping"), ("a: [", "p.yaml:2: not valid YAML")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", "is a YAML mapping"),
+        ("a: [", "p.yaml:2: not valid YAML"),
+        ("a:\n- 2024-02-30", "p.yaml:2: not valid YAML near '2024-02-30': day is out of range for month"),
+        ("a: !!bool maybe", "p.yaml:1: not valid YAML near 'maybe'"),
+        ("\n? [[1]]\n: b", "p.yaml:3: not valid YAML near 'b': unhashable type"),
+        (f"a: {'9' * 5000}", f"p.yaml:1: not valid YAML near '{'9' * 40}': Exceeds the limit"),
+    ],
+)
 def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert message in error_of(tmp_path, text + "\n")
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from fk_pipeline.definitions import definitions
-from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.engine.damage import damage_error, damages
+from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.project import pipeline_files, project_of, refuse_same_tables
+from tests.damage import KINDS
+from tests.upgrades import upgrade
 
 FIRST = (
     "name: {}\nkind: aggregate\ninput: {{path: x, format: rows, schema: 'id BIGINT, m BIGINT', key: id}}\n"
@@ -43,6 +49,40 @@ def test_a_wrong_file_has_its_error_and_only_what_reads_it_waits_for_it(tmp_path
     assert "circle" not in str(project.wrong[wrong])
     assert "read each other's results" in str(project.wrong[one])
     assert project.names[wrong] == "wrong"
+
+
+@pytest.mark.parametrize("what", ["garbled commit", "missing commit", "ofTomorrow"])
+def test_a_result_that_cannot_be_opened_stops_only_what_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    after, reader, first, other = written(
+        tmp_path,
+        after=READER.format("after", "reader.yaml", "n", "l"),
+        reader=READER.format("reader", "first.yaml", "m", "n"),
+        first=FIRST.format("first"),
+        other=FIRST.format("other"),
+    )
+    result = tmp_path / "warehouse/first/aggregated"
+    for number in range(3):
+        write_deltalake(result, pa.table({"m": [number]}), mode="append")
+    if what in KINDS:
+        KINDS[what](result)
+        spec = load_spec(first)
+        cure = damage_error(damages(spec), spec).fix
+        assert cure.startswith("fk-pipeline rebuild ")
+    else:
+        monkeypatch.setattr("tests.upgrades.OF_READERS", [what])
+        upgrade(result, what)
+        cure = "in Spark: ALTER TABLE"
+    project = project_of([after, reader, first, other])
+    assert project.wrong.keys() == {after, reader}
+    assert project.reads == {after: (reader,), reader: (first,), first: (), other: ()}
+    with pytest.raises(StateError) as refused:
+        definitions([other, reader])
+    for error in (project.wrong[after], project.wrong[reader], refused.value):
+        assert error.fix.startswith(cure)
+        assert error.where.startswith(str(result))
+        assert "table aggregated" in error.what
 
 
 def test_files_that_are_no_pipelines_are_left_out_of_a_folder(tmp_path: Path) -> None:
@@ -82,6 +122,7 @@ def test_two_files_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> No
         ("warehouse: s3a://b/w", False),
         ("warehouse: other", False),
         ("kind: [", False),
+        ("since: 2024-02-30", False),
     ],
 )
 def test_the_same_tables_may_be_written_in_other_words(beside: str, same: bool, tmp_path: Path) -> None:
@@ -94,3 +135,10 @@ def test_the_same_tables_may_be_written_in_other_words(beside: str, same: bool, 
         return
     with pytest.raises(PipelineFileError, match=r"two pipelines are called 'same': .*beside"):
         refuse_same_tables([file])
+
+
+def test_a_file_of_another_tool_with_the_name_is_no_second_pipeline(tmp_path: Path) -> None:
+    [file] = written(tmp_path, orders=FIRST.format("orders"))
+    [other] = written(tmp_path, environment="name: orders\ndependencies: [python]\n")
+    refuse_same_tables([file])
+    assert project_of([file, other]).wrong.keys() == {other}, "what is named is told what is wrong with it"
