@@ -58,7 +58,10 @@ def is_whole(path: str) -> bool:
 
 
 def are_kept(path: str) -> bool:
-    """Returns whether the versions that a path names can still be read: their log and their files exist."""
+    """Returns whether the versions that a path names can still be read.
+
+    Their log and their files exist, and none of them switched the change feed off.
+    """
     location, first, last = version_range(path)
     try:
         if first is None:
@@ -193,16 +196,23 @@ def table_id(path: str) -> str:
     return str(open_table(version_range(path)[0]).metadata().id)
 
 
-def _files_of(entry: str) -> list[str]:
-    """Returns the files from which the changes of a version are read, given its entry in the log."""
-    changed = [one for one, _ in _changes_in(_actions_of(entry))]
+def _files_of(actions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the files from which the changes of a version are read, given the actions of its entry in the log."""
+    changed = [one for one, _ in _changes_in(actions)]
     vectors = [file_of_vector(one["deletionVector"]) for one in changed if one.get("deletionVector")]
     return [*(unquote(one["path"]) for one in changed), *(name for name in vectors if name is not None)]
 
 
 def _are_there(location: str, version: int) -> bool | None:
-    """Returns whether the files with the changes of a version exist; None for a version without changes."""
-    names = _files_of(f"{location}/_delta_log/{version:020d}.json")
+    """Returns whether the files with the changes of a version exist; None for a version without changes.
+
+    A version that leaves the table without a change feed has none: Delta refuses every range with it.
+    """
+    actions = _actions_of(f"{location}/_delta_log/{version:020d}.json")
+    settings = [action["metaData"].get("configuration") or {} for action in actions if "metaData" in action]
+    if not all(map(_has_feed, settings)):
+        return False
+    names = _files_of(actions)
     uris = [f"{location}/{name}" if "://" not in name and not name.startswith("/") else name for name in names]
     return all(map(_is_there, uris)) if uris else None
 
@@ -280,7 +290,11 @@ def _written(table: DeltaTable, commits: int) -> int:
 
 
 def _feeds(table: DeltaTable) -> bool:
-    return table.metadata().configuration.get("delta.enableChangeDataFeed") == "true"
+    return _has_feed(table.metadata().configuration)
+
+
+def _has_feed(settings: Mapping[str, Any]) -> bool:
+    return settings.get("delta.enableChangeDataFeed") == "true"
 
 
 def _feeds_at(location: str, version: int) -> bool:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from fk_pipeline.cdc.table_versions import new_versions
+from fk_pipeline.cdc.table_versions import are_kept, new_versions
+
+FED = {"delta.enableChangeDataFeed": "true"}
+
+
+def append(table: str, *ids: int) -> None:
+    write_deltalake(table, pa.table({"id": [*ids]}), mode="append", configuration=FED)
 
 
 def test_changes_whose_files_a_vacuum_removed_are_not_named_but_the_whole_table(tmp_path: Path) -> None:
@@ -26,3 +32,15 @@ def test_changes_whose_files_a_vacuum_removed_are_not_named_but_the_whole_table(
     found = new_versions(table, {whole: name}, [])
     assert found is not None
     assert found[0] == f"{table}@..2"
+
+
+def test_versions_without_a_change_feed_in_between_are_not_kept(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    append(table, 0)
+    append(table, 1)
+    DeltaTable(table).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    append(table, 2)
+    DeltaTable(table).alter.set_table_properties(FED)
+    append(table, 3)
+    kept = [are_kept(f"{table}@{ends}") for ends in ("..0", "1..1", "1..2", "1..5", "4..5", "..5")]
+    assert kept == [True, True, False, False, True, True]
