@@ -228,13 +228,17 @@ def _is_there(uri: str) -> bool:
     return bool(fs.exists(path))
 
 
-def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:
+def new_versions(
+    location: str, known: Mapping[str, str], withdrawn: Collection[str], given_up: Collection[str] = ()
+) -> tuple[str, int, str] | None:
     """Returns the new versions of a table since the last discovery.
 
     Args:
         location: the location of the table.
         known: the ranges that were found before, and the id that the table had then.
         withdrawn: the ranges among them that were removed; if the newest is, the whole table is read again.
+        given_up: ranges that were found before and could not be read, which are not among the known ones; the whole
+            table is read again, unless it was read at the last of these versions or later.
 
     Returns:
         A range, the number of bytes written for it as far as the log has it, and the table's id; None if there is no
@@ -260,9 +264,11 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
             why="which changes it has had since the last look is not known",
             fix="name another warehouse in the pipeline file, and load the table there",
         )
-    if last == now or f"{location}@..{now}" in ends:
+    lacking = max((version_range(path)[2] for path in given_up), default=-1)
+    lacks = lacking > max((end for path, end in ends.items() if is_whole(path) and path not in withdrawn), default=-1)
+    if (last == now and not lacks) or f"{location}@..{now}" in {*ends, *given_up}:
         return None
-    follows = newest is not None and last == ends[newest] and known[newest] == name
+    follows = newest is not None and last == ends[newest] and known[newest] == name and not lacks
     if last is not None and follows and _feeds(table) and _may_be_read(location, last + 1, now):
         return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
