@@ -71,7 +71,7 @@ class Pipeline(OpenPipeline):
 
         Raises:
             UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already; or a landing file
-                of it is gone, so that it could not be brought back.
+                of it is gone, or versions of a Delta table, so that it could not be brought back.
             StateError: it was folded.
         """
         from fk_pipeline.engine.discovery import gone_in_batch
@@ -102,10 +102,10 @@ class Pipeline(OpenPipeline):
                 return self.due()
             if gone and not forget:
                 raise UsageError(
-                    f"batch {batch} could not be brought back: {gone[0]} is gone from the landing folder",
+                    f"batch {batch} could not be brought back: {gone[0]} is gone",
                     where=str(self.spec.file),
                     why="its rows would be lost; nothing was withdrawn",
-                    fix="restore the file; or agree: --forget",
+                    fix="restore it; or agree: --forget",
                 )
             ledger.files.remove(batch)
         return self.due()

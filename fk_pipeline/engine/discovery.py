@@ -78,7 +78,9 @@ def gone_in_batch(
         if spec.side(file.side).format != "delta" or are_kept(spec.location(file.path)):
             continue
         state = ledger.state(spec.definition.input(file.side).stage, batch)
-        if not (state.was_read and state.input):  # empty: it was withdrawn then
+        if state.was_read and state.input:  # empty: it was withdrawn then
+            gone.append(file.path)
+        else:
             unread.append(file)
     return gone, unread
 

@@ -350,6 +350,23 @@ def test_versions_that_are_gone_unread_leave_their_batch_and_the_table_is_taken_
     assert of_batches(tables, "left") == after | {max(after) + 1: [f"{now + 1}..{now + 1}"]}
 
 
+def test_versions_that_were_read_and_are_gone_are_withdrawn_only_if_that_is_agreed(tables: Path) -> None:
+    read(tables, "left", 0, 1)
+    before = of_batches(tables, "left")
+    status, _, err = command("remove-batch", tables, 1)
+    assert status == 2
+    assert "batch 1 could not be brought back: landing/left@1..1 is gone" in err
+    assert "agree: --forget" in err
+    assert of_batches(tables, "left") == before
+    assert command("remove-batch", tables, 1, "--forget")[1].startswith("Batch 1 is withdrawn.")
+    append(tables, "left")
+    left = of_batches(tables, "left")
+    assert left[1] == []
+    assert not any(paths[0].startswith("..") for batch, paths in left.items() if batch and paths), "it stays out"
+    assert "batch 1 cannot be brought back: landing/left@1..1 is gone" in command("run", tables, "--batches", 1)[2]
+    assert load(tables).ledger().files.removed == {1}
+
+
 def test_versions_that_are_kept_are_withdrawn_and_stay_out(tables: Path) -> None:
     append(tables, "right")
     assert command("remove-batch", tables, 2)[1].startswith("Batch 2 is withdrawn.")
