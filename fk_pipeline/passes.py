@@ -143,20 +143,21 @@ def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
     """Restores a removed batch.
 
     Raises:
-        UsageError: one of its landing files is gone; the batch stays removed.
+        UsageError: one of its landing files is gone, or versions of a Delta table; the batch stays removed.
         StateError: the batch was folded.
     """
+    from fk_pipeline.engine.discovery import gone_in_batch
     from fk_pipeline.engine.folding import refuse_folded
 
     ledger = pipeline.ledger()
     refuse_folded(ledger, pipeline.spec, batch)
-    gone = [f.path for f in pipeline.look().vanished if f.batch == batch]
-    if gone:
+    gone, unread = gone_in_batch(pipeline.spec, ledger, pipeline.look(), batch)
+    if gone or unread:
         raise UsageError(
-            f"batch {batch} cannot be brought back: {gone[0]} is gone from the landing folder",
+            f"batch {batch} cannot be brought back: {[*gone, *(f.path for f in unread)][0]} is gone",
             where=str(pipeline.spec.file),
             why="the batch stays withdrawn",
-            fix="restore the file and run again",
+            fix="restore it and run again",
         )
     with lease(pipeline.spec.home, "discovery"):
         ledger.files.restore(batch)

@@ -58,9 +58,12 @@ class Pipeline(OpenPipeline):
 
         Nothing runs yet: its changelogs become due, and therefore everything downstream. `run(str(batch))` restores it.
 
+        Versions of a Delta table that were never read and cannot be read any more leave the batch for good, and the
+        next discovery takes the whole table; what else is in the batch then stays.
+
         Args:
             batch: its number.
-            tell: called with a notice if the batch has no landing files.
+            tell: called with a notice if the batch has no landing files, or stays without some versions.
             forget: agrees that its rows are lost, because landing files of it are gone.
 
         Returns:
@@ -68,18 +71,19 @@ class Pipeline(OpenPipeline):
 
         Raises:
             UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already; or a landing file
-                of it is gone, so that it could not be brought back.
+                of it is gone, or versions of a Delta table, so that it could not be brought back.
             StateError: it was folded.
         """
+        from fk_pipeline.engine.discovery import gone_in_batch
         from fk_pipeline.engine.folding import refuse_folded
 
         self.check_fingerprints()
-        gone = [file.path for file in self.discover().vanished if file.batch == batch]
+        found, tell = self.discover(), tell or (lambda _: None)
         with lease(self.spec.home, "discovery"):
             ledger = self.ledger()
             empty = empty_batches(self, [batch], "nothing was withdrawn")
             if empty:
-                (tell or (lambda _: None))(empty[0])
+                tell(empty[0])
                 return self.due()
             refuse_folded(ledger, self.spec, batch)
             if batch in ledger.files.removed:
@@ -87,12 +91,21 @@ class Pipeline(OpenPipeline):
                     f"batch {batch} is withdrawn already",
                     fix=f"fk-pipeline run {self.spec.file} --batches {batch} brings it back",
                 )
+            gone, unread = gone_in_batch(self.spec, ledger, found, batch)
+            if unread and not forget:
+                ledger.files.give_up(unread)
+                for file in unread:
+                    tell(
+                        f"versions {file.path} were never read and are gone: the next run has the whole table in their "
+                        f"place; what else is in batch {batch} stays"
+                    )
+                return self.due()
             if gone and not forget:
                 raise UsageError(
-                    f"batch {batch} could not be brought back: {gone[0]} is gone from the landing folder",
+                    f"batch {batch} could not be brought back: {gone[0]} is gone",
                     where=str(self.spec.file),
                     why="its rows would be lost; nothing was withdrawn",
-                    fix="restore the file; or agree: --forget",
+                    fix="restore it; or agree: --forget",
                 )
             ledger.files.remove(batch)
         return self.due()

@@ -95,6 +95,11 @@ class KnownFiles(Protocol):
         ...
 
     @property
+    def given_up(self) -> Mapping[tuple[Side, str], LandedFile]:
+        """Every file that was given up, by side and path; none of them is known."""
+        ...
+
+    @property
     def batches(self) -> Sequence[BatchId]:
         """Every known batch, in order."""
         ...
@@ -200,7 +205,8 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     """Returns the versions of a side's Delta table since the last discovery, as one file that never changes."""
     known = {spec.location(f.path): f for f in files.of_side(side)}
     withdrawn = [path for path, f in known.items() if f.batch in files.removed]
-    found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn)
+    given_up = [spec.location(path) for of, path in files.given_up if of is side]
+    found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn, given_up)
     return [] if found is None else [FoundFile(*found)]
 
 

@@ -58,7 +58,10 @@ def is_whole(path: str) -> bool:
 
 
 def are_kept(path: str) -> bool:
-    """Returns whether the versions that a path names can still be read: their log and their files exist."""
+    """Returns whether the versions that a path names can still be read.
+
+    Their log and their files exist, and none of them switched the change feed off.
+    """
     location, first, last = version_range(path)
     try:
         if first is None:
@@ -193,16 +196,23 @@ def table_id(path: str) -> str:
     return str(open_table(version_range(path)[0]).metadata().id)
 
 
-def _files_of(entry: str) -> list[str]:
-    """Returns the files from which the changes of a version are read, given its entry in the log."""
-    changed = [one for one, _ in _changes_in(_actions_of(entry))]
+def _files_of(actions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the files from which the changes of a version are read, given the actions of its entry in the log."""
+    changed = [one for one, _ in _changes_in(actions)]
     vectors = [file_of_vector(one["deletionVector"]) for one in changed if one.get("deletionVector")]
     return [*(unquote(one["path"]) for one in changed), *(name for name in vectors if name is not None)]
 
 
 def _are_there(location: str, version: int) -> bool | None:
-    """Returns whether the files with the changes of a version exist; None for a version without changes."""
-    names = _files_of(f"{location}/_delta_log/{version:020d}.json")
+    """Returns whether the files with the changes of a version exist; None for a version without changes.
+
+    A version that leaves the table without a change feed has none: Delta refuses every range with it.
+    """
+    actions = _actions_of(f"{location}/_delta_log/{version:020d}.json")
+    settings = [action["metaData"].get("configuration") or {} for action in actions if "metaData" in action]
+    if not all(map(_has_feed, settings)):
+        return False
+    names = _files_of(actions)
     uris = [f"{location}/{name}" if "://" not in name and not name.startswith("/") else name for name in names]
     return all(map(_is_there, uris)) if uris else None
 
@@ -218,13 +228,17 @@ def _is_there(uri: str) -> bool:
     return bool(fs.exists(path))
 
 
-def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[str]) -> tuple[str, int, str] | None:
+def new_versions(
+    location: str, known: Mapping[str, str], withdrawn: Collection[str], given_up: Collection[str] = ()
+) -> tuple[str, int, str] | None:
     """Returns the new versions of a table since the last discovery.
 
     Args:
         location: the location of the table.
         known: the ranges that were found before, and the id that the table had then.
         withdrawn: the ranges among them that were removed; if the newest is, the whole table is read again.
+        given_up: ranges that were found before and could not be read, which are not among the known ones; the whole
+            table is read again, unless it was read at the last of these versions or later.
 
     Returns:
         A range, the number of bytes written for it as far as the log has it, and the table's id; None if there is no
@@ -250,9 +264,11 @@ def new_versions(location: str, known: Mapping[str, str], withdrawn: Collection[
             why="which changes it has had since the last look is not known",
             fix="name another warehouse in the pipeline file, and load the table there",
         )
-    if last == now or f"{location}@..{now}" in ends:
+    lacking = max((version_range(path)[2] for path in given_up), default=-1)
+    lacks = lacking > max((end for path, end in ends.items() if is_whole(path) and path not in withdrawn), default=-1)
+    if (last == now and not lacks) or f"{location}@..{now}" in {*ends, *given_up}:
         return None
-    follows = newest is not None and last == ends[newest] and known[newest] == name
+    follows = newest is not None and last == ends[newest] and known[newest] == name and not lacks
     if last is not None and follows and _feeds(table) and _may_be_read(location, last + 1, now):
         return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
@@ -280,7 +296,11 @@ def _written(table: DeltaTable, commits: int) -> int:
 
 
 def _feeds(table: DeltaTable) -> bool:
-    return table.metadata().configuration.get("delta.enableChangeDataFeed") == "true"
+    return _has_feed(table.metadata().configuration)
+
+
+def _has_feed(settings: Mapping[str, Any]) -> bool:
+    return settings.get("delta.enableChangeDataFeed") == "true"
 
 
 def _feeds_at(location: str, version: int) -> bool:

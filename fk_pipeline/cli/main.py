@@ -272,15 +272,15 @@ def remove_batch(
     """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
     from fk_pipeline.pipeline import load
 
-    empty: list[str] = []
-    found = load(pipeline).remove_batch(batch, empty.append, forget)
+    notes: list[str] = []  # why it was not withdrawn
+    found = load(pipeline).remove_batch(batch, notes.append, forget)
     due = {stage: list(map(int, batches)) for stage, batches in found.items()}
-    for text in empty:
+    for text in notes:
         say(f"note: {text}")
     if format_ is OutputFormat.JSON:
-        print_json({"removed": None if empty else batch, "due": due})
+        print_json({"removed": None if notes else batch, "due": due})
     else:
-        tell("Nothing was withdrawn. Due now:" if empty else f"Batch {batch} is withdrawn. Due now:")
+        tell("No batch was withdrawn. Due now:" if notes else f"Batch {batch} is withdrawn. Due now:")
         print_due(due)
 
 

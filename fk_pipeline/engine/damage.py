@@ -24,6 +24,7 @@ from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damag
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.ledger import CLAIM, Names
 from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Entry, rows_in_files
+from fk_pipeline.store.ledger.files import GIVEN_UP
 
 _NOT_NEEDED = ("checks", "rebuilds")
 """Ledger tables that a rebuild does not need."""
@@ -173,8 +174,9 @@ def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Sid
     newest = {(row["batch"], row["side"]): row for row in rows}
     withdrawn = {batch for (batch, _), row in newest.items() if row["event"] == "removed"}
     listed = {(Side(row["side"]), path) for row in newest.values() for path in row["files"] or ()}
-    files = _readable(spec.home, "files")
-    listed |= {(Side(row["side"]), row["path"]) for row in files if row["batch"] not in withdrawn}
+    files = {(Side(row["side"]), row["path"]): row for row in _readable(spec.home, "files")}
+    listed |= {place for place, row in files.items() if row["batch"] not in withdrawn}
+    listed -= {place for place, row in files.items() if row["event"] == GIVEN_UP}
     names, gone = _names(spec, listed), list[str]()
     for side in sides:
         paths = sorted({names.now(side, path) for of, path in listed if of is side})

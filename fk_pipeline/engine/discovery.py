@@ -10,13 +10,14 @@ from deltalake import DeltaTable
 from fk_pipeline.cdc import landing
 from fk_pipeline.cdc.landing import Discovery, refuse_missing
 from fk_pipeline.cdc.notices import HELD_BACK, Notice, about_waiting
+from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.engine.claim import claim
 from fk_pipeline.engine.damage import telling_damage
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import HeldBackError, PipelineFileError
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.identity import BatchRange, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import load_spec
 from fk_pipeline.store.ledger import Ledger
@@ -61,6 +62,27 @@ def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
         discovered=tuple(one for one in found.discovered if one.side not in held),
         notices=(*found.notices, *notices),
     )
+
+
+def gone_in_batch(
+    spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: int
+) -> tuple[list[str], list[LandedFile]]:
+    """Returns the landing files of a batch that cannot be read any more.
+
+    Returns:
+        Their paths, without those of the second part; and the versions of Delta tables that were never read, in whose
+        place the whole table can be read.
+    """
+    gone, unread = [file.path for file in found.vanished if file.batch == batch], []
+    for file in (file for side in spec.sides for file in ledger.files.of_side(side) if file.batch == batch):
+        if spec.side(file.side).format != "delta" or are_kept(spec.location(file.path)):
+            continue
+        state = ledger.state(spec.definition.input(file.side).stage, batch)
+        if state.was_read and state.input:  # empty: it was withdrawn then
+            gone.append(file.path)
+        else:
+            unread.append(file)
+    return gone, unread
 
 
 def _without_waiting(found: Discovery, ledger: Ledger) -> Discovery:

@@ -151,7 +151,7 @@ class Execution:
 
             def explain(error: Exception) -> None:
                 files = {int(b): self.ledger.files.of(b, side) for b in self.known if b not in kept}
-                refuse_gone_versions(self.spec, self.ledger, side, files, error)
+                refuse_gone_versions(self.spec, side, files, error)
 
             yield Step(bring, explain)
             yield Step(lambda read: reopened(read, side, kept))

@@ -88,8 +88,7 @@ class Landing:
         delta = self.declared.format == "delta"
         there = set() if delta else {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(self.side))}
         for path, batch in sorted(wanted.items()):
-            state = self.ledger.state(self.stage, batch)
-            was_read = state.succeeded is not None and not state.uncertain and state.input == state.started_input
+            was_read = self.ledger.state(self.stage, batch).was_read
             # Versions of a table that were never read are read now: Spark reports which are gone.
             if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
                 continue

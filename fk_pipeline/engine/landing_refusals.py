@@ -8,14 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
-from fk_pipeline.cdc.table_versions import are_kept, version_range
+from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.store.ledger import Ledger
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 
@@ -24,7 +23,7 @@ ROUNDED = "rounded"
 
 
 def refuse_gone_versions(
-    spec: PipelineSpec, ledger: Ledger, side: Side, files: Mapping[int, Sequence[LandedFile]], error: Exception
+    spec: PipelineSpec, side: Side, files: Mapping[int, Sequence[LandedFile]], error: Exception
 ) -> None:
     """Refuses versions of a Delta table that are no longer kept, if these caused a Spark error.
 
@@ -36,17 +35,13 @@ def refuse_gone_versions(
     gone = [f for group in files.values() for f in group if not are_kept(spec.location(f.path))]
     if not gone:
         return
-    newest = max(ledger.files.of_side(side), key=lambda f: version_range(f.path)[2])
-    batches = sorted({gone[0].batch, newest.batch})  # the whole table is taken if the newest versions are withdrawn
-    others = [other for other in spec.sides if other is not side and spec.side(other).format != "delta"]
-    besides = [f.path for batch in batches for other in others for f in ledger.files.of(batch, other)]
-    again = f". Land {', '.join(besides)} under another name: withdrawn with the batch" if besides else ""
-    commands = ", then ".join(f"fk-pipeline remove-batch {spec.file} {batch}" for batch in batches)
+    commands = ", then ".join(f"fk-pipeline remove-batch {spec.file} {f.batch}" for f in gone)
+    stay = f"batch {gone[0].batch} stays" if len(gone) == 1 else "these batches stays"
     raise LandingError(
         f"versions {gone[0].path} are not kept any more, and were not read before",
         where=f"pipeline {spec.name}, batch {gone[0].batch}",
-        why="which changes they were is not known; the batches stay due, and nothing was changed",
-        fix=f"{commands}; the next run takes the whole table{again}",
+        why="a vacuum removed them, or the change feed was off; the batches stay due, and nothing was changed",
+        fix=f"{commands}; the next run takes the whole table instead, and what else is in {stay}",
     ) from error
 
 

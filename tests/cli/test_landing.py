@@ -8,12 +8,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from fk_pipeline.cdc.zone import FsspecLandingZone
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import FkPipelineError
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import load
 
 
@@ -279,9 +283,99 @@ def test_a_batch_between_others_in_which_nothing_landed_is_empty(place: Path) ->
     status, out, err = command("remove-batch", place, 2, "--format", "json")
     assert (status, json.loads(out)["removed"]) == (0, None)
     assert err == "note: batch 2 is empty: no landing file has this number; there is nothing to do for it\n"
-    assert command("remove-batch", place, 3)[1].startswith("Nothing was withdrawn. Due now:")
+    assert command("remove-batch", place, 3)[1].startswith("No batch was withdrawn. Due now:")
     assert not load(place).ledger().files.removed
     assert command("run", place, "--batches", "2,5")[0] == 2
+
+
+def append(file: Path, *sides: str) -> None:
+    """A commit of the Delta table of each side, and a discovery."""
+    for side in sides:
+        rows = pa.table({"id": pa.array([1], pa.int32()), "fk": pa.array([1], pa.int32())})
+        table = file.parent / "landing" / side
+        write_deltalake(table, rows, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+    load(file).discover()
+
+
+def vacuum(file: Path, side: str) -> None:
+    table = DeltaTable(file.parent / "landing" / side)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    load(file).discover()
+
+
+def of_batches(file: Path, side: str) -> dict[int, list[str]]:
+    files = load(file).ledger().files
+    return {int(b): [f.path.split("@")[1] for f in files.of(b, Side(side))] for b in files.batches}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """A pipeline of two Delta tables. Batch 1 has a version of both; that of the left one is gone."""
+    file = pipeline(tmp_path, form="delta")
+    file.write_text(file.read_text().replace("format: rows", "format: delta"))
+    append(file, "left", "right")
+    append(file, "left", "right")
+    append(file, "right")
+    vacuum(file, "left")
+    assert (of_batches(file, "left")[1], of_batches(file, "right")[1]) == (["1..1"], ["1..1"])
+    return file
+
+
+def read(file: Path, side: str, *batches: int) -> None:
+    """Records that the stage of a side has read batches."""
+    ledger = load(file).ledger()
+    stage = {"left": Stage.LEFT_CHANGELOG, "right": Stage.RIGHT_TABLE}[side]
+    ledger.start(stage, batches, "run", {})
+    ledger.runs.succeed({b: {"rows": 1} for b in batches}, {}, 0.1)
+
+
+def test_versions_that_are_gone_unread_leave_their_batch_and_the_table_is_taken_whole(tables: Path) -> None:
+    read(tables, "left", 0)
+    before, right = of_batches(tables, "left"), of_batches(tables, "right")
+    append(tables, "left")  # the source goes on before somebody types the command
+    status, out, err = command("remove-batch", tables, 1)
+    assert (status, out.split("\n")[0]) == (0, "No batch was withdrawn. Due now:")
+    assert err == (
+        "note: versions landing/left@1..1 were never read and are gone: the next run has the whole table in their "
+        "place; what else is in batch 1 stays\n"
+    )
+    append(tables, "left")
+    after, now = of_batches(tables, "left"), DeltaTable(tables.parent / "landing" / "left").version()
+    assert after == before | {1: [], max(before) + 1: [f"{now - 1}..{now - 1}"], max(before) + 2: [f"..{now}"]}
+    assert {batch: paths for batch, paths in of_batches(tables, "right").items() if paths} == {
+        batch: paths for batch, paths in right.items() if paths
+    }
+    append(tables, "left")
+    assert of_batches(tables, "left") == after | {max(after) + 1: [f"{now + 1}..{now + 1}"]}
+
+
+def test_versions_that_were_read_and_are_gone_are_withdrawn_only_if_that_is_agreed(tables: Path) -> None:
+    read(tables, "left", 0, 1)
+    before = of_batches(tables, "left")
+    status, _, err = command("remove-batch", tables, 1)
+    assert status == 2
+    assert "batch 1 could not be brought back: landing/left@1..1 is gone" in err
+    assert "agree: --forget" in err
+    assert of_batches(tables, "left") == before
+    assert command("remove-batch", tables, 1, "--forget")[1].startswith("Batch 1 is withdrawn.")
+    append(tables, "left")
+    left = of_batches(tables, "left")
+    assert left[1] == []
+    assert not any(paths[0].startswith("..") for batch, paths in left.items() if batch and paths), "it stays out"
+    assert "batch 1 cannot be brought back: landing/left@1..1 is gone" in command("run", tables, "--batches", 1)[2]
+    assert load(tables).ledger().files.removed == {1}
+
+
+def test_versions_that_are_kept_are_withdrawn_and_stay_out(tables: Path) -> None:
+    append(tables, "right")
+    assert command("remove-batch", tables, 2)[1].startswith("Batch 2 is withdrawn.")
+    vacuum(tables, "right")
+    append(tables, "right")
+    right = of_batches(tables, "right")
+    assert right[2] == []
+    assert not any(paths[0].startswith("..") for batch, paths in right.items() if batch and paths)
+    assert load(tables).ledger().files.removed == {2}
 
 
 def test_a_plan_that_is_refused_is_the_refusal_and_status_1(place: Path) -> None:

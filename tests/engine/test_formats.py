@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from fk_pipeline.cli.main import app
 from fk_pipeline.errors import LandingError, PipelineFileError, StateError
+from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -285,13 +291,62 @@ def test_a_missing_version_of_a_delta_table_fails_the_stage(made: Callable[[str,
     told = str(refused.value)
     assert "pipeline made, batch 0: versions left@..1 are not kept any more, and were not read before" in told
     assert f"Fix: fk-pipeline remove-batch {its.pipeline.spec.file} 0; the next run takes the whole table" in told
-    assert told.endswith("Land right/0.jsonl under another name: it is withdrawn with the batch")
+    assert told.endswith("what else is in batch 0 stays")
     assert its.pipeline.ledger().due.of("left_changelog") == [0]
     its.pipeline.remove_batch(0)
     commit(its, "DELETE FROM LEFT", "INSERT INTO LEFT VALUES (2, 'a', 'y')")
-    its.land("right", "1.jsonl", '{"k": "a", "name": "A"}\n')
     its.run()
     assert its.result() == ["2 y A"]
+
+
+@pytest.mark.slow
+def test_the_fix_for_versions_that_are_gone_loses_nothing_of_either_side(made: Callable[[str, str], Made]) -> None:
+    its = made("format: delta", "format: delta")
+    left, right = f"{its.folder}/left", f"{its.folder}/right"
+    feed = {"delta.enableChangeDataFeed": "true"}
+
+    def add(table: str, **row: Any) -> None:
+        kinds = {"id": pa.int32()}
+        rows = pa.table({name: pa.array([value], kinds.get(name, pa.string())) for name, value in row.items()})
+        write_deltalake(table, rows, mode="append", configuration=feed)
+
+    def joined() -> list[str]:
+        names = {row["k"]: row["name"] for row in DeltaTable(right).to_pyarrow_table().to_pylist()}
+        rows = DeltaTable(left).to_pyarrow_table().to_pylist()
+        return sorted(f"{row['id']} {row['v']} {names.get(row['fk'])}" for row in rows)
+
+    add(left, id=1, fk="a", v="x")
+    add(left, id=2, fk="b", v="x")
+    add(right, k="a", name="A")
+    its.run()
+    DeltaTable(left).delete("id = 1")
+    add(left, id=3, fk="b", v="x")
+    add(right, k="b", name="B")
+    its.pipeline.discover()  # batch 1: versions of both sides
+    add(left, id=4, fk="c", v="x")
+    its.pipeline.discover()  # batch 2: of the left one
+    add(right, k="c", name="C")
+    its.pipeline.discover()  # batch 3: of the right one
+    DeltaTable(left).optimize.compact()
+    DeltaTable(left).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    for file in Path(left).glob("_change_data/*.parquet"):
+        file.unlink()
+    with pytest.raises(LandingError) as refused:
+        its.pipeline.run()
+    fix = str(refused.value.fix)
+    commands = re.findall(r"fk-pipeline (remove-batch) (\S+) (\d+)", fix)
+    assert [int(batch) for _, _, batch in commands] == [1, 2]
+    assert fix.endswith("; the next run takes the whole table instead, and what else is in these batches stays")
+    for number, command in enumerate(commands):
+        add(left, id=5 + number, fk="c", v="y")  # the source goes on, and the sensor looks
+        add(right, k=f"d{number}", name="D")
+        its.pipeline.discover()
+        done = CliRunner().invoke(app, [*command])
+        assert done.exit_code == 0, done.output
+    its.run()
+    assert its.result() == joined() == ["2 x B", "3 x B", "4 x C", "5 y C", "6 y C"]
+    assert its.pipeline.ledger().files.removed == set()
+    assert [f.path for f in its.pipeline.ledger().files.of(1, Side.RIGHT)] == ["right@1..1"]
 
 
 @pytest.mark.slow

@@ -321,3 +321,32 @@ def test_a_corrected_text_may_be_corrected_again_or_otherwise(home: str) -> None
     ):  # fmt: skip
         correct(ledger, 0, line, text)
         assert read_as() == expected, (line, text)
+
+
+def test_a_file_that_was_given_up_left_its_batch_for_good_and_the_rest_stays(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 1, name="t@", digest="t")
+    land(ledger, 1, side=Side.RIGHT)
+    run(ledger, Stage.RIGHT_TABLE, 1)
+    lost = ledger.files.known[Side.LEFT, "left/t@1"]
+    ledger.files.give_up([lost])
+    for now in (ledger, open_ledger(home)):
+        assert (now.files.of(1, Side.LEFT), now.files.of_side(Side.LEFT)) == ([], [])
+        assert [f.path for f in now.files.given_up.values()] == ["left/t@1"]
+        assert [f.path for f in now.files.of(1, Side.RIGHT)] == ["right/f1"]
+        assert (now.files.removed, now.files.unlisted(), now.files.batches) == (set(), [], [1])
+        assert not now.due.has(Stage.RIGHT_TABLE, 1)
+        assert now.due.has(LEFT, 1)
+    ledger.files.remove(1)
+    ledger.files.restore(1)
+    assert (ledger.files.removed, ledger.files.of(1, Side.LEFT)) == (set(), [])
+    assert [f.path for f in ledger.files.of(1, Side.RIGHT)] == ["right/f1"]
+
+
+def test_a_file_whose_giving_up_died_before_the_list_was_recorded_is_not_read(home: str) -> None:
+    ledger = open_ledger(home)
+    land(ledger, 1)
+    row = {"event": "given up", "side": "left", "batch": 1, "path": "left/f1", "size": 1, "modified": "", "digest": ""}
+    ledger.entries.append("files", [row])
+    now = open_ledger(home)
+    assert (now.files.of(1, Side.LEFT), now.files.unlisted()) == ([], [])

@@ -36,7 +36,7 @@ EVERY: Columns = (
 
 COLUMNS: dict[str, Columns] = {
     "files": (
-        ("event", pa.string(), "`discovered` or `changed`"),
+        ("event", pa.string(), "`discovered` or `changed`; `given up`: versions of a table that could not be read"),
         ("side", pa.string(), "`left` or `right`"),
         ("batch", pa.int32(), "the batch that the file belongs to; never changes"),
         ("path", pa.string(), "what the file is called for ever; never changes, wherever it is moved"),

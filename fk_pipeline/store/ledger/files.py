@@ -12,13 +12,17 @@ from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.store.ledger.entries import Entries
 from fk_pipeline.store.ledger.names import LandingPlace, Names
 
+GIVEN_UP = "given up"
+"""The event of a file that left its batch for good."""
+
 
 class FileLog:
     """Keeps the newest rows of `files` and `batches`, and appends those of a discovery or a withdrawal.
 
     Attributes:
         known: per side and path, every landing file that was ever found. Two paths of the ledger that lead to one place
-            are one file: the newest.
+            are one file: the newest. A file that was given up is not among them.
+        given_up: per side and path, the files that were given up: they could not be read and were never read.
         lists: per batch and side, the row of `batches` with the newest list of its files, as the ledger names them.
         names: translates between the paths of the ledger and those of now.
     """
@@ -37,8 +41,10 @@ class FileLog:
         self.names = Names(
             places, claim, {side: [r["path"] for r in rows[::-1] if r["side"] == side] for side in places}
         )
-        files = [_file(row, self.names) for row in rows]
-        self.known = {(file.side, file.path): file for file in files}
+        self.known: dict[tuple[Side, str], LandedFile] = {}
+        self.given_up: dict[tuple[Side, str], LandedFile] = {}
+        for row in rows:
+            self._learn(row["event"], _file(row, self.names))
 
     @property
     def batches(self) -> list[BatchId]:
@@ -56,8 +62,15 @@ class FileLog:
         return self._files(side, row["files"]) if row else []
 
     def _files(self, side: Side, known_as: Iterable[str]) -> list[LandedFile]:
-        """Returns the files of a side that the ledger names."""
-        return [self.known[side, path] for path in dict.fromkeys(self.names.now(side, name) for name in known_as)]
+        """Returns the files of a side that the ledger names, without those that were given up."""
+        paths = dict.fromkeys(self.names.now(side, name) for name in known_as)
+        return [self.known[side, path] for path in paths if (side, path) not in self.given_up]
+
+    def _learn(self, event: str, file: LandedFile) -> None:
+        """Takes in what an event made of a file."""
+        of, besides = (self.given_up, self.known) if event == GIVEN_UP else (self.known, self.given_up)
+        besides.pop((file.side, file.path), None)
+        of[file.side, file.path] = file
 
     def of_side(self, side: Side) -> list[LandedFile]:
         """Returns every file of a side that was ever found."""
@@ -90,7 +103,7 @@ class FileLog:
         """Records discovered and changed files, and the new file lists of their batches, which become due.
 
         Args:
-            files: pairs of event (`discovered` or `changed`) and file.
+            files: pairs of event (`discovered`, `changed` or `GIVEN_UP`) and file.
 
         Returns:
             The batches whose list has a new version.
@@ -113,8 +126,8 @@ class FileLog:
                 for event, f in files
             ),
         )
-        for _, f in files:
-            self.known[f.side, f.path] = f
+        for event, f in files:
+            self._learn(event, f)
         removed = self.removed
         touched = {(int(f.batch), f.side) for _, f in files if f.batch not in removed}
         self._list(touched, "listed")
@@ -126,7 +139,12 @@ class FileLog:
 
     def restore(self, batch: int) -> None:
         """Lists all files of a withdrawn batch again."""
-        self._list({(batch, f.side) for f in self.known.values() if f.batch == batch}, "listed")
+        sides = {(batch, f.side) for f in self.known.values() if f.batch == batch}
+        self._list(sides | {(number, side) for number, side in self.lists if number == batch}, "listed")
+
+    def give_up(self, files: Sequence[LandedFile]) -> None:
+        """Takes files that cannot be read out of their batches for good; what else is in these stays."""
+        self.record([(GIVEN_UP, file) for file in files])
 
     def unlisted(self) -> list[tuple[str, LandedFile]]:
         """Returns the files of batches whose list is out of date, because a discovery died before it recorded the list.

@@ -51,6 +51,11 @@ class StageState:
     error: str | None = None
 
     @property
+    def was_read(self) -> bool:
+        """Whether the last run succeeded, so that the stored rows are those of the input with which it started."""
+        return self.succeeded is not None and not self.uncertain and self.input == self.started_input
+
+    @property
     def stands(self) -> bool:
         """Whether a run has succeeded, and nothing was undone since it began that makes it due again."""
         return self.succeeded is not None and self.reopened < self.succeeded
