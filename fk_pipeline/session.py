@@ -166,7 +166,6 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             f"Spark did not start: {str(error).strip().splitlines()[0]}",
             fix="run 'fk-pipeline doctor'; Spark needs a JDK 17 or newer in JAVA_HOME or on the PATH",
         ) from error
-    remember_names(session._jvm)  # noqa: SLF001 - PySpark keeps there what Java has
     return prepare(session)
 
 
@@ -185,11 +184,12 @@ def _with_few_retries(session: SparkSession) -> SparkSession:
 
 
 def prepare(session: SparkSession) -> SparkSession:
-    """Sets the settings on which results depend and returns the session.
+    """Sets the settings on which results depend, and returns the session.
 
     Raises:
         EnvironmentNotFit: the session has no Delta extension.
     """
+    remember_names(session)
     for name, value in SEMANTICS.items():
         session.conf.set(name, value)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they print as JSON what is raised anyway

@@ -7,8 +7,13 @@ a name without a package, Java looks for a class in every JAR, once per imported
 
 from __future__ import annotations
 
-from py4j.java_gateway import JavaClass, JVMView
+from typing import TYPE_CHECKING
+
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FUNCTIONS = ("broadcast", "coalesce", "col", "expr", "lit", "not", "struct", "when")
 _NAMES = {
@@ -21,10 +26,14 @@ _NAMES = {
 """Classes and methods of Java, as PySpark calls them."""
 
 
-def remember_names(java: JVMView) -> None:
-    """Keeps classes and methods where PySpark looks for them first; a name that this PySpark has not is left out."""
+def remember_names(session: SparkSession) -> None:
+    """Keeps classes and methods where PySpark looks for them first; a name that this PySpark has not is left out.
+
+    A session of Spark Connect has no Java of its own, and nothing happens.
+    """
+    java = getattr(session, "_jvm", None)
     for name, methods in _NAMES.items():
-        if name in vars(java):
+        if java is None or name in vars(java):
             continue
         found = getattr(java, name)
         if isinstance(found, JavaClass):

@@ -43,7 +43,7 @@ def test_a_name_that_this_version_has_not_is_left_out(spark: SparkSession, monke
     names = {"no.such.Class": ("method",), "java.lang.Math": ("noSuchMethod", "abs")}
     monkeypatch.setattr("fk_pipeline.environment.java_names._NAMES", names)
     java: Any = spark._jvm
-    remember_names(java)
+    remember_names(spark)
     assert "no.such.Class" not in vars(java)
     kept = vars(java).pop("java.lang.Math")
     assert "abs" in vars(kept)
