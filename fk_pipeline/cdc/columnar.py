@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -10,10 +10,12 @@ from pyspark.sql import types as T
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
+    WORDS,
     committed,
-    first_letter,
     misfit,
     missing_key,
+    old_image,
+    operation_of,
     operation_problem,
     records,
     rounded,
@@ -44,7 +46,7 @@ class Columnar:
         """Returns one record per row; see `fk_pipeline.cdc.records`."""
         place = [quote(name) for name in lines.columns]
         return lines.selectExpr(
-            *[name for name in place if name != quote("value")], "CAST(NULL AS STRING) AS _ignored", "value.*"
+            *[name for name in place if name != quote("value")], f"{old_image('value.op')} AS _ignored", "value.*"
         ).selectExpr(*records(place, self.sequence), *committed(side, self.committed_at), "rounded", "fields")
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
@@ -60,6 +62,7 @@ def as_lines(
     *,
     op: str | None = None,
     named: str | None = None,
+    words: Iterable[str] = WORDS,
     bad: str = "NULL",
     besides: Sequence[str] = (),
 ) -> DataFrame:
@@ -74,6 +77,7 @@ def as_lines(
         place: SQL of `path`, `block` and `position`.
         op: SQL over `_raw` of the word that names the operation of a row; default: each row is written.
         named: the column that has the word; None if every row has an operation.
+        words: the words that the format has.
         bad: SQL over `_raw` of the reason why a row cannot be read at all; null if it can.
         besides: columns of `stored` that are not the source's.
 
@@ -104,14 +108,14 @@ def as_lines(
     of_the_row = any(c.name in texts for c in side.key_columns)
     missing = "NULL" if of_the_row else missing_key(side, "row", typed)
     problem = operation_problem(
-        side, named, misfit(side, texts, "row"), missing_key(side, "row") if of_the_row else "_missing"
+        side, named, op or UPSERT, misfit(side, texts, "row"), missing_key(side, "row") if of_the_row else "_missing"
     )
     return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr("*", f"STRUCT({as_texts}) AS _texts")
         .selectExpr(
             "*",
-            f"{first_letter(op or UPSERT)} AS op",
+            f"{operation_of(op or UPSERT, words)} AS op",
             f"{typed_row(side, texts, typed)} AS row",
             f"CAST({missing} AS STRING) AS _missing",
         )
@@ -127,22 +131,15 @@ def as_lines(
     )
 
 
-def operation(
-    column: str | None, columns: Sequence[str], words: Sequence[str] | None = None
-) -> tuple[str | None, str | None]:
+def operation(column: str | None, columns: Sequence[str], *, may_lack: bool) -> tuple[str | None, str | None]:
     """Returns SQL over `_raw` of the word that names a row's operation, and its column; None, None if all are written.
 
     Args:
         column: the column with the operation; None if there is none.
         columns: the columns of a file.
-        words: the allowed words, where a file may lack the column; None: any word, and every file has the column.
+        may_lack: whether a file may lack the column: its rows are written.
     """
     there = next((name for name in columns if column is not None and name.lower() == column.lower()), None)
-    if column is None or (there is None and words is not None):
+    if column is None or (there is None and may_lack):
         return None, None
-    if there is None:
-        return "NULL", column
-    said = f"_raw.{quote(there)}"
-    if words is None:
-        return said, column
-    return f"IF({said} IS NULL OR {said} IN ({', '.join(map(text, words))}), {said}, '?')", column
+    return "NULL" if there is None else f"_raw.{quote(there)}", column

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from zlib import error as ZlibError
 
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
-from fk_pipeline.cdc.records import NOT_UTF8
+from fk_pipeline.cdc.records import NOT_UTF8, WORDS
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import UnreadableFileError
 from fk_pipeline.spec import SideSpec, quote
@@ -61,7 +61,8 @@ def csv_rows(
     op_column: str | None,
     *,
     header: bool,
-    words: Sequence[str] | None = None,
+    words: Iterable[str] = WORDS,
+    lacks: Callable[[str, Sequence[str]], bool] | None = None,
 ) -> DataFrame:
     """Returns the rows of CSV files as lines.
 
@@ -71,8 +72,9 @@ def csv_rows(
         side: declares the columns.
         op_column: the column that names the operation of a row; None if each row is written.
         header: whether the first row names the columns.
-        words: the allowed words of that column, where files may lack it: their rows are written. None: any word, and
-            every file has the column.
+        words: the words that the column may have.
+        lacks: returns whether a file without a header lacks the column, given its path and first row: its rows are
+            written. None: every file has it.
 
     Returns:
         Lines as from `as_lines`; `value.value` is the row as JSON, or as it is if it has too few or too many fields.
@@ -80,11 +82,13 @@ def csv_rows(
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
         start, is_open = _look(path)
-        names = _columns(_first_row(start, side, is_open), side, op_column, header, words)
+        first = _first_row(start, side, is_open)
+        has_op = op_column if lacks is None or not lacks(path, first) else None
+        names = _columns(first, side, has_op, header)
         alike.setdefault((names, is_open), []).append(path)
     parts = []
     for (names, is_open), group in alike.items():
-        op, named = operation(op_column, names, words)
+        op, named = operation(op_column, names, may_lack=lacks is not None)
         bad = (
             f"IF(_raw.{_BROKEN} IS NULL, NULL, IF(STARTSWITH(_raw.{_BROKEN}, '{NOT_UTF8}'), 'not UTF-8', "
             f"'not a row of {len(names)} fields'))"
@@ -92,7 +96,9 @@ def csv_rows(
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
         stored = _texts(session, group, names, side, header and names != _NO_HEADER)
-        lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, bad=bad, besides=(_BROKEN, *_NO_HEADER))
+        lines = as_lines(
+            stored, side, raw, _PLACE, op=op, named=named, words=words, bad=bad, besides=(_BROKEN, *_NO_HEADER)
+        )
         parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
 
@@ -165,14 +171,18 @@ def _first_row(start: bytes, side: SideSpec, is_open: bool) -> list[str]:
     return [] if is_open and any("\n" in field or "\r" in field for field in first) else first
 
 
-def _columns(
-    first: list[str], side: SideSpec, op_column: str | None, header: bool, words: Sequence[str] | None
-) -> tuple[str, ...]:
-    """Returns the names of a file's columns, from its first row; a repeated name gets its position as suffix."""
+def _columns(first: list[str], side: SideSpec, op_column: str | None, header: bool) -> tuple[str, ...]:
+    """Returns the names of a file's columns, from its first row; a repeated name gets its position as suffix.
+
+    Args:
+        first: the first row.
+        side: declares the columns.
+        op_column: the first column of a file without a header, unless it is declared; None if there is none.
+        header: whether the first row names the columns.
+    """
     names = [c.name for c in side.columns]
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}
-        has_op = has_op and (words is None or (len(first) != len(names) and first[:1] in [[word] for word in words]))
         return (str(op_column), *names) if has_op else tuple(names)
     lower = [name.lower() for name in first]
     return (

@@ -1,14 +1,14 @@
 """Files of the AWS Database Migration Service on S3, CSV or Parquet (`docs/reference/dms.md`).
 
-A row of a CDC file has its operation in `Op`, its first column: `I`, `U` or `D`. Files of a full load may lack the
-column: their rows are inserts. Order: the time in the name of a CDC file, and every full load is older than that;
-within a file the position.
+A row of a CDC file has its operation in `Op`, its first column: `I`, `U` or `D`. Files of a full load, and of a task
+that writes inserts only, may lack the column: their rows are inserts. Order: the time in the name of a CDC file, and
+every full load is older than that; within a file the position.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,8 @@ from fk_pipeline.cdc.parquet import parquet_rows
 from fk_pipeline.errors import LandingError
 from fk_pipeline.spec import SideSpec
 
-OP, WORDS = "Op", ("I", "U", "D")
+OP, OPERATIONS = "Op", ("i", "u", "d")
+_FULL_LOAD = re.compile(r"LOAD[0-9A-F]+\.", re.IGNORECASE)
 _NAME = re.compile(r"LOAD[0-9A-F]+\.|.*?[0-9]{8}-[0-9]{9,10}(?![0-9])", re.IGNORECASE)
 _PARTS = [f"REGEXP_EXTRACT(SPLIT_PART(file, '/', -1), '([0-9]{{8}})-([0-9]{{9}})', {i})" for i in (1, 2)]
 
@@ -53,7 +54,23 @@ class Dms(Columnar):
         columns = [path for path in paths if path not in texts]
         parts = []
         if texts:
-            parts.append(csv_rows(session, texts, side, OP, header=side.csv.header is True, words=WORDS))
+            header = side.csv.header is True
+            parts.append(csv_rows(session, texts, side, OP, header=header, words=OPERATIONS, lacks=_lacks(side)))
         if columns:
-            parts.append(parquet_rows(session, columns, side, OP, WORDS))
+            parts.append(parquet_rows(session, columns, side, OP, OPERATIONS, may_lack=True))
         return reduce(DataFrame.unionByName, parts)
+
+
+def _lacks(side: SideSpec) -> Callable[[str, Sequence[str]], bool]:
+    """Returns a function that tells whether a CSV file without a header lacks `Op`, given its path and first row.
+
+    A row that begins with an operation and has as many fields as the schema has such a value in its first column, if it
+    is one of a full load. In a CDC file it lacks another column: say, one was dropped at the source.
+    """
+
+    def lacks(path: str, first: Sequence[str]) -> bool:
+        if not first or first[0].lower() not in OPERATIONS:
+            return True
+        return len(first) == len(side.columns) and _FULL_LOAD.match(path.rsplit("/", 1)[-1]) is not None
+
+    return lacks

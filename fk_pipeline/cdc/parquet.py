@@ -7,7 +7,7 @@ read together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
+from fk_pipeline.cdc.records import WORDS
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec
@@ -67,7 +68,9 @@ def parquet_rows(
     paths: Sequence[str],
     side: SideSpec,
     op_column: str | None,
-    words: Sequence[str] | None = None,
+    words: Iterable[str] = WORDS,
+    *,
+    may_lack: bool = False,
 ) -> DataFrame:
     """Returns the rows of Parquet files as lines.
 
@@ -76,8 +79,8 @@ def parquet_rows(
         paths: the files.
         side: declares the columns.
         op_column: the column that names the operation of a row; None if each row is written.
-        words: the allowed words of that column, where files may lack it: their rows are written. None: any word, and
-            every file has the column.
+        words: the words that the column may have.
+        may_lack: whether files may lack the column: their rows are written.
 
     Returns:
         Lines as from `as_lines`; `value.value` is the row as it is, or as JSON if the files have different columns or
@@ -86,12 +89,12 @@ def parquet_rows(
     alike: dict[str, list[str]] = {}
     for path in paths:
         alike.setdefault(_columns(path), []).append(path)
-    raw = "_raw" if len(alike) == 1 and words is None else "TO_JSON(_raw)"
+    raw = "_raw" if len(alike) == 1 and not may_lack else "TO_JSON(_raw)"
     parts = []
     for group in alike.values():
         stored = session.read.options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
-        op, named = operation(op_column, stored.columns, words)
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named))
+        op, named = operation(op_column, stored.columns, may_lack=may_lack)
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words))
     return reduce(DataFrame.unionByName, parts)
 
 

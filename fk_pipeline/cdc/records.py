@@ -26,7 +26,7 @@ Formats are written as SQL text: each expression is one call, where a tree of Co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -228,17 +228,51 @@ OTHER_TABLE = "another table"
 """The reason why a record about another table is ignored."""
 
 
-def first_letter(operation: str) -> str:
-    """SQL (STRING): the operation of a plain row as one lower-case letter, from SQL of the word that names it."""
-    return f"LOWER(SUBSTRING(CAST({operation} AS STRING), 1, 1))"
+WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("c", "create"), "c"),
+    **dict.fromkeys(("i", "insert", "+i"), "i"),
+    **dict.fromkeys(("r", "read"), "r"),
+    **dict.fromkeys(("u", "update", "upsert", "+u", "update_postimage"), "u"),
+    **dict.fromkeys(("d", "delete", "-d"), "d"),
+    **dict.fromkeys(("t", "truncate"), "t"),
+    **dict.fromkeys(("-u", "update_preimage"), "before"),
+}
+"""The operation of a plain row by the word that names it, in lower case: those of Debezium, of Flink and of Delta."""
+
+OLD_IMAGE = "old image"
+"""The reason why the row that an update replaced is ignored: it is no new version."""
 
 
-def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_key: str) -> str:
-    """SQL (STRING): the problem of a plain row, whose operation is the letter in `op`; null if there is none.
+def operation_of(word: str, words: Iterable[str] = WORDS) -> str:
+    """SQL (STRING): the operation of a plain row.
+
+    Args:
+        word: SQL (STRING) of the word that names it, in any case.
+        words: the words of `WORDS` that the format has.
+
+    Returns:
+        SQL of c, i, r, u, d, t or `before`, which is an old image; `unknown` for another word; null without a word.
+    """
+    by_operation: dict[str, list[str]] = {}
+    for one in words:
+        by_operation.setdefault(WORDS[one], []).append(one)
+    said = f"LOWER(CAST({word} AS STRING))"
+    known = " ".join(f"WHEN {said} IN ({', '.join(map(text, ws))}) THEN '{op}'" for op, ws in by_operation.items())
+    return f"CASE WHEN {said} IS NULL THEN NULL {known} ELSE 'unknown' END"
+
+
+def old_image(op: str) -> str:
+    """SQL (STRING): the reason why a plain row is ignored, given SQL of its operation; null if it is not."""
+    return f"IF({op} = 'before', '{OLD_IMAGE}', NULL)"
+
+
+def operation_problem(side: SideSpec, named: str | None, word: str, misfit: str, missing_key: str) -> str:
+    """SQL (STRING): the problem of a plain row, whose operation is in `op`; null if there is none.
 
     Args:
         side: the side of the row.
         named: the column that names the operation; None if every row has one.
+        word: SQL of the word in that column.
         misfit: SQL of the first value that does not fit; null if all fit.
         missing_key: SQL of the key column that is null; null if none is.
     """
@@ -247,7 +281,7 @@ def operation_problem(side: SideSpec, named: str | None, misfit: str, missing_ke
         return problem
     return (
         f"CASE WHEN op IS NULL THEN {text(f'no operation in {named}')} "
-        f"WHEN op NOT IN ('c', 'i', 'r', 'u', 'd', 't') THEN {unknown(side, 'operation', 'op')} "
+        f"WHEN op = 'unknown' THEN {unknown(side, 'operation', f'SUBSTRING({word}, 1, 80)')} "
         f"WHEN op = 't' THEN NULL ELSE {problem} END"
     )
 

@@ -108,6 +108,54 @@ def test_csv_that_is_hardly_csv(spark: SparkSession, tmp_path: Path) -> None:
     assert by_batch[3] == by_batch[4] == []
 
 
+SAID = {
+    **{word: ("bad", f"unknown operation {word}") for word in ("remove", "cancel", "touch", "add", "up", "ins", "?")},
+    **dict.fromkeys(("update_preimage", "-U"), ("ignored", "old image")),
+    **dict.fromkeys(("t", "TRUNCATE"), ("truncate", None)),
+    **{word: ("event", word.lstrip("+-")[0].lower()) for word in ("c", "Create", "INSERT", "i", "+I", "r", "read")},
+    **dict.fromkeys(("u", "Update", "upsert", "+U", "update_postimage"), ("event", "u")),
+    **dict.fromkeys(("d", "DELETE", "-D"), ("event", "d")),
+    "": ("bad", "no operation in op"),
+}
+"""Per word that names an operation, what is made of its row; a word counts whole."""
+
+
+@pytest.mark.parametrize("format_", ["rows", "csv", "parquet"])
+def test_operations_are_whole_words_in_every_format_of_plain_rows(
+    spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    rows = [{"op": word or None, "id": i} for i, word in enumerate(SAID)]
+    if format_ == "parquet":
+        file = tmp_path / "1.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif format_ == "csv":
+        file = write(tmp_path, "1.csv", "op,id\n" + "".join(f"{row['op'] or ''},{row['id']}\n" for row in rows))
+    else:
+        file = write(tmp_path, "1.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    found = read(spark, spec_of(format=format_, op_column="op"), file)
+    assert {
+        word: (r["kind"], r["op"] if r["kind"] == "event" else r["reason"]) for word, r in zip(SAID, found, strict=True)
+    } == SAID
+
+
+def test_a_row_of_dms_that_lacks_a_column_is_not_taken_for_one_without_an_operation(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spec = spec_of(format="dms", schema="code STRING, k INT, v STRING", key="code", foreign_key="k")
+    load = write(tmp_path, "LOAD00000001.csv", "I,1,a\nb,2,b\n")
+    only_inserts = write(tmp_path, "20240501-100000000.csv", "c,3,c\n")
+    before = write(tmp_path, "20240501-100001000.csv", "i,d,4,d\n")
+    dropped = write(tmp_path, "20240501-100002000.csv", "U,d,5\nD,b,\n")
+    assert told(read(spark, spec, load, only_inserts, before, dropped)) == [
+        ("u", "I", 1, "a"),
+        ("u", "b", 2, "b"),
+        ("u", "c", 3, "c"),
+        ("i", "d", 4, "d"),
+        ("bad", "not a row of 4 fields"),
+        ("bad", "not a row of 4 fields"),
+    ]
+
+
 def test_files_of_dms(spark: SparkSession, tmp_path: Path) -> None:
     spec = spec_of(format="dms")
     load = write(tmp_path, "LOAD0000000A.csv", "1,a,3\n2,b,4\n")
@@ -122,7 +170,7 @@ def test_files_of_dms(spark: SparkSession, tmp_path: Path) -> None:
         ("i", 3, "c", 5),
         ("u", 1, "a,b", 3),
         ("d", 2, None, None),
-        ("bad", "unknown operation ?"),
+        ("bad", "unknown operation X"),
         ("bad", "not a row of 4 fields"),
         ("i", 6, "f", 1),
         ("d", 1, None, None),
