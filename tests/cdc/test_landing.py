@@ -45,6 +45,33 @@ def test_a_number_of_more_than_eight_digits_is_refused_with_the_cure(name: str) 
     assert "batch_by" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("orders-9a1c2f7e-1d5b-4a5e-9d0a-0c6b3f2e7a41.jsonl", "a UUID: 41"),
+        ("9A1C2F7E1D5B4A5E9D0A0C6B3F2E7A41.jsonl", "a UUID: 41"),
+        ("12-d41d8cd98f00b204e9800998ecf8427e0a1b2c3d.jsonl", "a hash: 3"),
+        ("7_00000000000000af.jsonl.gz", "a hash: 00000000000000"),
+    ],
+)
+def test_a_number_within_an_identifier_is_refused_with_the_cure(name: str, what: str) -> None:
+    with pytest.raises(LandingError, match=what) as caught:
+        batch_of(name, side())
+    assert "batch_by: arrival takes files as they come" in str(caught.value)
+    assert batch_of(name, side(batch_by="arrival")) is None
+    with pytest.raises(LandingError) as caught:
+        batch_of(name, side(contents="snapshot", format="rows"))
+    assert "arrival" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("9a1c2f7e-1d5b-4a5e-9d0a-0c6b3f2e7a41-7.jsonl", 7), ("cafe12.jsonl", 12), ("feedbackloops-0042.jsonl", 42)],
+)
+def test_a_number_beside_an_identifier_is_the_batch(name: str, batch: int) -> None:
+    assert batch_of(name, side()) == batch
+
+
 def test_batch_by_says_which_number_counts() -> None:
     assert batch_of("b12-part-3.jsonl", side(batch_by=r"b(\d+)-")) == 12
     assert batch_of("b12-part-3.jsonl", side(batch_by="arrival")) is None
@@ -113,6 +140,14 @@ def test_files_without_a_number_are_batched_as_they_arrive(pipeline: Pipeline) -
     assert pipeline.discover().batches == (9, 10)
     landing(pipeline, "left/newer.jsonl").write_text("{}\n")
     assert pipeline.discover().batches == (11,)
+
+
+def test_files_of_one_batch_are_read_in_the_order_of_the_numbers_in_their_names(pipeline: Pipeline) -> None:
+    for number in (10, 9, 100, 8):
+        (landing(pipeline, "left") / f"part-{number}_b1.jsonl").touch()
+    pipeline.discover()
+    left = [file.path.rsplit("/", 1)[-1] for file in pipeline.ledger().files.of(1, Side.LEFT)]
+    assert left == [f"part-{number}_b1.jsonl" for number in (8, 9, 10, 100)]
 
 
 def test_the_folder_may_be_moved_as_a_whole(pipeline: Pipeline, tmp_path: Path) -> None:

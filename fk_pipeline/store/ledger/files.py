@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -201,5 +202,7 @@ def _shared_end(path: str, other: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _name_order(file: LandedFile) -> tuple[str, str]:
-    return file.known_as.rsplit("/", 1)[-1], file.known_as
+def _name_order(file: LandedFile) -> tuple[Sequence[str | int], str]:
+    """Returns the place of a file among those of its batch: by name, numbers in it as numbers."""
+    parts = re.split(r"([0-9]+)", file.known_as.rsplit("/", 1)[-1])
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], file.known_as
