@@ -10,6 +10,8 @@
 .PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
+# Images of containers often set it; then every process, and every process of a test, compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -156,13 +158,14 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	    sys.exit(None if java.ok else f'Java: {java.found}. {java.fix}')"
 	@echo "Installing into $(VENV), once: half a minute with uv, two with pip."
 ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements.lock
+	@"$(UV)" pip install --quiet --compile-bytecode --python $(BIN)/python --requirement requirements.lock
 	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 else
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 endif
+	@$(BIN)/python -m compileall -q fk_pipeline assets resources expectations
 	@touch $@
 
 $(BENCH_STAMP): benchmarks/requirements.txt $(STAMP)
