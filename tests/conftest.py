@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,19 @@ def rows_pipeline(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession)
         return RowsPipeline(tmp_path_factory.mktemp("pipeline"), spark, join, sizes, **changes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def copy_of(rows_pipeline: Callable[..., RowsPipeline]) -> Callable[[RowsPipeline], RowsPipeline]:
+    """Returns a function that copies a pipeline with its landing files and tables."""
+
+    def copy(made: RowsPipeline) -> RowsPipeline:
+        copied = rows_pipeline("left")
+        shutil.copytree(made.folder, copied.folder, dirs_exist_ok=True)
+        copied.pipeline = Pipeline(load_spec(copied.file), made.pipeline.session)
+        return copied
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
 LEFT = [*[(key, "ab"[key % 2], "v") for key in range(10)], (10, "none", "v")]
@@ -41,16 +39,3 @@ def begun(rows_pipeline: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return begin
-
-
-@pytest.fixture(scope="session")
-def copy_of(rows_pipeline: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Returns a function that copies a pipeline with its landing files and tables."""
-
-    def copy(made: Any) -> Any:
-        copied = rows_pipeline("left")
-        shutil.copytree(made.folder, copied.folder, dirs_exist_ok=True)
-        copied.pipeline = Pipeline(load_spec(copied.file), made.pipeline.session)
-        return copied
-
-    return copy
