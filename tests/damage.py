@@ -28,19 +28,40 @@ BAD = ('{"op": "u", "id": "x", "fk": "a", "v": "w"}', '{"op": "u", "id": "y", "f
 
 def fill(made: Any) -> None:
     """Runs batches of a pipeline with an index (`INDEXED`) until every table has at least two commits."""
-    made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
+    _land_first(made)
     made.pipeline.run()
     ledger = made.pipeline.ledger()
     ledger.checks.record([_check("left_changelog")])
-    _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
-    _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
-    made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
-              [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
+    _correct_two(made)
+    _land_second(made)
     made.pipeline.run()
     made.pipeline.rebuild("changelog", ["resolved_join"])
     ledger.checks.record([_check("resolved_join")])
     ledger.folds.record([0])
     ledger.folds.record([1])
+
+
+def fill_at_once(made: Any) -> None:
+    """Runs the same batches and corrections together: the rows are those of `fill`, and the tables have one commit."""
+    _land_first(made)
+    _land_second(made)
+    made.pipeline.discover()
+    _correct_two(made)
+    made.pipeline.run()
+
+
+def _land_first(made: Any) -> None:
+    made.land(0, [*LEFT, *BAD, '{"op": "d", "id": 90, "seen": 1}'], [("a", "A"), ("b", "B")])
+
+
+def _land_second(made: Any) -> None:
+    made.land(1, [(1,), (2, "b", "w2"), (3, "c", "w3"), (4,), "{bad", '{"op": "d", "id": 91, "more": 1}'],
+              [("b", "B1"), ("c", "C"), ("a", "A2")])  # fmt: skip
+
+
+def _correct_two(made: Any) -> None:
+    _correct(made, BAD[0], BAD[0].replace('"x"', "41"))
+    _correct(made, BAD[1], BAD[1].replace('"y"', "42"))
 
 
 def _check(stage: str) -> dict[str, Any]:

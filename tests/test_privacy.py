@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +101,30 @@ def commits_of(home: Path) -> str:
     return "\n".join(line for line in lines if "commitInfo" in json.loads(line))
 
 
+@contextmanager
+def damaged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes every look find wrong rows."""
+    damage = {"name": f"'{CANARY}-damage'", "_fk_right_hash": "NULL", "_fk_fk_k": f"'{CANARY}-fk'"}
+    shown = Update("note = 'a note'", damage)
+    with mutated(monkeypatch, {"resolved_join": shown, "right_table": Update("TRUE", {"level": "9"})}):
+        yield
+
+
+def verified_as_json(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a verification that fails says; the Data Docs of it are in the folder, too."""
+    with damaged(monkeypatch):
+        args = ["verify", str(folder / "pipeline.yaml"), "--docs", str(folder / "docs"), "--format", "json"]
+        found = CliRunner().invoke(app, args)
+    assert found.exit_code == 1, told_of(found.exception) if found.exception else found.output
+    return found.output
+
+
 def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **sensitive: str) -> dict[str, str]:
     """A run that quarantines, one in Dagster with a red check, a failing verification, errors: what is told where."""
     land(folder, LANDED)
     file = written(folder, **sensitive)
-    pipeline = Pipeline(load_spec(file), spark, sizes=Sizes(rewritten_rows=-1))  # Spark's commits name keys
+    by_spark = Sizes(rewritten_rows=-1, scanned_bytes=-1)  # its commits name keys
+    pipeline = Pipeline(load_spec(file), spark, sizes=by_spark)
     home, places = Path(pipeline.spec.home), {}
     pipeline.run("0")
     places["reasons"] = str(pipeline.table("quarantine").select("_fk_reason").collect())
@@ -117,12 +138,8 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
     pipeline.run("1")
     places["commits"] = commits_of(home)
 
-    damage = {"name": f"'{CANARY}-damage'", "_fk_right_hash": "NULL", "_fk_fk_k": f"'{CANARY}-fk'"}
-    shown = Update("note = 'a note'", damage)
-    with mutated(monkeypatch, {"resolved_join": shown, "right_table": Update("TRUE", {"level": "9"})}):
-        found = CliRunner().invoke(app, ["verify", str(file), "--docs", str(folder / "docs"), "--format", "json"])
-        assert found.exit_code == 1, told_of(found.exception) if found.exception else found.output
-        places["verify as JSON"] = found.output
+    places["verify as JSON"] = verified_as_json(folder, monkeypatch)
+    with damaged(monkeypatch):
         places["verify as text"] = CliRunner().invoke(app, ["verify", str(file), "--no-checks"]).output
     places["Data Docs"] = "".join(page.read_text() for page in (folder / "docs").rglob("*.html"))
 
@@ -145,30 +162,28 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
     return places
 
 
+def told(folder: Path, spark: SparkSession, **sensitive: str) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return story(folder, spark, monkeypatch, **sensitive)
+
+
 @pytest.fixture(scope="module")
-def told(
-    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
-) -> Callable[[Mapping[str, str]], tuple[Path, dict[str, str]]]:
-    """What is told where of a pipeline, once for each pipeline file; and its folder."""
-    known: dict[int, tuple[Path, dict[str, str]]] = {}
-
-    def tell(sensitive: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
-        if id(sensitive) not in known:
-            folder = tmp_path_factory.mktemp("told")
-            with pytest.MonkeyPatch.context() as monkeypatch:
-                known[id(sensitive)] = folder, story(folder, spark, monkeypatch, **sensitive)
-        return known[id(sensitive)]
-
-    return tell
+def proved(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Path, dict[str, Any]]:
+    """The folder of a pipeline with sensitive columns, and what a verification of it says that fails."""
+    folder = tmp_path_factory.mktemp("proved")
+    land(folder, LANDED)
+    Pipeline(load_spec(written(folder, **SENSITIVE)), spark).run()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return folder, json.loads(verified_as_json(folder, monkeypatch))
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_no_value_of_a_sensitive_column_is_told_anywhere(
-    told: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.INFO):
-        _, places = told(SENSITIVE)
+        places = told(tmp_path, spark, **SENSITIVE)
     places |= {"logs": caplog.text, "output": "".join(capfd.readouterr())}
     assert {place: text for place, text in places.items() if CANARY in text.lower()} == {}
     assert "column age: a sensitive value is not INT" in places["reasons"]
@@ -182,36 +197,35 @@ def test_no_value_of_a_sensitive_column_is_told_anywhere(
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_without_the_option_it_is_told_in_each_of_these_places(told: Any) -> None:
-    _, places = told(OPEN)
+def test_without_the_option_it_is_told_in_each_of_these_places(tmp_path: Path, spark: SparkSession) -> None:
+    places = told(tmp_path, spark, **OPEN)
     assert {place for place, text in places.items() if CANARY not in text.lower()} == set()
 
 
 @pytest.mark.spark
-def test_a_token_tells_rows_apart_and_is_the_same_in_every_sample(told: Any) -> None:
-    _, places = told(SENSITIVE)
-    report = json.loads(places["verify as JSON"])
-    proved = {row["key"]["id"] for row in report["sample"]}
+def test_a_token_tells_rows_apart_and_is_the_same_in_every_sample(proved: tuple[Path, dict[str, Any]]) -> None:
+    _, report = proved
+    tokens = {row["key"]["id"] for row in report["sample"]}
     assert (report["missing"], report["stale"], report["unexpected"]) == (0, 2, 0)
     stale = report["checks"]["resolved_join"]["no_stale_row"]["sample"]
-    assert len(proved) == 2
-    assert all(re.fullmatch("sensitive:[0-9a-f]{8}", token) for token in proved)
-    assert {json.loads(row["key"])["id"] for row in stale} == proved
+    assert len(tokens) == 2
+    assert all(re.fullmatch("sensitive:[0-9a-f]{8}", token) for token in tokens)
+    assert {json.loads(row["key"])["id"] for row in stale} == tokens
     own = report["checks"]["left_changelog"]
     assert own["own_column_values_to_be_in_set_mail"]["value"] == own["own_column_values_to_be_in_set_note"]["value"]
     assert own["own_column_values_to_be_in_set_mail"]["sample"] == []
 
 
 @pytest.mark.spark
-def test_the_option_may_come_and_go_without_any_work(told: Any) -> None:
-    folder, _ = told(SENSITIVE)
+def test_the_option_may_come_and_go_without_any_work(proved: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder = shutil.copytree(proved[0], tmp_path / "copy")
+    land(folder, {"left/2.jsonl": [customer(2, "due")]})
     with_it = Pipeline(load_spec(written(folder, **SENSITIVE)))
     plan, parts = with_it.plan(), fingerprints(with_it.spec)
     without = Pipeline(load_spec(written(folder, **OPEN)))
     assert fingerprints(without.spec) == parts
     assert (plan.stale, plan.due) == (without.plan().stale, without.plan().due)
-    assert not plan.stale
-    written(folder, **SENSITIVE)
+    assert (plan.stale, plan.due) == ({}, 5)
 
 
 def test_what_has_the_values_of_a_sensitive_column_is_sensitive(tmp_path: Path) -> None:
