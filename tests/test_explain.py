@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -43,10 +44,15 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
     made.land(
         0, [(1, "a", "v1"), (2, "a", "v2"), (3, None, "v3"), (4, "c", "v4")], [("a", "A"), ("b", "B"), ("c", "C")]
     )
-    made.pipeline.run()
     made.land(1, [(1, "b", "w1"), (2,), (5, "gone", "v5")], [("c",)])
     made.pipeline.run()
     return made
+
+
+@pytest.fixture(scope="module")
+def story_of(made: Any) -> Callable[[str], Any]:
+    """What `explain` says of a key."""
+    return cache(made.pipeline.explain)
 
 
 @pytest.mark.spark
@@ -61,16 +67,18 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
         ("6", "not in", "no batch has brought this key."),
     ],
 )
-def test_the_conclusion_says_why_a_row_is_there_or_not(made: Any, key: str, there: str, why: str) -> None:
-    story = made.pipeline.explain(key)
+def test_the_conclusion_says_why_a_row_is_there_or_not(
+    story_of: Callable[[str], Any], key: str, there: str, why: str
+) -> None:
+    story = story_of(key)
     assert story.conclusion.startswith(f"The row is {there} the result: ")
     assert story.conclusion.endswith(why)
     assert (story.as_expected, story.due) == (True, {})
 
 
 @pytest.mark.spark
-def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
-    story = made.pipeline.explain("1")
+def test_the_story_has_every_version_and_every_answer(story_of: Callable[[str], Any]) -> None:
+    story = story_of("1")
     assert [(v.batch, v.row and v.row["v"], v.refers_to, v.current) for v in story.left] == [
         (0, "v1", {"k": "a"}, False),
         (1, "w1", {"k": "b"}, True),
@@ -85,10 +93,10 @@ def test_the_story_has_every_version_and_every_answer(made: Any) -> None:
     assert story.subscription == SubscriptionStory(
         refers_to={"k": "b"}, before={"k": "a"}, batch=1, propagated_in=1, instruction=story.responses[-1].instruction
     )
-    deleted = made.pipeline.explain("2")
+    deleted = story_of("2")
     assert deleted.subscription is not None
     assert (deleted.subscription.refers_to, deleted.subscription.before) == (None, {"k": "a"})
-    assert made.pipeline.explain("6").subscription is None
+    assert story_of("6").subscription is None
 
 
 @pytest.mark.slow  # beside the story before

@@ -134,17 +134,28 @@ def test_a_corrected_text_that_is_bad_again_is_corrected_again(rows_pipeline: Ca
     assert made.pipeline.verify().ok
 
 
-def test_texts_come_back_from_csv_as_they_were(rows_pipeline: Callable[..., Any]) -> None:
+TEXTS = [b'{"id": "\xff", "v": "a,""b"\r', b'\xc3\xa9, "q"', BAD.encode(), b"{", BAD.encode()]
+"""The lines of a left file, none of which can be read; two have one text."""
+
+
+@pytest.fixture(scope="module")
+def unread(rows_pipeline: Callable[..., Any]) -> Any:
+    """A pipeline whose first left file was looked at, and has bad lines only."""
     made = rows_pipeline("left", right_extra="  sequence_by: note\n")
-    left = made.folder / "landing" / "left" / "00000000.jsonl"
-    left.write_bytes(b'{"id": "\xff", "v": "a,""b"\r\n\xc3\xa9, "q"\n' + BAD.encode() + b"\n")
+    (made.folder / "landing" / "left" / "00000000.jsonl").write_bytes(b"".join(line + b"\n" for line in TEXTS))
     made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
+    return made
+
+
+def test_texts_come_back_from_csv_as_they_were(unread: Any, copy_of: Any) -> None:
+    made = copy_of(unread)
     file = made.folder / "bad.csv"
-    assert made.pipeline.export_quarantine(file) == 3
-    assert stored(made.pipeline.correct(file)) == (0, 0, 3)
+    assert made.pipeline.export_quarantine(file) == 5
+    assert stored(made.pipeline.correct(file)) == (0, 0, 5)
     with file.open(newline="", encoding="utf-8") as stream:
         names, *rows = csv.reader(stream)
     assert names == ["batch", "side", "file", "line", "reason", "raw", "digest"]
+    rows = rows[:3]
     for row in rows:
         row[5] = GOOD.replace("1", row[3])
     with file.open("w", newline="", encoding="utf-8-sig") as stream:
@@ -152,13 +163,12 @@ def test_texts_come_back_from_csv_as_they_were(rows_pipeline: Callable[..., Any]
     assert stored(made.pipeline.correct(file)) == (3, 0, 0)
     made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
     assert sorted(row["id"] for row in made.pipeline.table("left_changelog").collect()) == [1, 2, 3]
+    assert raws(made) == ["{"]
 
 
-def test_who_dies_when_corrections_are_stored_has_made_their_batch_due(rows_pipeline: Callable[..., Any]) -> None:
-    made = rows_pipeline("left")
-    made.land(0, [BAD])
-    made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
-    file = exported(made, {BAD: GOOD})
+def test_who_dies_when_corrections_are_stored_has_made_their_batch_due(unread: Any, copy_of: Any) -> None:
+    made = copy_of(unread)
+    file = exported(made, {"{": GOOD})
 
     def die(point: str) -> None:
         if point == "after entry in corrections":
@@ -168,7 +178,7 @@ def test_who_dies_when_corrections_are_stored_has_made_their_batch_due(rows_pipe
         made.pipeline.correct(file)
     again = Pipeline(load_spec(made.file), made.pipeline.session)
     assert again.due()[Stage.LEFT_CHANGELOG] == [0]
-    assert stored(again.correct(file)) == (0, 1, 0)
+    assert stored(again.correct(file)) == (0, 1, 4)
 
 
 @pytest.mark.slow
@@ -227,16 +237,15 @@ def test_a_file_that_was_not_exported_is_refused(
     assert caught.value.fix
 
 
-def test_lines_with_one_text_are_corrected_alike(rows_pipeline: Callable[..., Any]) -> None:
-    made = rows_pipeline("left")
-    made.land(0, [BAD, "{", BAD])
-    made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
+def test_lines_with_one_text_are_corrected_alike(unread: Any, copy_of: Any) -> None:
+    made = copy_of(unread)
     file = exported(made, {})
-    first, *others = file.read_text().splitlines()
-    file.write_text("\n\n".join([json.dumps(json.loads(first) | {"raw": GOOD}), *others]))
-    assert stored(made.pipeline.correct(file)) == (1, 0, 2)
+    *others, first, unlike, alike = file.read_text().splitlines()
+    assert [json.loads(line)["line"] for line in (first, unlike, alike)] == [3, 4, 5]
+    file.write_text("\n\n".join([*others, json.dumps(json.loads(first) | {"raw": GOOD}), unlike, alike]))
+    assert stored(made.pipeline.correct(file)) == (1, 0, 4)
     made.pipeline.run(stages=[Stage.LEFT_CHANGELOG])
-    assert (counts(made)["corrected"], raws(made)) == (2, ["{"])
+    assert (counts(made)["corrected"], raws(made)) == (2, [json.loads(line)["raw"] for line in (*others, unlike)])
     records = [json.loads(first) | {"raw": raw} for raw in ("one", "other")]
     file.write_text("\n".join(map(json.dumps, records)))
     with pytest.raises(UsageError, match=r"lines of landing/left/00000000\.jsonl with one text are corrected to"):

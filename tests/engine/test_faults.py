@@ -45,9 +45,8 @@ def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(made: Any) -> None
     assert "the batches stay due" in refused.value.why
     assert made.pipeline.due()[Stage.RESOLVED_JOIN] == [1]
     made.pipeline.run()
-    assert made.result()[0] == ("w", "B1")
-    report = made.pipeline.verify()
-    assert (report.ok, report.due) == (True, 0)
+    assert made.result() == {key: ("v", ("A", "B1")[key % 2]) for key in BEGUN} | {0: ("w", "B1")}
+    assert not any(made.pipeline.due().values())
 
 
 def test_after_a_conflict_of_the_driver_the_whole_stage_is_computed_again(made: Any) -> None:
@@ -82,6 +81,7 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
             with suppress(CommitFailedError):  # the stage may be first as well
                 DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
                 written.set()
+            stop.wait(0.02)  # many times during an attempt all the same
 
     writer = threading.Thread(target=write)
 
@@ -123,7 +123,6 @@ def test_a_run_that_lost_its_lease_commits_nothing_more(made: Any) -> None:
     assert made.pipeline.runner.warehouse.version("resolved_join") == version
     made.pipeline.run()
     assert made.result() == {key: row for key, row in BEGUN.items() if key != 1} | {2: ("w", "B")}
-    assert made.pipeline.verify().ok
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -36,6 +37,12 @@ def invoke(*args: Any) -> Any:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 0, result.stderr
     return result
+
+
+def stored(table: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a table, read without Spark, in the order of their values."""
+    rows = DeltaTable(table).to_pyarrow_table(columns=[*columns]).to_pylist()
+    return sorted(tuple(row[column] for column in columns) for row in rows)
 
 
 def _rows(path: Path, number: int) -> None:
@@ -90,15 +97,19 @@ def test_a_row_and_a_bad_record_are_of_the_file_that_has_them(
         f"right:\n  path: landing/right\n  format: {right}\n  {schema}"
     )
     run = invoke("run", file, *(["--stages", stages] if stages else []))
-    for text in (run.stdout, run.stderr, invoke("quarantine", file, "--limit", 1000).stdout):
+    shown = [run.stdout, run.stderr]
+    if stages is None:
+        shown.append(invoke("quarantine", file, "--limit", 1000).stdout)
+    for text in shown:
         assert not [line for line in text.split("\n") if CONTROL.search(line)]
     assert f"left: {len(NAMES)} files, batch = the order of arrival" in run.stderr
     if stages is None:
-        rows = spark.read.format("delta").load(str(table / "resolved_join")).select("id", "v", "right_v").collect()
-        assert sorted(map(tuple, rows)) == [(n, f"of {n}", f"of {n}") for n in range(len(NAMES))]
+        assert stored(table / "resolved_join", "id", "v", "right_v") == [
+            (n, f"of {n}", f"of {n}") for n in range(len(NAMES))
+        ]
     for side in ("left", "right"):
-        log = spark.read.format("delta").load(str(table / f"{side}_changelog")).select("id", "v", "_fk_file").collect()
-        assert sorted(map(tuple, log)) == [(n, f"of {n}", path) for n, path in names[side].items()]
+        log = stored(table / f"{side}_changelog", "id", "v", "_fk_file")
+        assert log == [(n, f"of {n}", path) for n, path in names[side].items()]
     quarantined = json.loads(invoke("quarantine", file, "--format", "json", "--limit", 1000).stdout)
     for side in ("left", "right"):
         found = {one["file"]: one for one in quarantined["rows"] if one["side"] == side}
@@ -131,10 +142,8 @@ def test_files_of_dms_and_those_that_break_off_keep_their_names_too(tmp_path: Pa
         f"right:\n  path: 'landing [x]/r:{{1}}'\n  format: rows\n  batch_by: arrival\n  {schema}"
     )
     invoke("run", file)
-    rows = spark.read.format("delta").load(str(tmp_path / "warehouse" / "p" / "resolved_join"))
-    assert [tuple(row) for row in rows.select("id", "v", "right_v").collect()] == [(1, "v2", "r")]
-    log = spark.read.format("delta").load(str(tmp_path / "warehouse" / "p" / "left_changelog"))
-    assert [row[0] for row in log.select("_fk_file").collect()] == [str(left / names[2])]
+    assert stored(tmp_path / "warehouse/p/resolved_join", "id", "v", "right_v") == [(1, "v2", "r")]
+    assert stored(tmp_path / "warehouse/p/left_changelog", "_fk_file") == [(str(left / names[2]),)]
     [bad] = json.loads(invoke("quarantine", file, "--format", "json").stdout)["rows"]
     assert (bad["file"], bad["raw"]) == ("landing [x]/r:{1}/10:15[1].jsonl.gz", '{"id": 2, "v": "cut')
     changes = invoke("impact", file, "--changes", tmp_path / "what if {1}:2.jsonl", "--format", "json")
