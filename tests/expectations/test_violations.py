@@ -179,13 +179,15 @@ def test_a_look_at_a_batch_finds_what_is_wrong_with_what_it_touched(
         assert red(scan(done, batches)) == {}
 
 
-def test_a_look_at_a_batch_counts_its_verdicts(whole: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_a_batch_counts_its_verdicts(own: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(own.spec.file.parent, {"left/3.jsonl": [left(2, op="d"), left(4, op="d")]})
+    own.run("3")
     name = "every_response_has_its_verdict"
-    with mutated(monkeypatch, {"verdicts": Update("_fk_pk_id = 1", {"_fk_verdict": "'joined'"})}):
-        found = {b: violations(whole, RESULT, BatchRange.of(b)).findings[name] for b in range(3)}
-    assert {batch: finding.value for batch, finding in found.items()} == {0: 0, 1: 0, 2: 1}
+    with mutated(monkeypatch, {"verdicts": Update("_fk_pk_id = 2", {"_fk_verdict": "'joined'"})}):
+        found = {b: violations(own, RESULT, BatchRange.of(b)).findings[name] for b in (1, 2, 3)}
+    assert {batch: finding.value for batch, finding in found.items()} == {1: 0, 2: 0, 3: 1}
     counted = "verdicts that are not about written rows"
-    assert [(row["found"], row["expected"]) for row in found[2].sample] == [(f"1 {counted}", f"2 {counted}")]
+    assert [(row["found"], row["expected"]) for row in found[3].sample] == [(f"1 {counted}", f"2 {counted}")]
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_shares_come_from_what_the_ledger_counted(own: Pipeline) -> None:
     land(folder, {"left/3.jsonl": [left(40, "a")], "left/4.jsonl": [left(40, "b")]})
     with (folder / "left/3.jsonl").open("a") as file:
         file.write("not a row\n")
-    own.run("4,3")
+    own.run("4,3", [LOG, STORE])
     batch = violations(own, LOG, BatchRange.of(3)).findings["quarantined_share_is_low"]
     assert (batch.value, batch.sample) == (0.5, ())
     assert 0 < violations(own, LOG).findings["quarantined_share_is_low"].value < 0.1
@@ -246,7 +248,7 @@ def test_a_value_that_debezium_did_not_send_is_a_hole(tmp_path: Path, spark: Spa
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     pipeline = Pipeline(load_spec(tmp_path / "pipeline.yaml"), spark)
-    pipeline.run()
+    pipeline.run(None, [LOG])
     finding = violations(pipeline, LOG).findings["holes_are_filled"]
     place = {"batch": 0, "id": 1}
     assert (finding.value, [json.loads(row["key"]) for row in finding.sample]) == (1, [place])
@@ -259,7 +261,7 @@ def test_a_row_on_which_the_foreign_key_fails_is_told_and_not_met(
     file = pipeline.spec.file
     file.write_text(file.read_text().replace("UPPER(ref)", "UPPER(ref || CAST(1 / LENGTH(note) AS INT))"))
     pipeline = Pipeline(load_spec(file), spark)
-    pipeline.run()
+    pipeline.run(None, [LOG, STORE])
     with mutated(monkeypatch, {"left_changelog": Update("id = 2", {"note": "''"})}):
         assert red({LOG: violations(pipeline, LOG), STORE: violations(pipeline, STORE)}) == {
             "left_changelog.hash_is_that_of_the_row": [{"batch": 1, "id": 2}],
