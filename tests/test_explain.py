@@ -44,6 +44,7 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
     made.land(
         0, [(1, "a", "v1"), (2, "a", "v2"), (3, None, "v3"), (4, "c", "v4")], [("a", "A"), ("b", "B"), ("c", "C")]
     )
+    made.pipeline.run()
     made.land(1, [(1, "b", "w1"), (2,), (5, "gone", "v5")], [("c",)])
     made.pipeline.run()
     return made

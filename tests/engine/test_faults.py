@@ -81,7 +81,6 @@ def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_n
             with suppress(CommitFailedError):  # the stage may be first as well
                 DeltaTable(path).update(updates={"_fk_instruction": "_fk_instruction"})
                 written.set()
-            stop.wait(0.02)  # many times during an attempt all the same
 
     writer = threading.Thread(target=write)
 
