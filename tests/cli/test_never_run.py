@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import PipelineFileError, StateError
-from tests.cli.test_commands import command
 
 
 def invoke(*args: Any) -> Any:
@@ -47,15 +46,15 @@ def test_where_nothing_was_ever_run_nothing_is_green_or_empty(tmp_path: Path, ar
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_it_is_one_message_on_stderr_and_status_says_it_too(tmp_path: Path) -> None:
+def test_it_is_one_message_on_stderr_and_status_says_it_too(tmp_path: Path, command: Any) -> None:
     file = pipeline_file(tmp_path, "fresh")
-    told = command("verify", file)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert f"nothing was ever run in {tmp_path / 'warehouse'} as pipeline fresh\n" in told.stderr
-    assert "Traceback" not in told.stderr
-    status = invoke("status", file)
-    assert status.exit_code == 0
-    assert "as pipeline fresh\nlast run: never\n" in status.stdout
+    status, out, err = command("verify", file)
+    assert (status, out) == (1, "")
+    assert f"nothing was ever run in {tmp_path / 'warehouse'} as pipeline fresh\n" in err
+    assert "Traceback" not in err
+    found = invoke("status", file)
+    assert found.exit_code == 0
+    assert "as pipeline fresh\nlast run: never\n" in found.stdout
 
 
 def test_what_several_pipelines_told_is_printed_although_a_later_one_fails(file: Path) -> None:
