@@ -12,7 +12,6 @@ from fk_pipeline.cdc.records import (
     ARRIVAL_TYPE,
     WORDS,
     committed,
-    misfit,
     missing_key,
     old_image,
     operation_of,
@@ -20,6 +19,7 @@ from fk_pipeline.cdc.records import (
     records,
     rounded,
     typed_row,
+    unusable,
 )
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import WHOLE_TIMES, text
@@ -41,6 +41,7 @@ class Columnar:
     is_text = False
     has_holes = False
     sends_all = True
+    precedes: str | None = None
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per row; see `fk_pipeline.cdc.records`."""
@@ -64,14 +65,14 @@ def as_lines(
     named: str | None = None,
     words: Iterable[str] = WORDS,
     bad: str = "NULL",
-    besides: Sequence[str] = (),
+    sent: Sequence[str],
 ) -> DataFrame:
     """Returns rows of files with the same columns in the form that a format's `read` returns.
 
     A column whose type is not the declared one is converted from its text, like a value of a JSON line.
 
     Args:
-        stored: the rows as they are.
+        stored: the rows as they are, of the columns that are read.
         side: declares the columns.
         raw: SQL over `_raw`, the row, of the value that the quarantine keeps of it.
         place: SQL of `path`, `block` and `position`.
@@ -79,7 +80,7 @@ def as_lines(
         named: the column that has the word; None if every row has an operation.
         words: the words that the format has.
         bad: SQL over `_raw` of the reason why a row cannot be read at all; null if it can.
-        besides: columns of `stored` that are not the source's.
+        sent: the names of the source's columns.
 
     Returns:
         `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields`, and the result of `raw` as `value`) and
@@ -101,15 +102,13 @@ def as_lines(
     as_texts = ", ".join(f"{sql} AS {quote(name)}" for name, sql in texts.items()) or "NULL"
     texts = {name: f"_texts.{quote(name)}" for name in texts}
     declared_as = {name.lower(): name for name in values}
-    sent = [declared_as.get(n.lower(), n) for n in stored.columns if n not in besides]
-    sent = [name for name in sent if name != named or name in values]
-    fields = ", ".join(map(text, sent))
+    names = [declared_as.get(name.lower(), name) for name in sent]
+    fields = ", ".join(text(name) for name in names if name != named or name in values)
     # Keys of the declared type are read without building the row, so Spark reads no other columns to count changes.
     of_the_row = any(c.name in texts for c in side.key_columns)
     missing = "NULL" if of_the_row else missing_key(side, "row", typed)
-    problem = operation_problem(
-        side, named, op or UPSERT, misfit(side, texts, "row"), missing_key(side, "row") if of_the_row else "_missing"
-    )
+    known = missing_key(side, "row") if of_the_row else "_missing"
+    problem = operation_problem(side, named, op or UPSERT, unusable(side, texts, "row", known))
     return (
         stored.selectExpr(f"STRUCT({', '.join(map(quote, stored.columns))}) AS _raw", *place)
         .selectExpr("*", f"STRUCT({as_texts}) AS _texts")

@@ -82,7 +82,7 @@ def csv_rows(
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for path in paths:
         start, is_open = _look(path)
-        first = _first_row(start, side, is_open)
+        first = _first_row(start, side, is_open, header=header)
         has_op = op_column if lacks is None or not lacks(path, first) else None
         names = _columns(first, side, has_op, header)
         alike.setdefault((names, is_open), []).append(path)
@@ -96,9 +96,8 @@ def csv_rows(
         fields = ", ".join(f"_raw.{quote(name)} AS {quote(name)}" for name in names)
         raw = f"COALESCE(_raw.{_BROKEN}, TO_JSON(STRUCT({fields})))"
         stored = _texts(session, group, names, side, header and names != _NO_HEADER)
-        lines = as_lines(
-            stored, side, raw, _PLACE, op=op, named=named, words=words, bad=bad, besides=(_BROKEN, *_NO_HEADER)
-        )
+        sent = () if names == _NO_HEADER else names
+        lines = as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words, bad=bad, sent=sent)
         parts.append(_without_last(lines) if is_open else lines)
     return reduce(DataFrame.unionByName, parts)
 
@@ -160,15 +159,21 @@ def _look(path: str) -> tuple[bytes, bool]:
     return start, quotes % 2 == 1
 
 
-def _first_row(start: bytes, side: SideSpec, is_open: bool) -> list[str]:
-    """Returns the fields of a file's first row; none if an unclosed quote makes it span several lines."""
-    rows = csv.reader(io.StringIO(start.decode("utf-8-sig", "replace"), newline=""), delimiter=side.csv.delimiter)
+def _first_row(start: bytes, side: SideSpec, is_open: bool, *, header: bool) -> list[str]:
+    """Returns the fields of a file's first row; none if an unclosed quote makes it span several lines.
+
+    Blanks around the names of a header do not count.
+    """
+    begin = io.StringIO(start.decode("utf-8-sig", "replace"), newline="")
+    rows = csv.reader(begin, delimiter=side.csv.delimiter, skipinitialspace=header and side.csv.delimiter != " ")
     csv.field_size_limit(sys.maxsize)
     try:
         first = next(rows, [])
     except csv.Error:
         return []
-    return [] if is_open and any("\n" in field or "\r" in field for field in first) else first
+    if is_open and any("\n" in field or "\r" in field for field in first):
+        return []
+    return [name.strip() for name in first] if header else first
 
 
 def _columns(first: list[str], side: SideSpec, op_column: str | None, header: bool) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ of the other two;
 
 Order: for PostgreSQL `source.sequence`, the pair (last commit position, position); a snapshot read has no commit
 position and precedes everything. Without that pair `source.lsn`, in flattened rows with snapshot reads first. For MySQL
-and MariaDB the binlog's file and position, for Oracle `commit_scn` and `scn`, for SQL Server `commit_lsn`. Without any
-of these, the position in the landing files.
+and MariaDB the binlog's file and position, for Oracle `commit_scn` (of a snapshot read its `scn`) and `scn`, for SQL
+Server `commit_lsn`. Without any of these, the position in the landing files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,33 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.json_lines import DIGEST, WRAPPED, digest, exact, is_one, parsed, value_of, wrapped
+from fk_pipeline.cdc.json_lines import (
+    DIGEST,
+    WRAPPED,
+    digest,
+    exact,
+    half_pair,
+    is_one,
+    not_object,
+    parsed,
+    value_of,
+    wrapped,
+)
+from fk_pipeline.cdc.json_names import (
+    ALIKE,
+    NAMES,
+    as_declared,
+    differ,
+    fields_at,
+    fields_of,
+    named_values,
+    names_at,
+    value_alike,
+)
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
     OTHER_TABLE,
@@ -30,9 +52,6 @@ from fk_pipeline.cdc.records import (
     JsonLines,
     committed,
     computed_once,
-    fields_of_texts,
-    misfit,
-    missing_key,
     of_another_table,
     records,
     rounded,
@@ -40,6 +59,7 @@ from fk_pipeline.cdc.records import (
     typed_key,
     typed_row,
     unknown,
+    unusable,
 )
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import EVENT_COLUMN
@@ -70,12 +90,15 @@ class Debezium(JsonLines):
 
     sequence_type = "STRUCT<commit: BIGINT, position: BIGINT>"
     has_holes = True
+    precedes: str | None = "op = 'r' AND sequence.commit = 0"
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
-        """Returns one record per line; see `fk_pipeline.cdc.records`."""
-        keys = {c.name for c in side.key_columns}
-        read = {c.name: exact(f"_image.{c.quoted}") for c in side.columns}
-        read |= {name: f"COALESCE({exact(f'_key.{quote(name)}')}, {read[name]})" for name in keys}
+        """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
+        names = [c.name for c in side.columns]
+        read = {c.name: exact(f"COALESCE(_image.{c.quoted}, {value_alike(c.name)})") for c in side.columns}
+        read |= {c.name: f"COALESCE({exact(value_alike(c.name, '_key'))}, {read[c.name]})" for c in side.key_columns}
+        moves = _moves(side, read)
+        read |= {c.name: f"IF(_before, _old.{c.quoted}, {read[c.name]})" for c in side.key_columns}
         sent_as = ", ".join(f"{read[c.name]} AS {c.quoted}" for c in side.columns)
         sent = {c.name: f"_sent.{c.quoted}" for c in side.columns}
         there = ", ".join(f"IF({sql} IN ({_NOT_SENT}), NULL, {sql}) AS {quote(name)}" for name, sql in sent.items())
@@ -90,7 +113,7 @@ class Debezium(JsonLines):
                 DIGEST,
                 WRAPPED,
                 f"{value_of('_parsed')} AS _record",
-                f"{is_one('_parsed')} AS _is_one",
+                f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
                 "_parsed._corrupt IS NOT NULL AS _misshapen",
             )
         )
@@ -98,9 +121,18 @@ class Debezium(JsonLines):
             _with_keys(read_lines, side)
             .selectExpr("*", f"{_flat(side)} AS _flat")
             .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
-            .selectExpr("*", f"{_OP} AS op")
-            .selectExpr("*", "op IN ('d', 't') AS deleted", f"{_image(side)} AS _image")
-            .selectExpr("*", f"{computed_once(sent_as)} AS _sent")
+            .selectExpr("*", f"{_OP} AS _op")
+            .selectExpr("*", f"{_of_row(names_at)} AS {NAMES}", f"{_image(side)} AS _image")
+            .selectExpr("*", f"{differ(NAMES, names)} AS _differ")
+            .selectExpr(
+                "*",
+                f"IF(_differ, {_of_row(fields_at)}, NULL) AS {ALIKE}",
+                f"IF(_differ AND _op = 'u', {_of_image(fields_at, 'before')}, NULL) AS _old_alike",
+            )
+            .selectExpr("*", f"{_old(side)} AS _old")
+            .selectExpr("*", f"EXPLODE(IF({moves}, ARRAY(TRUE, FALSE), ARRAY(CAST(NULL AS BOOLEAN)))) AS _before")
+            .selectExpr("*", "IF(_before, 'd', _op) AS op")
+            .selectExpr("*", "op IN ('d', 't') AS deleted", f"{computed_once(sent_as)} AS _sent")
             .selectExpr("*", f"{computed_once(there)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
@@ -112,7 +144,7 @@ class Debezium(JsonLines):
                 f"{rounded(side, texts, 'row')} AS rounded",
                 f"{_holes(side, sent)} AS holes",
                 f"{_renamed(side)} AS old_key",
-                f"{_fields(side)} AS fields",
+                f"IF(deleted, NULL, {_fields(names)}) AS fields",
             )
         )
 
@@ -125,6 +157,13 @@ _PLACES = {
     "_record": (),
 }
 """Per place where a shape may have the event, the names on the path to it."""
+
+_SHAPED = tuple(
+    ".".join([*path, name])
+    for path in sorted(_PLACES.values(), key=len)
+    for name in ("value", "payload", "before", "after", "source")
+)
+"""The paths at which a shape has an object or null."""
 
 _ENVELOPE = "COALESCE({})".format(
     ", ".join(
@@ -181,7 +220,7 @@ def _order(of: str, commit: str) -> str:
     commits = [
         f"TRY_CAST(GET({pair}, 0) AS BIGINT)",
         binlog,
-        f"TRY_CAST({of}commit_scn AS BIGINT)",
+        f"TRY_CAST(COALESCE({of}commit_scn, {of}scn) AS BIGINT)",
         f"IF({of}commit_lsn RLIKE '{_SQL_SERVER}', SHIFTLEFT({lsn[0]}, 32) + {lsn[1]}, NULL)",
         commit,
     ]
@@ -244,7 +283,7 @@ def _flat(side: SideSpec) -> str:
         for name in reversed(names):
             schema = f"{name}: STRUCT<{schema}>"
         read = ".".join([value_of(parsed(WRAPPED, schema)), *names])
-        cases.append(f"WHEN {place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL THEN {read}")
+        cases.append(f"WHEN {_is_flat(place)} THEN {read}")
     return f"CASE {' '.join(cases)} END"
 
 
@@ -255,7 +294,7 @@ def _image(side: SideSpec) -> str:
 
 
 def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
-    """Adds `_key` and `_old_key` to lines, each a STRUCT of texts: the key columns of the message key and of a header.
+    """Adds `_key` and `_old_key` to lines: the fields (see `named_values`) of the message key and of the old key.
 
     A key is taken out of `{"schema", "payload"}` if necessary, and each may also be a text that holds the JSON. The
     columns are computed step by step, because Spark repeats a computation that an expression names twice. Without key
@@ -263,7 +302,7 @@ def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
     """
     if not side.key_columns:
         return lines
-    fields, keys = fields_of_texts({c.name for c in side.key_columns}), ("_key", "_old_key")
+    keys = ("_key", "_old_key")
     old = value_of(parsed(wrapped("_headers"), f"{quote(_OLD_KEY)}: STRING"))
     of_message = "_fits{0} AND _outer{0}.schema IS NOT NULL AND _outer{0}.payload LIKE '{{%'"
     return (
@@ -279,8 +318,10 @@ def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
             "*",
             *[f"IF({of_message.format(k)}, {exact(f'_outer{k}.payload')}, _text{k}) AS _inner{k}" for k in keys],
         )
-        .selectExpr("*", *[f"{parsed(wrapped(f'_inner{k}'), fields)} AS _read{k}" for k in keys])
-        .selectExpr("*", *[f"IF({is_one(f'_read{k}')}, {value_of(f'_read{k}')}, NULL) AS {k}" for k in keys])
+        .selectExpr("*", *[f"{fields_of(wrapped(f'_inner{k}'))} AS _read{k}" for k in keys])
+        .selectExpr(
+            "*", *[f"IF({is_one(f'_read{k}')}, {named_values(value_of(f'_read{k}'))}, NULL) AS {k}" for k in keys]
+        )
     )
 
 
@@ -291,37 +332,81 @@ def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
     return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
 
 
-def _fields(side: SideSpec) -> str:
+def _is_flat(place: str) -> str:
+    return f"{place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL"
+
+
+def _of_flat(read: Callable[[Sequence[str]], str]) -> str:
+    """SQL of something that is read of a flattened row, given the path to it."""
+    return f"CASE {' '.join(f'WHEN {_is_flat(place)} THEN {read(path)}' for place, path in _PLACES.items())} END"
+
+
+def _of_image(read: Callable[[Sequence[str]], str], image: str) -> str:
+    """SQL of something that is read of `before` or `after` of an envelope, given the path to it."""
+    of = " ".join(
+        f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {read((*path, image))}"
+        for place, path in _PLACES.items()
+    )
+    return f"CASE {of} END"
+
+
+def _of_row(read: Callable[[Sequence[str]], str]) -> str:
+    """SQL of something that is read of the row of a line's event, given the path to it."""
+    return (
+        f"CASE WHEN _flat IS NOT NULL THEN {_of_flat(read)} "
+        f"WHEN _op = 'd' THEN {_of_image(read, 'before')} ELSE {_of_image(read, 'after')} END"
+    )
+
+
+def _fields(names: Sequence[str]) -> str:
     """SQL (ARRAY<STRING>): the names in the row of a line's event, without the names that flattening adds."""
-    declared = ", ".join(text(c.name) for c in side.columns)
-    flat, images = [], []
-    for place, names in _PLACES.items():
-        path = ".".join(["$", *names])
-        keys = f"JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, {text(path)}))" if names else "JSON_OBJECT_KEYS(value)"
-        own = f"FILTER({keys}, _name -> NOT STARTSWITH(_name, '__') OR _name IN ({declared}))"
-        flat.append(f"WHEN {place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL THEN {own}")
-        after = f"JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, {text(f'{path}.after')}))"
-        images.append(f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {after}")
-    return f"IF(_flat IS NULL, CASE {' '.join(images)} END, CASE {' '.join(flat)} END)"
+    sent, declared = as_declared(NAMES, names), ", ".join(map(text, names))
+    own = f"FILTER({sent}, _name -> NOT STARTSWITH(_name, '__') OR _name IN ({declared}))"
+    return f"IF(_flat IS NULL, {sent}, {own})"
+
+
+def _old(side: SideSpec) -> str:
+    """SQL (STRUCT of texts): the key in the old image of a line's event."""
+    found = {c.quoted: f"_envelope.before.{c.quoted}, {value_alike(c.name, '_old_alike')}" for c in side.key_columns}
+    texts = ", ".join(f"{exact(f'COALESCE({sql})')} AS {name}" for name, sql in found.items())
+    return f"STRUCT({texts})" if texts else "NULL"
+
+
+def _moves(side: SideSpec, new: Mapping[str, str]) -> str:
+    """SQL (BOOLEAN): an update changes the key, which is not the source's primary key: that arrives as `d` and `c`.
+
+    Args:
+        side: the side of the line.
+        new: per column, SQL of the text that the update wrote.
+    """
+    old = {c.name: f"_old.{c.quoted}" for c in side.key_columns}
+    if not old:
+        return "FALSE"
+    known = " AND ".join(f"{sql} IS NOT NULL" for sql in old.values())
+    other = " OR ".join(f"{sql} <> {new[name]}" for name, sql in old.items())
+    differs = f"NOT ({typed_key(side, old)} <=> {typed_key(side, new)})"
+    return f"(_flat IS NULL AND _op = 'u' AND {known} AND ({other}) AND {differs})"
 
 
 def _renamed(side: SideSpec) -> str:
-    """SQL (STRUCT): the key that the row had before its primary key changed; null if it did not."""
+    """SQL (STRUCT): the key that the row had before this event changed it; null if it did not."""
     if not side.key_columns:
         return f"CAST(NULL AS STRUCT<{EVENT_COLUMN.quoted}: {EVENT_COLUMN.type}>)"
-    texts = {c.name: exact(f"_old_key.{c.quoted}") for c in side.key_columns}
+    texts = {c.name: exact(value_alike(c.name, "_old_key")) for c in side.key_columns}
     there = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
-    return f"IF({there}, {typed_key(side, texts)}, NULL)"
+    old = typed_key(side, {c.name: f"_old.{c.quoted}" for c in side.key_columns})
+    return f"CASE WHEN {there} THEN {typed_key(side, texts)} WHEN NOT _before THEN {old} END"
 
 
 def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRING): the reason why a line cannot be applied; null if it can."""
     return (
-        f"CASE WHEN NOT _is_one OR (_flat IS NULL AND _misshapen) THEN {NO_OBJECT} "
+        f"CASE WHEN NOT _is_one THEN {NO_OBJECT} WHEN _flat IS NULL AND _misshapen "
+        f"THEN COALESCE({not_object(_SHAPED)}, 'of another shape than a change event') "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
         f"WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN {unknown(side, 'op', 'op')} "
         "WHEN op = 't' THEN NULL "
         "WHEN NOT deleted AND _flat IS NULL AND _envelope.after IS NULL "
         "THEN CONCAT('op ', op, ' without a row in after') "
-        f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
+        f"ELSE {unusable(side, texts, 'row')} END"
     )

@@ -117,6 +117,10 @@ class Delta(Columnar):
                 stored, op, version = _changes(session, path), _OP, "_commit_version"
             if side.pipeline is not None:
                 stored = _of_result(stored, side)
+            names = [name for name in stored.columns if name not in _OF_THE_FEED]
+            declared = {column.name.lower() for column in side.columns}
+            kept = [name for name in stored.columns if name in _OF_THE_FEED or name.lower() in declared]
+            stored = stored.select(*map(quote, kept))  # `TO_JSON` does not take every type of Delta
             place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")
-            parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op, besides=_OF_THE_FEED))
+            parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op, sent=names))
         return reduce(DataFrame.unionByName, parts)

@@ -31,6 +31,7 @@ class Dms(Columnar):
     sequence_type = "STRUCT<written: BIGINT>"
     sequence = f"STRUCT(COALESCE(TRY_CAST(CONCAT({', '.join(_PARTS)}) AS BIGINT), 0L) AS written)"
     """SQL of the order: the time in the file name to milliseconds, as a number; 0 for a full load."""
+    precedes: str | None = "sequence.written = 0"
     committed_at = f"COALESCE(TRY_TO_TIMESTAMP(CONCAT({', '.join(_PARTS)}), 'yyyyMMddHHmmssSSS'), TIMESTAMP_SECONDS(0))"
     """SQL of the time in the file name; the rows of a full load hold since 1970."""
 

@@ -1,6 +1,6 @@
 r"""JSON texts parsed by Spark SQL without the silent changes and losses of `FROM_JSON`.
 
-A text is changed in two ways before it is parsed:
+A text is changed in three ways before it is parsed:
 
 * *Numbers are exact.* `FROM_JSON` converts a number with a fraction or an exponent to a double before it converts it to
   a text (Spark 4.2: `JacksonParser` copies the token, and Jackson copies it as a double): 1.10 becomes 1.1, and
@@ -8,9 +8,12 @@ A text is changed in two ways before it is parsed:
   marks from the texts that are read. The mark is the digest of the line, which no line can contain.
 * *One value per text.* `FROM_JSON` reads the first value and ignores the rest. So the text is put between two objects
   with the digest: it is one value if three values are found and the outer ones are these objects.
+* *NaN and Infinity without quotes*, which many writers use, are marked as numbers are, and so are read like the texts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fk_pipeline.spec.sql import text
 
@@ -25,14 +28,22 @@ OPTIONS = "MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _STRING = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
 _END = r"(?=[ \t\r\n]*+(?:[,\]}]|\z))"
-_WALK = rf"""(?s)\G((?:[^"'0-9-]++|-(?![0-9])|(?!-0)-?[0-9]++{_END}|{_STRING})*+)({_NUMBER}){_END}"""
+_WORD = r"(?:NaN|[+-]?(?:Infinity|INF))"
+_OTHER = rf"""[^"'0-9NI+-]++|(?!{_WORD}{_END})(?:[NI+]|-(?![0-9]))|(?!-0)-?[0-9]++{_END}"""
+_WALK = rf"""(?s)\G((?:{_OTHER}|{_STRING})*+)({_NUMBER}|{_WORD}){_END}"""
 """Pattern of the next number to mark, with the text before it. It skips no text by backtracking, so time and stack are
 those of one pass. The walk ends at the first token that is not JSON, which the parser then refuses. Strings may be in
 apostrophes, because Spark's parser accepts them."""
 
-_MARKED = r"[:,\[][ \t\r]*+-?(?:[0-9]++[.eE]|0)"
+_MARKED = rf"[:,\[][ \t\r]*+(?:-?(?:[0-9]++[.eE]|0)|{_WORD})"
 """Pattern of lines with numbers that may need a mark; most lines have none and skip the walk. (Jackson reads -0 as 0.)
 """
+
+
+BACKSLASH = "\\"
+_PAIR = r"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
+_HALF = r"(?i)\\ud[89a-f][0-9a-f]{2}"
+"""Patterns of the two escapes of a character beyond U+FFFF, and of one of them."""
 
 
 def digest(value: str) -> str:
@@ -78,6 +89,31 @@ def is_one(parsed: str, mark: str = DIGEST) -> str:
 def fits(parsed: str, mark: str = DIGEST) -> str:
     """SQL (BOOLEAN): the text is one JSON object or null, and its values have the shapes given to `parsed`."""
     return f"({parsed}._corrupt IS NULL AND {is_one(parsed, mark)})"
+
+
+def half_pair(value: str) -> str:
+    """SQL (BOOLEAN): a JSON text escapes half of a surrogate pair, which is no character: Spark would read `?`."""
+    rest = f"REGEXP_REPLACE(REPLACE({value}, {text(BACKSLASH * 2)}, ''), {text(_PAIR)}, '')"
+    some = f"(CONTAINS({value}, {text(BACKSLASH + 'ud')}) OR CONTAINS({value}, {text(BACKSLASH + 'uD')}))"
+    return f"({some} AND {rest} RLIKE {text(_HALF)})"
+
+
+def not_object(names: Sequence[str]) -> str:
+    """SQL (STRING): the reason that a field of a line is no object, though it should be; null if each is one or null.
+
+    Args:
+        names: the names on the way to each field, separated by points.
+    """
+    words = "WHEN 'STRING' THEN 'a text' WHEN 'BOOLEAN' THEN 'a boolean' WHEN 'ARRAY' THEN 'a list' ELSE 'a number'"
+    found = []
+    for name in names:
+        kind = f"SCHEMA_OF_VARIANT(TRY_VARIANT_GET(TRY_PARSE_JSON(value), {text(f'$.{name}')}, 'variant'))"
+        first = f"REGEXP_EXTRACT({kind}, '^[A-Z]+', 0)"
+        is_other = f"{kind} IS NOT NULL AND {first} NOT IN ('OBJECT', 'VOID')"
+        found.append(
+            f"IF({is_other}, CONCAT({text(f'{name} is ')}, CASE {first} {words} END, ', not an object'), NULL)"
+        )
+    return f"COALESCE({', '.join(found)})"
 
 
 def exact(value: str, mark: str = DIGEST) -> str:

@@ -22,7 +22,7 @@ BYTES_SHOWN = 1000
 """The number of bytes that the quarantine shows of a line that is too long or breaks off."""
 
 _LOOK = 1 << 16
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -72,8 +72,8 @@ class LineScan:
         """Returns the positions of the first and the last end of a record in a block; -1 if no record ends in it."""
         first = last = -1
         at, size = 0, len(block)
-        if not self.at and block.startswith(_BOM):
-            at, self._before = len(_BOM), b"\n"
+        if not self.at and block.startswith(BOM):
+            at, self._before = len(BOM), b"\n"
         if self._maybe_closed:
             self._maybe_closed, self._in_quotes = False, block[:1] == b'"'
             at = int(self._in_quotes)

@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.json_lines import DIGEST, digest, exact, fits, parsed, value_of, wrapped
+from fk_pipeline.cdc.json_lines import (
+    DIGEST,
+    WRAPPED,
+    digest,
+    exact,
+    fits,
+    half_pair,
+    is_one,
+    not_object,
+    parsed,
+    value_of,
+    wrapped,
+)
+from fk_pipeline.cdc.json_names import ALIKE, NAMES, as_declared, differ, fields_at, names_at, value_alike
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
     OTHER_TABLE,
@@ -17,8 +30,6 @@ from fk_pipeline.cdc.records import (
     JsonLines,
     committed,
     computed_once,
-    misfit,
-    missing_key,
     of_another_table,
     records,
     rounded,
@@ -26,6 +37,7 @@ from fk_pipeline.cdc.records import (
     typed_key,
     typed_row,
     unknown,
+    unusable,
 )
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
@@ -43,10 +55,15 @@ _SEQUENCE = (
 )
 
 
+_OLD = "_old_alike"
+"""The column with the fields of `old`, as `ALIKE` has those of `data`."""
+
+
 class Maxwell(JsonLines):
     """The format `maxwell`: one JSON object per line."""
 
     sequence_type = "STRUCT<file: BIGINT, position: BIGINT, offset: BIGINT>"
+    precedes: str | None = "op = 'r' AND sequence.file = 0 AND sequence.position = 0"
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
@@ -56,8 +73,10 @@ class Maxwell(JsonLines):
             "xoffset: STRING, "
             f"data: {row}, old: {row}"
         )
-        texts = {c.name: exact(f"_record.data.{c.quoted}") for c in side.columns}
-        old = {c.name: f"COALESCE({exact(f'_record.old.{c.quoted}')}, {texts[c.name]})" for c in side.key_columns}
+        names = [c.name for c in side.columns]
+        texts = {c.name: exact(f"COALESCE(_record.data.{c.quoted}, {value_alike(c.name)})") for c in side.columns}
+        before = {c.name: f"_record.old.{c.quoted}, {value_alike(c.name, _OLD)}" for c in side.key_columns}
+        old = {name: f"COALESCE({exact(f'COALESCE({sql})')}, {texts[name]})" for name, sql in before.items()}
         new = typed_key(side, texts)
         whole = " AND ".join(f"{new}.{c.quoted} IS NOT NULL" for c in side.key_columns)
         renamed = (
@@ -68,11 +87,11 @@ class Maxwell(JsonLines):
         texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         without_row = ", ".join(map(text, _WITHOUT_ROW))
         bad = (
-            f"CASE WHEN NOT _fits THEN {NO_OBJECT} "
+            f"CASE WHEN NOT _fits THEN COALESCE(IF(_is_one, {not_object(('data', 'old'))}, NULL), {NO_OBJECT}) "
             "WHEN _record.type IS NULL THEN 'not a row of Maxwell: it has no type' "
             f"WHEN op IS NULL THEN {unknown(side, 'type', 'SUBSTRING(_record.type, 1, 80)')} "
             "WHEN _record.data IS NULL THEN CONCAT('type ', _record.type, ' without data') "
-            f"ELSE COALESCE(IF(deleted, NULL, {misfit(side, texts, 'row')}), {missing_key(side, 'row')}) END"
+            f"ELSE {unusable(side, texts, 'row')} END"
         )
         ignored = (
             f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
@@ -82,8 +101,18 @@ class Maxwell(JsonLines):
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
-            .selectExpr("*", f"{parsed(wrapped('value'), schema)} AS _parsed")
-            .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
+            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
+            .selectExpr("*", f"{parsed(WRAPPED, schema)} AS _parsed", f"{names_at(('data',))} AS {NAMES}")
+            .selectExpr(
+                *place,
+                DIGEST,
+                NAMES,
+                f"{value_of('_parsed')} AS _record",
+                f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
+                f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
+                f"IF({differ(NAMES, names)}, {fields_at(('data',))}, NULL) AS {ALIKE}",
+                f"IF({differ(NAMES, names)}, {fields_at(('old',))}, NULL) AS {_OLD}",
+            )
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
             .selectExpr("*", "op = 'd' AS deleted", f"{computed_once(sent_as)} AS _texts")
@@ -93,6 +122,6 @@ class Maxwell(JsonLines):
                 *records(place, _SEQUENCE),
                 *committed(side, "TIMESTAMP_SECONDS(TRY_CAST(_record.ts AS BIGINT))"),
                 f"{rounded(side, texts, 'row')} AS rounded",
-                "JSON_OBJECT_KEYS(GET_JSON_OBJECT(value, '$.data')) AS fields",
+                f"{as_declared(NAMES, names)} AS fields",
             )
         )

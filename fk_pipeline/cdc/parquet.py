@@ -17,9 +17,9 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
+from fk_pipeline.cdc.parquet_columns import Columns, columns_of
 from fk_pipeline.cdc.records import WORDS
 from fk_pipeline.environment import storage
-from fk_pipeline.errors import LandingError, UnreadableFileError
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 
@@ -36,7 +36,7 @@ class Parquet(Columnar):
         """Returns the rows of the files as lines; see `parquet_rows`.
 
         Raises:
-            LandingError: a file has timestamps that Spark does not read.
+            LandingError: a declared column has a type that Spark does not read.
             UnreadableFileError: a file is not Parquet.
         """
         return parquet_rows(session, paths, side, side.op_column)
@@ -83,40 +83,21 @@ def parquet_rows(
         may_lack: whether files may lack the column: their rows are written.
 
     Returns:
-        Lines as from `as_lines`; `value.value` is the row as it is, or as JSON if the files have different columns or
-        may lack `op_column`; `position` is its number in the file, from 0.
+        Lines as from `as_lines`; `value.value` is the row, of the declared columns, as it is, or as JSON if the files
+        have different columns or may lack `op_column`; `position` is its number in the file, from 0.
     """
+    wanted = {name.lower(): name for name in [*(c.name for c in side.columns), *([op_column] if op_column else [])]}
     alike: dict[str, list[str]] = {}
+    columns: dict[str, Columns] = {}
     for path in paths:
-        alike.setdefault(_columns(path), []).append(path)
+        found = columns_of(path, wanted, {c.name.lower(): c.type for c in side.columns})
+        alike.setdefault(repr(found), []).append(path)
+        columns[repr(found)] = found
     raw = "_raw" if len(alike) == 1 and not may_lack else "TO_JSON(_raw)"
     parts = []
-    for group in alike.values():
-        stored = session.read.options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
-        op, named = operation(op_column, stored.columns, may_lack=may_lack)
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words))
+    for same, group in alike.items():
+        read, names = columns[same].read, columns[same].names
+        stored = session.read.schema(read).options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
+        op, named = operation(op_column, names, may_lack=may_lack)
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words, sent=names))
     return reduce(DataFrame.unionByName, parts)
-
-
-def _columns(path: str) -> str:
-    """Returns names and types of the columns of a file, from its footer."""
-    try:
-        with storage.opened(path) as stream:
-            file = pq.ParquetFile(stream)
-            names, columns = str(file.schema_arrow.remove_metadata()), list(file.schema)
-    except (OSError, pa.ArrowException) as error:
-        raise UnreadableFileError(
-            "the file cannot be read as Parquet",
-            where=path,
-            why=str(error).strip().splitlines()[0],
-            fix="replace it by a whole one, or take it out of the landing folder; nothing of its batch was applied",
-        ) from None
-    for column in columns:
-        if column.physical_type == "INT64" and "timeUnit=nanoseconds" in str(column.logical_type):
-            raise LandingError(
-                f"column {column.name} has timestamps in nanoseconds",
-                where=path,
-                why="Spark does not read them; nothing of the batch was applied",
-                fix="write microseconds (pandas: to_parquet(..., coerce_timestamps='us'))",
-            )
-    return names

@@ -32,10 +32,11 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.cdc.json_lines import half_pair
 from fk_pipeline.cdc.values import base, convert, is_rounded, why_not
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.spec import Column, SideSpec, quote
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import parse_expression, text
 
 ARRIVAL, ARRIVAL_TYPE = "STRUCT(batch AS arrival)", "STRUCT<arrival: INT>"
 """The order of events of a source without an order of its own: SQL, and its type in DDL."""
@@ -48,8 +49,10 @@ NOT_UTF8 = "bytes in Base64: "
 """The text before the bytes of a line that is not UTF-8."""
 
 NO_OBJECT = (
-    f"CASE WHEN STARTSWITH(value, '{NOT_UTF8}') THEN 'not UTF-8' WHEN JSON_OBJECT_KEYS(value) IS NULL "
-    "THEN 'not a JSON object' ELSE 'not one JSON object: other text is on its line' END"
+    f"CASE WHEN STARTSWITH(value, '{NOT_UTF8}') THEN 'not UTF-8' "
+    f"WHEN {half_pair('value')} THEN 'not UTF-8: half of a surrogate pair' "
+    "WHEN JSON_OBJECT_KEYS(value) IS NULL THEN 'not a JSON object' "
+    "ELSE 'not one JSON object: other text is on its line' END"
 )
 """SQL (STRING): the reason why a line cannot be read as one JSON object."""
 
@@ -72,6 +75,10 @@ class Format(Protocol):
     sends_all: bool
     """Whether a row has all columns of the source, null or not, so that an absent column no longer exists there."""
 
+    precedes: str | None
+    """SQL (BOOLEAN) over a record: it is a row of a snapshot, which by a rule of the format is older than every change;
+    None if there are no such rows."""
+
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """Returns the lines of the files: `value`, `path` (the URI of the file), `block` and `position`."""
         ...
@@ -91,6 +98,7 @@ class JsonLines:
     is_text = True
     has_holes = False
     sends_all = True
+    precedes: str | None = None
 
     def has_keys_once(self, _path: str, _side: SideSpec) -> bool:
         """Returns False: the lines would have to be parsed."""
@@ -164,17 +172,48 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
         texts: as in `typed_row`; columns that are left out fit.
         row: SQL of the struct that `typed_row` returned.
     """
-
-    def shown(column: Column) -> str:
-        return "'a sensitive value'" if column.name in side.sensitive else f"SUBSTRING({texts[column.name]}, 1, 80)"
-
     found = [
         f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
-        f"CONCAT({text(f'column {c.name}: ')}, {shown(c)}, {why_not(texts[c.name], c)}), NULL)"
+        f"CONCAT({_shown(side, c, texts)}, {why_not(texts[c.name], c, side)}), NULL)"
         for c in side.columns
         if c.name in texts and base(c.type) != "STRING"
     ]
     return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def _shown(side: SideSpec, column: Column, texts: Mapping[str, str]) -> str:
+    """SQL (STRING): the beginning of a reason: the column and the text, unless the column is sensitive."""
+    value = "'a sensitive value'" if column.name in side.sensitive else f"SUBSTRING({texts[column.name]}, 1, 80)"
+    return f"CONCAT({text(f'column {column.name}: ')}, {value})"
+
+
+def _rounded_order(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
+    """SQL (STRING): the first value that would be rounded though it decides which version of which key counts."""
+    deciding = {column.name for column in side.key_columns}
+    for sql in (side.sequence_by, None if side.holds_since_commit else side.valid_from):
+        deciding |= {path[0].lower() for path in parse_expression(sql).reads} if sql is not None else set()
+    why = " would be rounded as {}, and it decides which version counts"
+    found = [
+        f"IF({loss}, CONCAT({_shown(side, c, texts)}, {text(why.format(c.type))}), NULL)"
+        for c in side.columns
+        if c.name in texts
+        and not deciding.isdisjoint((c.name, c.name.lower()))
+        and (loss := is_rounded(texts[c.name], f"{row}.{c.quoted}", c, side)) is not None
+    ]
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+
+
+def unusable(side: SideSpec, texts: Mapping[str, str], row: str, missing: str | None = None) -> str:
+    """SQL (STRING): the first reason why a row cannot be applied; null if it can. Of a tombstone only the key counts.
+
+    Args:
+        side: declares the columns.
+        texts: as in `typed_row`.
+        row: SQL of the struct that `typed_row` returned.
+        missing: SQL of the key column that is null, if it is known; default: that of the row.
+    """
+    found = [f"IF(deleted, NULL, {misfit(side, texts, row)})", missing or missing_key(side, row)]
+    return f"COALESCE({', '.join([*found, _rounded_order(side, texts, row)])})"
 
 
 def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -266,17 +305,15 @@ def old_image(op: str) -> str:
     return f"IF({op} = 'before', '{OLD_IMAGE}', NULL)"
 
 
-def operation_problem(side: SideSpec, named: str | None, word: str, misfit: str, missing_key: str) -> str:
+def operation_problem(side: SideSpec, named: str | None, word: str, problem: str) -> str:
     """SQL (STRING): the problem of a plain row, whose operation is in `op`; null if there is none.
 
     Args:
         side: the side of the row.
         named: the column that names the operation; None if every row has one.
         word: SQL of the word in that column.
-        misfit: SQL of the first value that does not fit; null if all fit.
-        missing_key: SQL of the key column that is null; null if none is.
+        problem: SQL of the reason why the row cannot be applied whatever its operation is; null if it can.
     """
-    problem = f"COALESCE(IF(deleted, NULL, {misfit}), {missing_key})"
     if named is None:
         return problem
     return (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.json_lines import DIGEST, digest, exact, fits, parsed, value_of, wrapped
+from fk_pipeline.cdc.json_lines import DIGEST, WRAPPED, digest, exact, fits, half_pair, parsed, value_of, wrapped
+from fk_pipeline.cdc.json_names import ALIKE, NAMES, as_declared, differ, fields_at, names_at, value_alike
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
@@ -17,17 +18,19 @@ from fk_pipeline.cdc.records import (
     JsonLines,
     computed_once,
     fields_of_texts,
-    misfit,
-    missing_key,
     old_image,
     operation_of,
     operation_problem,
     records,
     rounded,
     typed_row,
+    unusable,
 )
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
+
+_WORD = "_fk_word"
+"""The field, beside the declared columns, with the word that names the operation of a line."""
 
 
 class Rows(JsonLines):
@@ -38,19 +41,29 @@ class Rows(JsonLines):
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line; see `fk_pipeline.cdc.records`."""
-        names = {c.name for c in side.columns} | ({side.op_column} if side.op_column else set())
-        word = f"_record.{quote(side.op_column)}" if side.op_column else "'u'"
-        sent = ", ".join(f"{exact(f'_record.{c.quoted}')} AS {c.quoted}" for c in side.columns)
-        texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
-        problem = operation_problem(side, side.op_column, word, misfit(side, texts, "row"), missing_key(side, "row"))
+        names = list(dict.fromkeys([*(c.name for c in side.columns), *([side.op_column] if side.op_column else [])]))
+        read = {name: exact(f"COALESCE(_record.{quote(name)}, {value_alike(name)})") for name in names}
+        word = read[side.op_column] if side.op_column else "'u'"
+        sent = ", ".join([*(f"{read[c.name]} AS {c.quoted}" for c in side.columns), f"{word} AS {_WORD}"])
+        texts, word = {c.name: f"_texts.{c.quoted}" for c in side.columns}, f"_texts.{_WORD}"
+        problem = operation_problem(side, side.op_column, word, unusable(side, texts, "row"))
         bad = f"IF(_record IS NULL OR NOT _fits, {NO_OBJECT}, {problem})"
-        fields = f"ARRAY_REMOVE(JSON_OBJECT_KEYS(value), {text(side.op_column or '')})"
+        fields = f"ARRAY_REMOVE({as_declared(NAMES, names)}, {text(side.op_column or '')})"
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
-            .selectExpr("*", f"{parsed(wrapped('value'), fields_of_texts(names))} AS _parsed")
-            .selectExpr(*place, DIGEST, f"{value_of('_parsed')} AS _record", f"{fits('_parsed')} AS _fits")
-            .selectExpr("*", f"{operation_of(word)} AS op", f"{computed_once(sent)} AS _texts")
+            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
+            .selectExpr("*", f"{parsed(WRAPPED, fields_of_texts({*names}))} AS _parsed", f"{names_at(())} AS {NAMES}")
+            .selectExpr(
+                *place,
+                DIGEST,
+                NAMES,
+                f"{value_of('_parsed')} AS _record",
+                f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
+                f"IF({differ(NAMES, names)}, {fields_at(())}, NULL) AS {ALIKE}",
+            )
+            .selectExpr("*", f"{computed_once(sent)} AS _texts")
+            .selectExpr("*", f"{operation_of(word)} AS op")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', {old_image('op')}) AS _ignored", f"{bad} AS _bad")

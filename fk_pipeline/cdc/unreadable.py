@@ -1,8 +1,9 @@
 """Landing files that Spark cannot read as they are (`docs/reference/landing.md`): their problem and readable lines.
 
-A file may break off, or have lines that are too long. The first is checked after Spark failed on a file, the second
-before Spark reads a file that may have such lines. In both cases a copy has the lines that can be read. For a gzip file
-that ends early these are the whole lines before its end; a Parquet file is read in full or not at all.
+A file may break off, have lines that are too long, or, if it is CSV, have a byte order mark before a quote, which Spark
+would not take for one. The first is checked after Spark failed on a file, the others before Spark reads a file that may
+have them. In each case a copy has the lines that can be read. For a gzip file that ends early these are the whole lines
+before its end; a Parquet file is read in full or not at all.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fk_pipeline.cdc.long_lines import BLOCK, BYTES_SHOWN, HIGHEST_RATIO, LineScan, may_have_long_lines, without
+from fk_pipeline.cdc.long_lines import BLOCK, BOM, BYTES_SHOWN, HIGHEST_RATIO, LineScan, may_have_long_lines, without
 from fk_pipeline.environment import storage
 
 UNREADABLE = "unreadable from byte "
@@ -31,6 +32,9 @@ TOO_LONG = "longer than "
 
 MARK = f"FK{uuid.uuid4().hex.upper()}"
 """The beginning of the lines of a copy that replace lines that are too long; no other line begins with it."""
+
+_HIDING = BOM + b'"'
+"""The beginning of a CSV file whose first quote Spark does not take for one."""
 
 _PIECE = 1 << 16
 _GZIP = 31
@@ -51,6 +55,11 @@ class Unreadable:
     """A file with the lines that can be read; None if there are none."""
     limit: int = 0
     """The largest number of bytes of a line; 0 if no line is longer."""
+
+    @property
+    def loses(self) -> bool:
+        """Whether some of the text is not in the copy."""
+        return self.problem is not None or self.limit > 0
 
     @property
     def reason(self) -> str:
@@ -98,6 +107,17 @@ def needs_look(path: str, size: int, limit: int) -> bool:
     return size > (limit // HIGHEST_RATIO if path.endswith(".gz") else limit)
 
 
+def hides_quote(path: str, shape: Shape) -> bool:
+    """Returns whether a CSV file begins with a byte order mark and a quote; False if its begin cannot be read."""
+    if shape.delimiter is None:
+        return False
+    try:
+        with storage.opened(path, compression="gzip" if path.endswith(".gz") else None) as stream:
+            return bool(stream.read(len(_HIDING)) == _HIDING)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
 def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape = LINES) -> Looked:
     """Checks a file by reading it to its end, in constant memory; a plain file only as far as necessary.
 
@@ -112,7 +132,8 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
     """
     if path.endswith((".parquet", ".parq")):
         return Looked(0, _parquet(path))
-    if not path.endswith(".gz"):
+    hides = hides_quote(path, shape)
+    if not path.endswith(".gz") and not hides:
         if limit is None:
             return Looked(0)
         size = _size(path)
@@ -128,7 +149,7 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
         scan.end()
     elif text.is_lost:
         scan = member[0]
-    if text.broken is None and not scan.long:
+    if text.broken is None and not scan.long and not hides:
         return Looked(scan.at)
     return Looked(scan.at, _unreadable(text, scan, folder, shape))
 
@@ -155,9 +176,13 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) ->
         fields = max(named, shape.columns) + 2  # one more than any row of the file
 
     def stands_for(line: bytes) -> bytes:
+        if line == BOM:
+            return b""
         told = MARK + line.decode("utf-8", "replace").encode().hex().upper()
         return (told + (shape.delimiter or "") * fields).encode()
 
+    has_mark = hides_quote(text.path, shape) and not (scan.long and scan.long[0][0] < len(BOM))
+    cuts = [*([(0, len(BOM))] if has_mark else []), *scan.long]
     name = text.path.rsplit("/", 1)[-1]
     ending = name.removesuffix(".gz").rsplit(".", 1)[-1] + (".gz" if text.is_gzip else "")
     # A name that is also valid for a full load of DMS.
@@ -165,7 +190,7 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) ->
     with storage.opened(to, "wb") as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1) if text.is_gzip else nullcontext(stream)
         with packed as out:
-            for piece in without(text.blocks(), whole, scan.long, stands_for):
+            for piece in without(text.blocks(), whole, cuts, stands_for):
                 out.write(piece)
     return to
 

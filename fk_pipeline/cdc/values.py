@@ -15,6 +15,9 @@ from fk_pipeline.cdc.json_lines import digest, exact, fits, parsed, value_of, wr
 from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import DIALECT, text
 
+COUNTING_DAYS = ("debezium",)
+"""The formats in which a number is a DATE: the days since 1970."""
+
 
 def base(kind: str) -> str:
     """Returns the name of a type without its parameters, in upper case."""
@@ -29,18 +32,22 @@ def convert(value: str, column: Column, side: SideSpec) -> str:
         column: declares the type.
         side: the side of the column.
     """
-    return _convert(value, column.type, side.logical_type(column))
+    return _convert(value, column.type, side.logical_type(column), days=side.format in COUNTING_DAYS)
 
 
-def why_not(value: str, column: Column) -> str:
+def why_not(value: str, column: Column, side: SideSpec) -> str:
     """SQL (STRING): the end of the reason, after the text, for a text that `convert` makes null.
 
     Args:
         value: SQL of the text.
         column: the column that it does not fit.
+        side: the side of the column.
     """
-    no = text(f" is not {column.type}")
-    if base(column.type) != "DECIMAL":
+    no, kind = text(f" is not {column.type}"), base(column.type)
+    if (kind == "DATE" or kind.startswith("TIMESTAMP")) and side.logical_type(column) is None:
+        number = text(f" is not {column.type}: a number is one only if logical_types says what it counts")
+        return f"IF({value} RLIKE '^-?[0-9]+$', {number}, {no})"
+    if kind != "DECIMAL":
         return no
     why = text(f" would be rounded as {column.type}; declare more digits after the point, or STRING")
     return f"IF({value} RLIKE {_PLAIN_OR_NOT} AND {_places(value)} > {_scale(column.type)}, {why}, {no})"
@@ -77,25 +84,26 @@ def is_rounded(value: str, made: str, column: Column, side: SideSpec) -> str | N
     return None
 
 
-def _convert(value: str, kind: str, how: str | None = None) -> str:
+def _convert(value: str, kind: str, how: str | None = None, *, days: bool = False) -> str:
+    """SQL of the value of a text; null if the text is not a value of the type.
+
+    Args:
+        value: SQL of the text.
+        kind: the type.
+        how: the logical type, if one is given.
+        days: whether a number is a DATE, also within a nested value.
+    """
     name = base(kind)
     if name == "STRING":
         return value
     if name in ("ARRAY", "MAP", "STRUCT"):
-        return _nested(value, kind)
+        return _nested(value, kind, days)
     if name == "BINARY":
         return f"TRY_TO_BINARY({value}, 'base64')"
-    if name == "DATE":  # Debezium counts days since 1970, other sources write 2013-01-31
-        days = f"TRY_CAST({value} AS INT)"
-        with_time = f"IF({value} RLIKE {text(_DATED)}, CAST(TRY_CAST({value} AS TIMESTAMP_NTZ) AS DATE), NULL)"
-        written = f"IF({value} RLIKE {text(_WITH_TIME)}, {with_time}, TRY_CAST({value} AS DATE))"
-        return f"COALESCE(DATE_FROM_UNIX_DATE({days}), {written})"
-    if name.startswith("TIMESTAMP"):  # a bare number may be milli- or microseconds: never guessed
-        number = f"TRY_CAST({value} AS BIGINT)"
-        moment = "NULL" if how is None else f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {kind})"
-        # Spark reads a time without a date as a time of today.
-        dated = f"IF({value} RLIKE {text(_DATED)}, TRY_CAST({value} AS {kind}), NULL)"
-        return f"IF({value} RLIKE '^-?[0-9]+$', {moment}, {dated})"
+    if name == "DATE" or name.startswith("TIMESTAMP"):
+        # A bare number may be a year, days, milli- or microseconds: never guessed. Spark would complete a part of a
+        # date, and read a time without a date as a time of today.
+        return f"CASE WHEN {value} RLIKE '^-?[0-9]+$' THEN {_counted(value, kind, how, days)} {_dated(value, kind)} END"
     if name == "DECIMAL":
         scale = _scale(kind)
         if how == "decimal_bytes":
@@ -109,6 +117,25 @@ def _convert(value: str, kind: str, how: str | None = None) -> str:
     return f"TRY_CAST({value} AS {kind})"
 
 
+def _counted(value: str, kind: str, how: str | None, days: bool) -> str:
+    """SQL of the date or time of a number since 1970; null if nothing says what the number counts."""
+    if base(kind) == "DATE":
+        return f"DATE_FROM_UNIX_DATE(TRY_CAST({value} AS INT))" if days or how == "epoch_days" else "NULL"
+    if how is None:
+        return "NULL"
+    number = f"TRY_CAST({value} AS BIGINT)"
+    return f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {kind})"
+
+
+def _dated(value: str, kind: str) -> str:
+    """SQL (cases of a CASE) of the date or time of a text that begins with a whole date."""
+    dated = f"WHEN {value} RLIKE {text(_DATED)} THEN TRY_CAST({value} AS {kind})"
+    if base(kind) != "DATE":
+        return dated
+    timed = f"{value} RLIKE {text(_WITH_TIME)} AND {value} RLIKE {text(_DATED)}"
+    return f"WHEN {timed} THEN CAST(TRY_CAST({value} AS TIMESTAMP_NTZ) AS DATE) {dated}"
+
+
 _MICROS = {
     "epoch_seconds": "TRY_MULTIPLY({}, 1000000L)",
     "epoch_millis": "TRY_MULTIPLY({}, 1000L)",
@@ -117,7 +144,8 @@ _MICROS = {
 }
 """Per logical type, SQL (BIGINT) of the microseconds since 1970 from a number of that type."""
 
-_DATED = r"^\s*[+-]?[0-9]{4,}-"
+_DATED = r"^\s*[+-]?[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}(?![0-9])"
+"""Pattern of a text that begins with year, month and day."""
 _WITH_TIME = r"[0-9][T ]\s*\S|T\s*$"
 _FINER = r"\.[0-9]{6}[0-9]*[1-9]"
 """Pattern of a time with digits beyond microseconds."""
@@ -183,11 +211,11 @@ def _differ(one: str, other: str) -> str:
     return f"({_significant(one)} <> {_significant(other)} OR {_places(one)} <> {_places(other)})"
 
 
-def _nested(value: str, kind: str) -> str:
+def _nested(value: str, kind: str, days: bool) -> str:
     """SQL of an array, a map or a struct from its JSON; every value in it is read as a text and then converted."""
     tree = sqlglot.parse_one(f"CAST(x AS {kind})", dialect=DIALECT).args["to"]
     read = parsed(wrapped("""CONCAT('{"v":', _text, '}')""", "_mark"), f"v: {_shape(tree)}")
-    made = f"IF({fits('_read', '_mark')} AND {_all_fit('_whole', tree)}, {_made('_whole', tree)}, NULL)"
+    made = f"IF({fits('_read', '_mark')} AND {_all_fit('_whole', tree, days)}, {_made('_whole', tree, days)}, NULL)"
     for name, sql in (
         ("_whole", f"{value_of('_read')}.v"),
         ("_read", read),
@@ -217,33 +245,38 @@ def _shape(tree: exp.Expression) -> str:
     return "STRING"
 
 
-def _made(value: str, tree: exp.Expression, depth: int = 0) -> str:
+def _made(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> str:
     """SQL of a value of a type, from a value of its `_shape`."""
     one = f"_v{depth}"
     if _is(tree, "ARRAY"):
-        return f"TRANSFORM({value}, {one} -> {_made(one, tree.expressions[0], depth + 1)})"
+        return f"TRANSFORM({value}, {one} -> {_made(one, tree.expressions[0], days, depth + 1)})"
     if _is(tree, "MAP"):
-        made = _made(one, tree.expressions[1], depth + 1)
+        made = _made(one, tree.expressions[1], days, depth + 1)
         return f"TRANSFORM_VALUES({value}, (_k{depth}, {one}) -> {made})"
     if _is(tree, "STRUCT"):
-        fields = [f"{_made(f'{value}.{quote(name)}', of, depth + 1)} AS {quote(name)}" for name, of in _fields(tree)]
-        return f"IF({value} IS NULL, NULL, STRUCT({', '.join(fields)}))"
-    return _let("_leaf", exact(value, "_mark"), _convert("_leaf", tree.sql(dialect=DIALECT)))
+        fields = {name: _made(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree)}
+        made = ", ".join(f"{sql} AS {quote(name)}" for name, sql in fields.items())
+        return f"IF({value} IS NULL, NULL, STRUCT({made}))"
+    return _let("_leaf", exact(value, "_mark"), _convert("_leaf", tree.sql(dialect=DIALECT), days=days))
 
 
-def _all_fit(value: str, tree: exp.Expression, depth: int = 0) -> str:
+def _all_fit(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> str:
     """SQL (BOOLEAN): every text in a value of a `_shape` can be converted."""
     one = f"_f{depth}"
     if _is(tree, "ARRAY"):
-        return f"COALESCE(FORALL({value}, {one} -> {_all_fit(one, tree.expressions[0], depth + 1)}), TRUE)"
+        return f"COALESCE(FORALL({value}, {one} -> {_all_fit(one, tree.expressions[0], days, depth + 1)}), TRUE)"
     if _is(tree, "MAP"):
-        inner = _all_fit(one, tree.expressions[1], depth + 1)
+        inner = _all_fit(one, tree.expressions[1], days, depth + 1)
         return f"COALESCE(FORALL(MAP_VALUES({value}), {one} -> {inner}), TRUE)"
     if _is(tree, "STRUCT"):
-        return "(" + " AND ".join(_all_fit(f"{value}.{quote(name)}", of, depth + 1) for name, of in _fields(tree)) + ")"
+        return (
+            "("
+            + " AND ".join(_all_fit(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree))
+            + ")"
+        )
     if base(tree.sql(dialect=DIALECT)) == "STRING":
         return "TRUE"
-    return f"({value} IS NULL OR {_made(value, tree, depth)} IS NOT NULL)"
+    return f"({value} IS NULL OR {_made(value, tree, days, depth)} IS NOT NULL)"
 
 
 def _unscaled(value: str, scale: str) -> str:

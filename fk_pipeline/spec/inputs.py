@@ -67,7 +67,9 @@ class CsvSpec(Frozen):
     """A text that stands for null, as an empty field without quotes does."""
 
 
-LogicalType = Literal["decimal_bytes", "epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos"]
+LogicalType = Literal["decimal_bytes", "epoch_days", "epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos"]
+_READ_INTO = {"decimal_bytes": "DECIMAL", "epoch_days": "DATE"}
+"""Per logical type, the beginning of the types that it is read into; the others are read into timestamps."""
 
 
 class SideSpec(Frozen):
@@ -291,7 +293,7 @@ class SideSpec(Frozen):
             if self.format == "delta" and getattr(self, name) is not None:
                 raise problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)
         for name, how in self.logical_types.items():
-            column, wanted = self.column(name), "DECIMAL" if how == "decimal_bytes" else "TIMESTAMP"
+            column, wanted = self.column(name), _READ_INTO.get(how, "TIMESTAMP")
             if column is None:
                 have = ", ".join(c.name for c in self.columns)
                 raise problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)

@@ -298,7 +298,8 @@ ALIKE = ("debezium, envelope", "dms")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in ALIKE else ()) for n in FILES])
 def test_what_is_written_is_what_is_typed(spark: SparkSession, tmp_path: Path, name: str, number: int) -> None:
     changes, make = FILES[name]
-    spec = SideSpec.model_validate({"path": "x", "schema": SCHEMA, "key": "id", **changes})
+    days = {} if changes["format"] == "debezium" else {"logical_types": {"d": "epoch_days"}}
+    spec = SideSpec.model_validate({"path": "x", "schema": SCHEMA, "key": "id", **changes, **days})
     lines = lines_of(number, seed=number)
     written = [line[1:-1] if "flattened" in name else line for line in lines]
     path = make(written, tmp_path)

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.cdc.reader import format_of, read_records
-from fk_pipeline.cdc.unreadable import look_into
+from fk_pipeline.cdc.reader import format_of, read_records, shape_of
+from fk_pipeline.cdc.unreadable import LINES, look_into
 from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
@@ -36,7 +36,8 @@ def spec_of(**changes: Any) -> PipelineSpec:
 def read(spark: SparkSession, spec: PipelineSpec, *paths: Path, readable: Path | None = None) -> list[dict[str, Any]]:
     """The records of files that are one batch each, in order; broken ones are looked into."""
     files = {n: [LandedFile(str(p), Side.LEFT, BatchId(n), 1, "", "")] for n, p in enumerate(paths)}
-    looked = {str(path): look_into(str(path), str(readable)).unreadable for path in paths} if readable else {}
+    shape = {path: shape_of(str(path), spec.left) or LINES for path in paths}
+    looked = {str(p): look_into(str(p), str(readable), shape=shape[p]).unreadable for p in paths} if readable else {}
     found = read_records(
         spark, files, spec, Side.LEFT, {path: broken for path, broken in looked.items() if broken}, {}, {}
     )

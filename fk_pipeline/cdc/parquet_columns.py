@@ -1,0 +1,168 @@
+"""The columns of a Parquet file that are read: those that are declared, with the types that Spark gives them.
+
+Spark refuses a file with a column whose type it does not know, or with two names that differ in case only, if it is not
+told which columns to read. So it is told, from the footer of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+import sqlglot
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
+from sqlglot import exp
+
+from fk_pipeline.environment import storage
+from fk_pipeline.errors import LandingError, UnreadableFileError
+from fk_pipeline.spec.sql import DIALECT
+
+_UNKNOWN = (pt.is_time, pt.is_interval, pt.is_float16, pt.is_decimal256)
+_STORED_AS: tuple[tuple[Callable[[pa.DataType], bool], T.DataType], ...] = (
+    (pt.is_uint8, T.ShortType()),
+    (pt.is_uint16, T.IntegerType()),
+    (pt.is_uint32, T.LongType()),
+    (pt.is_uint64, T.DecimalType(20, 0)),
+    (pt.is_duration, T.LongType()),
+    (pt.is_fixed_size_binary, T.BinaryType()),
+    (pt.is_binary_view, T.BinaryType()),
+    (pt.is_string_view, T.StringType()),
+)
+"""The types of Spark that are other than those of the same values in Arrow."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file.
+
+    Attributes:
+        read: the declared columns that it has, under their names in the file, with their types in Spark.
+        names: the names of all its columns.
+    """
+
+    read: T.StructType
+    names: tuple[str, ...]
+
+
+def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -> Columns:
+    """Returns the columns of a file, from its footer.
+
+    Args:
+        path: the file.
+        wanted: the columns to read: per name in lower case, the declared name.
+        types: per name in lower case, the declared type: of a struct only declared fields are read.
+
+    Raises:
+        LandingError: Spark does not read a declared column: by its type, or because two columns have its name.
+        UnreadableFileError: the file is not Parquet.
+    """
+    schema, hidden = _footer(path)
+    fields: list[T.StructField] = []
+    for field in schema:
+        name = field.name.lower()
+        if name not in wanted:
+            continue
+        same = [one.name for one in schema if one.name.lower() == name]
+        if len(same) > 1:
+            raise LandingError(
+                f"columns {' and '.join(same)} differ in case only",
+                where=path,
+                why=f"which of them is {wanted[name]} is not known; nothing of the batch was applied",
+                fix="write the file with one of them",
+            )
+        if pt.is_null(field.type):
+            continue
+        kept = _clipped(field.type, _tree(types.get(name, "STRING")))
+        known = None if any(_is_within(leaf, field.name, kept) for leaf in hidden) else _in_spark(kept)
+        if known is None:
+            raise _not_read(field, path)
+        fields.append(T.StructField(field.name, known))
+    return Columns(T.StructType(fields), tuple(schema.names))
+
+
+def _footer(path: str) -> tuple[pa.Schema, list[str]]:
+    """Returns the schema of a file, and the paths of values that Spark does not read and whose Arrow type hides it."""
+    try:
+        with storage.opened(path) as stream:
+            file = pq.ParquetFile(stream)
+            hidden = [
+                leaf.path
+                for leaf in file.schema
+                if (leaf.physical_type == "INT64" and "timeUnit=nanoseconds" in str(leaf.logical_type))
+                or str(leaf.logical_type) in ("Interval", "UUID")
+            ]
+            return file.schema_arrow.remove_metadata(), hidden
+    except (OSError, pa.ArrowException) as error:
+        raise UnreadableFileError(
+            "the file cannot be read as Parquet",
+            where=path,
+            why=str(error).strip().splitlines()[0],
+            fix="replace it by a whole one, or take it out of the landing folder; nothing of its batch was applied",
+        ) from None
+
+
+def _is_within(leaf: str, name: str, kind: pa.DataType) -> bool:
+    """Returns whether the path of a value leads into a column, and there to a field that is kept."""
+    first, *rest = leaf.split(".")
+    return first == name and (not pt.is_struct(kind) or rest[0] in {field.name for field in kind})
+
+
+def _not_read(field: pa.Field, path: str) -> LandingError:
+    if pt.is_timestamp(field.type):
+        what, fix = "timestamps in nanoseconds", "write microseconds (pandas: to_parquet(..., coerce_timestamps='us'))"
+    else:
+        what = f"values of a type that is not read: {field.type}"
+        fix = "write it as a number, a text or a timestamp in microseconds; or take it out of the schema"
+    return LandingError(
+        f"column {field.name} has {what}",
+        where=path,
+        why="Spark does not read them; nothing of the batch was applied",
+        fix=fix,
+    )
+
+
+def _tree(declared: str) -> exp.Expression:
+    found: exp.Expression = sqlglot.parse_one(f"CAST(x AS {declared})", dialect=DIALECT).args["to"]
+    return found
+
+
+def _clipped(kind: pa.DataType, declared: exp.Expression) -> pa.DataType:
+    """Returns a type without the fields of its structs that the declared type does not have."""
+    named = declared.this.value if isinstance(declared, exp.DataType) else ""
+    if pt.is_struct(kind) and named == "STRUCT":
+        inner = {one.this.name.lower(): one.args["kind"] for one in declared.expressions}
+        kept = [field for field in kind if field.name.lower() in inner]
+        return pa.struct([field.with_type(_clipped(field.type, inner[field.name.lower()])) for field in kept])
+    if (pt.is_list(kind) or pt.is_large_list(kind)) and named == "ARRAY":
+        return pa.list_(_clipped(kind.value_type, declared.expressions[0]))
+    if pt.is_map(kind) and named == "MAP":
+        return pa.map_(kind.key_type, _clipped(kind.item_type, declared.expressions[1]))
+    return kind
+
+
+def _in_spark(kind: pa.DataType) -> T.DataType | None:
+    """Returns the type with which Spark reads a type of Parquet; None if it does not read it."""
+    if pt.is_struct(kind):
+        inner = {field.name: _in_spark(field.type) for field in kind}
+        fields = [T.StructField(name, found) for name, found in inner.items() if found is not None]
+        return T.StructType(fields) if len(fields) == len(inner) else None
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        element = _in_spark(kind.value_type)
+        return None if element is None else T.ArrayType(element)
+    if pt.is_map(kind):
+        key, value = _in_spark(kind.key_type), _in_spark(kind.item_type)
+        return None if key is None or value is None else T.MapType(key, value)
+    if pt.is_dictionary(kind):
+        return _in_spark(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _in_spark(kind.storage_type)
+    if pt.is_timestamp(kind) and kind.unit == "ns":  # INT96
+        return T.TimestampType()
+    if any(test(kind) for test in _UNKNOWN):
+        return None
+    found = next((spark for test, spark in _STORED_AS if test(kind)), None)
+    return from_arrow_type(kind, prefer_timestamp_ntz=True) if found is None else found
