@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from fk_pipeline.blocks.drift import missed
+from fk_pipeline.blocks.unsent import missed
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchId, BatchRange, Side

@@ -7,20 +7,20 @@ schema declares it later (`evolution.py`). A column that rows lack is reported i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.lost import GONE, Lacking, NamesIn, gone, lost, placing_columns
+from fk_pipeline.blocks.unsent import ROWS_WITHOUT, had_before, lacking, unproven, warn
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
 from fk_pipeline.effects import Counts
 from fk_pipeline.errors import SchemaChangedError
-from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.inputs import PLAIN
-from fk_pipeline.spec.sql import parse_columns, parse_expression, text
+from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED
 
@@ -29,7 +29,6 @@ DRIFT = "drift"
 null if the fields of a row are unknown. The column is null if there is no difference."""
 
 NEW_FIELDS = "rows with new fields"
-ROWS_WITHOUT = "rows without column "
 
 _MOST_FOUND = 100_000
 """The number of differences, one per batch and name, from which on no names are kept."""
@@ -37,6 +36,10 @@ _MOST_FOUND = 100_000
 _ROW = f"kind = '{EVENT}' AND NOT deleted"
 _NO_DRIFT = f"CAST(NULL AS STRUCT<new: ARRAY<STRING>, lacking: ARRAY<STRING>>) AS {DRIFT}"
 _UNKNOWN = "?"
+
+
+Differences = Sequence[tuple[int, str, int]]
+"""Batch, name and number of records: `+NAME` is a new field, `-NAME` a missing column, `?` unknown fields."""
 
 
 class Watch:
@@ -55,6 +58,7 @@ class Watch:
         self._declared = [c.name for c in spec.side(self.side).as_sent.columns]
         self._known = set(ledger.fields.known(self.side)) - {*self._declared}
         self._learned: set[str] = set()
+        self._unproven = unproven(spec, ledger, stage)
         self._compares = False
 
     def learn(self, parsed: DataFrame) -> None:
@@ -69,7 +73,7 @@ class Watch:
         if not self._compares:
             return parsed.selectExpr(*kept, _NO_DRIFT, f"CAST(NULL AS STRING) AS {GONE}")
         side = self.spec.side(self.side)
-        values = [c.name for c in side.value_columns] if compares(self.spec, side) else []
+        values = [c.name for c in side.value_columns] if compares(self.spec, side) else self._unproven
         new = f"ARRAY_EXCEPT(fields, {_names([*self._declared, *sorted(self._known | self._learned)])})"
         lacking = f"ARRAY_EXCEPT({_names(values)}, fields)"
         # No lambdas: with them Spark would not compile the whole projection.
@@ -96,10 +100,17 @@ class Watch:
             for name in found
         ]
 
-    def lost(self, counted: Lacking, names: NamesIn) -> list[str]:
-        """Returns warnings about columns that place a row and that rows lack: see `lost.lost`; call `report` after it.
+    def lost(self, counted: Lacking, found: Differences, rows: Mapping[int, int], names: NamesIn) -> list[str]:
+        """Returns warnings about columns that rows lack and that place a row (see `lost.lost`), or that none ever had.
 
-        The names that `report` records are not new to the next run: a batch that is refused here must not get so far.
+        Call `report` after it: the names that `report` records are not new to the next run, so a batch that is refused
+        here must not get so far.
+
+        Args:
+            counted: per batch, the numbers of rows that lack columns which place a row.
+            found: the differences.
+            rows: per batch, the number of rows that were compared.
+            names: returns names of fields in rows of a batch.
 
         Raises:
             SchemaChangedError: there are any, and `schema_changes` is `fail`.
@@ -109,10 +120,14 @@ class Watch:
         def undeclared(batch: int, column: str, has_it: bool) -> set[str]:
             return {*names(batch, column, has_it)} - {*self._declared}
 
-        found = lost(self._placing, counted, undeclared, self.side, self._known, sends_all=sends_all)
-        if found and self.spec.schema_changes == "fail":
-            self._refuse(found)
-        return found
+        told = lost(self._placing, counted, undeclared, self.side, self._known, sends_all=sends_all)
+        compared = {batch: number for batch, number in rows.items() if number}
+        for column in self._unproven if compared and self._compares else ():
+            if column not in told and _without(found, column) == compared:
+                told[column] = warn(self.side, column, compared, undeclared(min(compared), column, False))
+        if told and self.spec.schema_changes == "fail":
+            self._refuse([*told.values()])
+        return [*told.values()]
 
     def _said(self, name: str) -> str:
         if names_operation(name):
@@ -123,11 +138,12 @@ class Watch:
         """Returns whether the pipeline file allows the comparison, and the format provides the fields of rows."""
         return self.spec.schema_changes != "ignore" and "fields" in parsed.columns
 
-    def report(self, drifted: DataFrame | None, counts: Counts) -> list[str]:
+    def report(self, found: Differences, rows: Mapping[int, int], counts: Counts) -> list[str]:
         """Counts the rows that differ and records new fields.
 
         Args:
-            drifted: the records that differ, `batch` and `DRIFT`; None if there are none.
+            found: the differences.
+            rows: per batch, the number of rows that were compared.
             counts: the counts per batch, to which this method adds.
 
         Returns:
@@ -136,23 +152,21 @@ class Watch:
         Raises:
             SchemaChangedError: there are notes, and `schema_changes` is `fail`.
         """
-        found = self._found(drifted)
         if not self._compares or len(found) == _MOST_FOUND:
             self._not_compared(counts)
             return []
         new: dict[str, dict[int, int]] = {}
-        notes = []
+        notes, sends_all = [], compares(self.spec, self.spec.side(self.side))
         for batch, name, number in found:
             if name == _UNKNOWN:
                 counts[batch][NOT_COMPARED] = number
             elif name.startswith("+"):
                 new.setdefault(name[1:], {})[batch] = number
-            else:
+            elif sends_all or number == rows[batch]:
                 counts[batch][f"{ROWS_WITHOUT}{name[1:]}"] = number
-        lacking = {batch: _lacking(mine) for batch, mine in counts.items()}
-        for batch, column, had, number in _had_before(self.ledger, self.stage, lacking):
-            rows = f"{number} {self.side} row(s) have"
-            notes.append(f"batch {batch}: {rows} no column {column}, which batch {had} had")
+        counted = {batch: lacking(mine) for batch, mine in counts.items()}
+        for batch, column, had, number in had_before(self.ledger, self.stage, counted):
+            notes.append(f"batch {batch}: {number} {self.side} row(s) have no column {column}, which batch {had} had")
         for name, batches in () if self._first_look else new.items():
             for batch, number in batches.items():
                 counts[batch][NEW_FIELDS] = max(number, counts[batch].get(NEW_FIELDS, 0))
@@ -167,8 +181,8 @@ class Watch:
         return notes
 
     @staticmethod
-    def _found(drifted: DataFrame | None) -> list[tuple[int, str, int]]:
-        """Returns batch, name and number of records; `+NAME` is a new field, `-NAME` a missing column, `?` unknown."""
+    def differences(drifted: DataFrame | None) -> Differences:
+        """Returns the differences of the records that differ (`batch` and `DRIFT`; None if there are none)."""
         if drifted is None:
             return []
         new = f"IF({DRIFT}.new IS NULL, ARRAY('{_UNKNOWN}'), TRANSFORM({DRIFT}.new, _name -> CONCAT('+', _name)))"
@@ -198,57 +212,9 @@ def compares(spec: PipelineSpec, side: SideSpec) -> bool:
     return spec.schema_changes != "ignore" and bool(getattr(format_of(side), "sends_all", False))
 
 
-def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple[int, str, int, int]]:
-    """Yields columns that rows of some batches lack although older batches had them.
-
-    Args:
-        ledger: the ledger of the pipeline.
-        stage: a changelog stage.
-        batches: the batches.
-
-    Yields:
-        The batch, the column, the newest older batch whose rows have it, and the number of rows that lack it.
-    """
-    lacking = {int(batch): _lacking(ledger.state(stage, batch).counts) for batch in batches}
-    yield from _had_before(ledger, stage, lacking)
-
-
-def _lacking(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns, per column, the number of rows of a batch that lack it."""
-    return {name.removeprefix(ROWS_WITHOUT): number for name, number in counts.items() if name.startswith(ROWS_WITHOUT)}
-
-
-def _had_before(
-    ledger: Ledger, stage: str, lacking: Mapping[int, Mapping[str, int]]
-) -> Iterator[tuple[int, str, int, int]]:
-    """Yields the same as `missed`; `lacking` is, per batch and column, the number of rows that lack it.
-
-    An older batch had a column if all its rows had it and the column was already declared when the batch was read.
-    """
-    columns = {name for found in lacking.values() for name in found}
-    if not columns:
-        return
-    since = _declared_since(ledger, ledger.inputs[stage])
-    had: dict[str, int] = {}
-    for batch in sorted({*map(int, ledger.batches), *lacking}):
-        for name, number in lacking.get(batch, {}).items():
-            if name in had:
-                yield batch, name, had[name], number
-        state = ledger.state(stage, batch)
-        rows, compared = state.counts.get("rows", 0), NOT_COMPARED not in state.counts
-        if rows > state.counts.get("tombstones", 0) + state.counts.get("truncates", 0) and compared:
-            there = columns - _lacking(state.counts).keys()
-            read = state.succeeded or 0
-            had |= {name: batch for name in there if name in since and read > since[name]}
-
-
-def _declared_since(ledger: Ledger, side: Side) -> dict[str, int]:
-    """Returns, per column of a side, the ledger entry from which on its schema has had it without interruption."""
-    since: dict[str, int] = {}
-    for row in ledger.entries.rows("fingerprints"):
-        if row["part"] == f"{side}.schema":
-            since = {c.name: since.get(c.name, int(row["entry"])) for c in parse_columns(row["value"])}
-    return since
+def _without(found: Differences, column: str) -> dict[int, int]:
+    """Returns, per batch, the number of rows without a column."""
+    return {batch: number for batch, name, number in found if name == f"-{column}"}
 
 
 def _names(names: Iterable[str]) -> str:

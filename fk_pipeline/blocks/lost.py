@@ -83,8 +83,8 @@ def lost(
     known: Collection[str],
     *,
     sends_all: bool,
-) -> list[str]:
-    """Returns a warning for each placing column that rows of some batches lack.
+) -> dict[str, str]:
+    """Returns a warning for each placing column that rows of some batches lack, by the column.
 
     Args:
         placing: the columns.
@@ -94,7 +94,7 @@ def lost(
         known: names that older batches have: where a source leaves out nulls, they are not new.
         sends_all: whether a row of the source has all columns, null or not.
     """
-    found = []
+    found = {}
     for name, column in placing.items():
         certain = sends_all or column.in_key
         rows = {batch: sum(groups.values()) for batch, groups in counted.items()}
@@ -109,7 +109,7 @@ def lost(
         close = close_names(name, others)
         if close or (certain and lacking[first] == rows[first]):
             number = sum(lacking[batch] for batch in batches)
-            found.append(_warning(name, column, side, batches, number, close))
+            found[name] = _warning(name, column, side, batches, number, close)
     return found
 
 

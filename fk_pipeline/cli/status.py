@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fk_pipeline.blocks.unsent import never_sent
 from fk_pipeline.cli.plan import notices_as_json
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import loaded
@@ -54,6 +55,10 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "inexact": [
             {"side": one.side.value, "batches": list(one.batches), "columns": list(one.columns), "text": one.text}
             for one in inexact(pipeline.spec, ledger)
+        ],
+        "never_sent": [
+            {"side": one.side.value, "column": one.column, "batches": list(one.batches), "text": str(one)}
+            for one in never_sent(pipeline.spec, ledger)
         ],
         "failed_checks": [
             {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.remedy}
@@ -106,8 +111,8 @@ def print_status(found: dict[str, Any], file: Path) -> None:
     for what in ("new_files", "changed_files"):
         if found[what]:
             tell(f"{what.replace('_', ' ')}: {found[what]:,}")
-    for text in [*(notice["text"] for notice in found["notices"]), *(one["text"] for one in found["inexact"])]:
-        tell(f"note: {text}")
+    print_lines(f"note: {one['text']}" for one in [*found["notices"], *found["inexact"]])
+    print_lines(f"warning: {one['text']}" for one in found["never_sent"])
     if found["quarantined"]:
         tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")
     if found["verdicts"]:

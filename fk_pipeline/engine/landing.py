@@ -16,7 +16,7 @@ from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
-from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, needs_look, remove_copies
+from fk_pipeline.cdc.unreadable import LINES, Looked, hides_quote, look_into, needs_look, remove_copies
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
@@ -30,7 +30,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
 
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived", GONE)
+_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived", "precedes", GONE)
 """The columns by which the records of a batch are counted; `derived` is among them so that Spark computes it here."""
 
 _LOOKED_AT = 100
@@ -143,6 +143,8 @@ class Landing:
         refusals.refuse_cut_off(self.spec, self.side, records, counts)
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
+        known = {int(batch): self.ledger.state(self.stage, batch).counts for batch in self.ledger.batches}
+        self._warnings += refusals.about_second_snapshots(self.side, {**known, **counts}, counts)
         bad = sum(c.get("quarantined", 0) for c in counts.values())
         log = changelog(records, self.spec, self.side, self.read.generations)
         if format_of(declared).has_holes:
@@ -197,11 +199,12 @@ class Landing:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
             _count_records(counts[batch], groups)
-        drifts = any(drifted for groups in found.values() for *_, drifted, _, _, _ in groups)
+        drifts = any(drifted for groups in found.values() for *_, drifted, _, _, _, _ in groups)
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
         lacks = {batch: _by_lacking(groups) for batch, groups in found.items()}
-        lost = watch.lost(lacks, lambda *of: _names_in(found_lines.parsed, *of))
-        self._notes += watch.report(drifted, {batch: counts[batch] for batch in found})
+        differences, rows = watch.differences(drifted), {batch: _compared(groups) for batch, groups in found.items()}
+        lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(found_lines.parsed, *of))
+        self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in found})
         self._warnings += [*watch.warnings(), *lost]
         return found_lines.lines, records
 
@@ -232,23 +235,27 @@ class Landing:
         for file in (file for group in self._files.values() for file in group):
             path = real(self.spec.location(file.path))
             shape = shape_of(path, self.declared)
-            if not self.read.evaluator.isolating and (shape is None or not needs_look(path, file.size, limit)):
+            looks = shape is not None and (needs_look(path, file.size, limit) or hides_quote(path, shape))
+            if not looks and not self.read.evaluator.isolating:
                 continue
             looked = look_into(path, self._readable, limit=limit if shape else None, shape=shape or LINES)
             self._looked[path] = looked
-            if looked.unreadable is not None and self.declared.is_snapshot:
+            if looked.unreadable is not None and looked.unreadable.loses and self.declared.is_snapshot:
                 raise refusals.unreadable_snapshot(looked.unreadable, self.spec.location(file.path))
 
     def _records(self, parsed: DataFrame) -> DataFrame:
         """Returns records with the expressions of the pipeline evaluated, and with `why` they are ignored."""
         records = evaluate(parsed, self.spec, self.side, self.read.evaluator)
-        holed = F.col("holes").isNotNull() if format_of(self.declared).has_holes else F.lit(False)
+        reads = format_of(self.declared)
+        holed = F.col("holes").isNotNull() if reads.has_holes else F.lit(False)
+        precedes = None if self.declared.sequence_by else getattr(reads, "precedes", None)
         return records.withColumns(
             {
                 "why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")),
                 "holed": holed,
                 "drifted": F.col(DRIFT).isNotNull(),
                 "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
+                "precedes": F.lit(False) if precedes is None else F.expr(precedes),
                 "derived": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
             }
         )
@@ -325,6 +332,11 @@ def _by_lacking(groups: Mapping[tuple[Any, ...], int]) -> dict[str, int]:
     return found
 
 
+def _compared(groups: Mapping[tuple[Any, ...], int]) -> int:
+    """Returns the number of events of a batch that write a row."""
+    return sum(number for (kind, _, _, deleted, *_), number in groups.items() if kind == EVENT and not deleted)
+
+
 def _names_in(parsed: DataFrame, batch: int, column: str, has_it: bool) -> set[str]:
     """Returns the names of fields in some rows of a batch that have a column, or lack it."""
     has = "" if has_it else "NOT "
@@ -338,13 +350,15 @@ def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -
     The truncate before a snapshot does not count as read.
     """
     names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed, _, rounded, _, _), number in groups.items():
+    for (kind, why, last, deleted, holed, _, rounded, _, precedes, _), number in groups.items():
         name = f"ignored: {why}" if kind == IGNORED else names[kind]
         added = {"read": number, name: number}
         if kind in (EVENT, TRUNCATE):
             added |= {"rows": number} if last else {"superseded": number}
         if kind == EVENT and last and deleted:
             added["tombstones"] = number
+        if kind == EVENT and precedes:
+            added[refusals.SNAPSHOT_ROWS] = number
         if last and holed:
             added["holes"] = number
         if kind == EVENT and not deleted and rounded:

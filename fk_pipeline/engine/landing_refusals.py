@@ -18,6 +18,9 @@ from fk_pipeline.spec import PipelineSpec
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 
+SNAPSHOT_ROWS = "snapshot rows"
+"""The name of the count of rows of a snapshot that are older than every change by a rule of the format."""
+
 ROUNDED = "rounded"
 """The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
 
@@ -113,3 +116,25 @@ def about_rounded(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
         for name, number in found.items()
         if (column := name.removeprefix(f"{ROUNDED}: ")) != name
     ]
+
+
+def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], read: Counts) -> list[str]:
+    """Returns a warning if a snapshot has come after changes, which win against it by the rules of the format.
+
+    Args:
+        side: the side.
+        known: the counts of all batches.
+        read: the counts of the batches that were read now.
+    """
+    changed = [b for b, found in known.items() if found.get("events", 0) > found.get(SNAPSHOT_ROWS, 0)]
+    found = []
+    for batch, rows in sorted((b, one[SNAPSHOT_ROWS]) for b, one in known.items() if SNAPSHOT_ROWS in one):
+        before = [one for one in changed if one < batch]
+        if before and not read.keys().isdisjoint({batch, *before}):
+            found.append(
+                f"batch {batch}: {rows:,} {side} row(s) are of a snapshot, which counts as older than every change: "
+                f"where changes before it wrote a row (batch {min(before)} and later), the row of the snapshot lost. "
+                f"If the source was read anew after a gap, start with that snapshot: a new warehouse, and the files "
+                f"of {side} from batch {batch} on"
+            )
+    return found

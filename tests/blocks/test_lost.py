@@ -35,7 +35,7 @@ def told(counted: Lacking, lacking: set[str], having: set[str], known: set[str],
     names = {False: lacking, True: having}
     found = lost(PLACING, counted, lambda _, __, has: names[has], Side.LEFT, known, sends_all=sends_all)
     assert len(found) <= 1
-    return "; ".join(re.findall(r"^[^:]+|(?<=They have )[^:]+", "".join(found)))
+    return "; ".join(re.findall(r"^[^:]+|(?<=They have )[^:]+", "".join(found.values())))
 
 
 @pytest.mark.parametrize(
