@@ -114,7 +114,7 @@ def as_lines(
         .selectExpr("*", f"STRUCT({as_texts}) AS _texts")
         .selectExpr(
             "*",
-            f"{operation_of(op or UPSERT, words)} AS op",
+            f"{operation_of(op or UPSERT, side, words)} AS op",
             f"{typed_row(side, texts, typed)} AS row",
             f"CAST({missing} AS STRING) AS _missing",
         )

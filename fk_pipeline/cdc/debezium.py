@@ -18,10 +18,11 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.cdc.debezium_shapes import ENVELOPE, SHAPED, TIMES, flat_row, image, of_image, of_row, schema_of
 from fk_pipeline.cdc.json_lines import (
     DIGEST,
     WRAPPED,
@@ -55,7 +56,6 @@ from fk_pipeline.cdc.records import (
     of_another_table,
     records,
     rounded,
-    struct_of_texts,
     typed_key,
     typed_row,
     unknown,
@@ -107,7 +107,7 @@ class Debezium(JsonLines):
         read_lines = (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
             .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, _schema(side))} AS _parsed")
+            .selectExpr("*", f"{parsed(WRAPPED, schema_of(side))} AS _parsed")
             .selectExpr(
                 *place,
                 DIGEST,
@@ -119,15 +119,15 @@ class Debezium(JsonLines):
         )
         return (
             _with_keys(read_lines, side)
-            .selectExpr("*", f"{_flat(side)} AS _flat")
-            .selectExpr("*", f"IF(_flat IS NULL, {_ENVELOPE}, NULL) AS _envelope")
+            .selectExpr("*", f"{flat_row(side)} AS _flat")
+            .selectExpr("*", f"IF(_flat IS NULL, {ENVELOPE}, NULL) AS _envelope")
             .selectExpr("*", f"{_OP} AS _op")
-            .selectExpr("*", f"{_of_row(names_at)} AS {NAMES}", f"{_image(side)} AS _image")
+            .selectExpr("*", f"{of_row(names_at)} AS {NAMES}", f"{image(side)} AS _image")
             .selectExpr("*", f"{differ(NAMES, names)} AS _differ")
             .selectExpr(
                 "*",
-                f"IF(_differ, {_of_row(fields_at)}, NULL) AS {ALIKE}",
-                f"IF(_differ AND _op = 'u', {_of_image(fields_at, 'before')}, NULL) AS _old_alike",
+                f"IF(_differ, {of_row(fields_at)}, NULL) AS {ALIKE}",
+                f"IF(_differ AND _op = 'u', {of_image(fields_at, 'before')}, NULL) AS _old_alike",
             )
             .selectExpr("*", f"{_old(side)} AS _old")
             .selectExpr("*", f"EXPLODE(IF({moves}, ARRAY(TRUE, FALSE), ARRAY(CAST(NULL AS BOOLEAN)))) AS _before")
@@ -142,47 +142,13 @@ class Debezium(JsonLines):
                     side, f"IF(_flat IS NULL, {_committed('_envelope.source.')}, {_committed('_flat.__source_')})"
                 ),
                 f"{rounded(side, texts, 'row')} AS rounded",
+                f"{_blind(side)} AS blind",
                 f"{_holes(side, sent)} AS holes",
                 f"{_renamed(side)} AS old_key",
                 f"IF(deleted, NULL, {_fields(names)}) AS fields",
             )
         )
 
-
-_ENVELOPE_FIELDS = ("before", "after", "op", "status", "source")
-_PLACES = {
-    "_record.value.payload": ("value", "payload"),
-    "_record.value": ("value",),
-    "_record.payload": ("payload",),
-    "_record": (),
-}
-"""Per place where a shape may have the event, the names on the path to it."""
-
-_SHAPED = tuple(
-    ".".join([*path, name])
-    for path in sorted(_PLACES.values(), key=len)
-    for name in ("value", "payload", "before", "after", "source")
-)
-"""The paths at which a shape has an object or null."""
-
-_ENVELOPE = "COALESCE({})".format(
-    ", ".join(
-        f"IF({place}.op IS NOT NULL OR {place}.status IS NOT NULL, "
-        f"STRUCT({', '.join(f'{place}.{name} AS {name}' for name in _ENVELOPE_FIELDS)}), NULL)"
-        for place in _PLACES
-    )
-)
-"""SQL of the envelope of a line, wherever its shape puts it; null for a tombstone line."""
-
-_POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
-"""The fields of `source` from which the order is read."""
-
-_TIMES = ("ts_us", "ts_ns", "ts_ms")
-"""The fields of `source` with the time of the commit, the most exact one first; a version of Debezium may lack some."""
-
-_SOURCE = (*_POSITIONS, *_TIMES, "table", "schema", "db")
-
-_FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 
 _OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
 
@@ -237,7 +203,7 @@ def _order(of: str, commit: str) -> str:
 
 def _committed(of: str) -> str:
     """SQL (TIMESTAMP): the time of the commit from the fields of `source`; `of` is the text before their names."""
-    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in _TIMES)
+    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in TIMES)
     return f"TIMESTAMP_MICROS(COALESCE({micros}, {nanos} DIV 1000, {millis} * 1000))"
 
 
@@ -251,46 +217,6 @@ _SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
         "IF(_flat.__source_sequence IS NOT NULL OR _flat.__source_lsn IS NULL OR op = 'r', 0L, 1L)",
     ),
 )
-
-
-def _schema(side: SideSpec) -> str:
-    """DDL of the fields of all shapes together; a line fills those of its own shape.
-
-    For a flattened row the fields show only that it is one.
-    """
-    image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _SOURCE)
-    envelope = (
-        f"before: {image}, after: {image}, op: STRING, status: STRING, source: STRUCT<{source}>, "
-        "__op: STRING, __deleted: STRING"
-    )
-    return (
-        f"topic: STRING, key: STRING, headers: STRING, value: STRUCT<{envelope}, payload: STRUCT<{envelope}>>, "
-        f"{envelope}, payload: STRUCT<{envelope}>"
-    )
-
-
-def _flat(side: SideSpec) -> str:
-    """SQL (STRUCT of texts): a flattened row; null for other shapes.
-
-    It is parsed a second time, because columns of the row may have names of envelope fields.
-    """
-    declared = {c.name.lower() for c in side.columns}
-    fields = [f"{c.quoted}: STRING" for c in side.columns]
-    fields += [f"{name}: STRING" for name in _FLAT_FIELDS if name not in declared]
-    cases = []
-    for place, names in _PLACES.items():
-        schema = ", ".join([*fields, *(["_fk_end: STRING"] if names else [])])  # the outermost has it by itself
-        for name in reversed(names):
-            schema = f"{name}: STRUCT<{schema}>"
-        read = ".".join([value_of(parsed(WRAPPED, schema)), *names])
-        cases.append(f"WHEN {_is_flat(place)} THEN {read}")
-    return f"CASE {' '.join(cases)} END"
-
-
-def _image(side: SideSpec) -> str:
-    """SQL (STRUCT of texts): the row of a line's event, as its source wrote it."""
-    flat = ", ".join(f"_flat.{c.quoted} AS {c.quoted}" for c in side.columns)
-    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_envelope.op = 'd', _envelope.before, _envelope.after))"
 
 
 def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
@@ -332,32 +258,6 @@ def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
     return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
 
 
-def _is_flat(place: str) -> str:
-    return f"{place}.__op IS NOT NULL OR {place}.__deleted IS NOT NULL"
-
-
-def _of_flat(read: Callable[[Sequence[str]], str]) -> str:
-    """SQL of something that is read of a flattened row, given the path to it."""
-    return f"CASE {' '.join(f'WHEN {_is_flat(place)} THEN {read(path)}' for place, path in _PLACES.items())} END"
-
-
-def _of_image(read: Callable[[Sequence[str]], str], image: str) -> str:
-    """SQL of something that is read of `before` or `after` of an envelope, given the path to it."""
-    of = " ".join(
-        f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {read((*path, image))}"
-        for place, path in _PLACES.items()
-    )
-    return f"CASE {of} END"
-
-
-def _of_row(read: Callable[[Sequence[str]], str]) -> str:
-    """SQL of something that is read of the row of a line's event, given the path to it."""
-    return (
-        f"CASE WHEN _flat IS NOT NULL THEN {_of_flat(read)} "
-        f"WHEN _op = 'd' THEN {_of_image(read, 'before')} ELSE {_of_image(read, 'after')} END"
-    )
-
-
 def _fields(names: Sequence[str]) -> str:
     """SQL (ARRAY<STRING>): the names in the row of a line's event, without the names that flattening adds."""
     sent, declared = as_declared(NAMES, names), ", ".join(map(text, names))
@@ -388,6 +288,15 @@ def _moves(side: SideSpec, new: Mapping[str, str]) -> str:
     return f"(_flat IS NULL AND _op = 'u' AND {known} AND ({other}) AND {differs})"
 
 
+def _blind(side: SideSpec) -> str:
+    """SQL (BOOLEAN): an update may change the key and does not tell: the key of its message is another one."""
+    if not side.key_columns:
+        return "FALSE"
+    other = " OR ".join(f"NOT ARRAY_CONTAINS(_key.names, {text(c.name.lower())})" for c in side.key_columns)
+    unknown = " OR ".join(f"_old.{c.quoted} IS NULL" for c in side.key_columns)
+    return f"COALESCE(op = 'u' AND ({other}) AND ({unknown}), FALSE)"
+
+
 def _renamed(side: SideSpec) -> str:
     """SQL (STRUCT): the key that the row had before this event changed it; null if it did not."""
     if not side.key_columns:
@@ -402,7 +311,7 @@ def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:
     """SQL (STRING): the reason why a line cannot be applied; null if it can."""
     return (
         f"CASE WHEN NOT _is_one THEN {NO_OBJECT} WHEN _flat IS NULL AND _misshapen "
-        f"THEN COALESCE({not_object(_SHAPED)}, 'of another shape than a change event') "
+        f"THEN COALESCE({not_object(SHAPED)}, 'of another shape than a change event') "
         "WHEN op IS NULL THEN 'not a Debezium change event: it has no op' "
         f"WHEN op NOT IN ('c', 'u', 'r', 'd', 't') THEN {unknown(side, 'op', 'op')} "
         "WHEN op = 't' THEN NULL "

@@ -21,13 +21,13 @@ from fk_pipeline.errors import LandingError, PipelineFileError
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 
-READER_VERSION = "3"
+READER_VERSION = "4"
 """Version of the readers. Raise it when the same files would give other rows: every batch is then read again before its
 state is trusted."""
 
-READERS_KEPT = ("2",)
+READERS_KEPT = ("2", "3")
 """Older versions whose rows stay trusted until the next rebuild, because few pipelines have other rows by them. Version
-2 read a number with a fraction in JSON as a double (`fk_pipeline.engine.inexact`)."""
+2 read a number with a fraction in JSON as a double; both took a bare number for a day (`engine.inexact`)."""
 
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:

@@ -15,6 +15,7 @@ two if a line changes a key:
 | `old_key` | only with `has_holes`: the key that the row had before this event; null if it is the same |
 | `rounded` | optional: the columns of `row` whose values are not exactly those that were sent, separated by commas |
 | `committed_at` | only with `valid_from: committed_at`: when the source committed the change, TIMESTAMP |
+| `blind` | optional: the event is an update that may have changed the key, and its old key was not sent |
 | `fields` | optional: the names under which the source sent values of the row; null if they are not known |
 
 and `value` (the line as text; for a columnar file the row as a struct or as JSON) and, unchanged, its place: `batch`,
@@ -274,7 +275,8 @@ WORDS: Mapping[str, str] = {
     **dict.fromkeys(("u", "update", "upsert", "+u", "update_postimage"), "u"),
     **dict.fromkeys(("d", "delete", "-d"), "d"),
     **dict.fromkeys(("t", "truncate"), "t"),
-    **dict.fromkeys(("-u", "update_preimage"), "before"),
+    "-u": "retract",
+    "update_preimage": "before",
 }
 """The operation of a plain row by the word that names it, in lower case: those of Debezium, of Flink and of Delta."""
 
@@ -282,19 +284,25 @@ OLD_IMAGE = "old image"
 """The reason why the row that an update replaced is ignored: it is no new version."""
 
 
-def operation_of(word: str, words: Iterable[str] = WORDS) -> str:
+def operation_of(word: str, side: SideSpec, words: Iterable[str] = WORDS) -> str:
     """SQL (STRING): the operation of a plain row.
+
+    Flink sends a row that an update replaces (`-U`) right before the new one, so it is a tombstone: with the same key
+    the new row follows, with another one the old row must go. Where rows are events or versions, each stays.
 
     Args:
         word: SQL (STRING) of the word that names it, in any case.
+        side: the side of the row.
         words: the words of `WORDS` that the format has.
 
     Returns:
         SQL of c, i, r, u, d, t or `before`, which is an old image; `unknown` for another word; null without a word.
     """
+    stays = side.keyed_by_place or side.valid_from is not None
     by_operation: dict[str, list[str]] = {}
     for one in words:
-        by_operation.setdefault(WORDS[one], []).append(one)
+        op = ("before" if stays else "d") if WORDS[one] == "retract" else WORDS[one]
+        by_operation.setdefault(op, []).append(one)
     said = f"LOWER(CAST({word} AS STRING))"
     known = " ".join(f"WHEN {said} IN ({', '.join(map(text, ws))}) THEN '{op}'" for op, ws in by_operation.items())
     return f"CASE WHEN {said} IS NULL THEN NULL {known} ELSE 'unknown' END"

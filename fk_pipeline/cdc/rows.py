@@ -63,7 +63,7 @@ class Rows(JsonLines):
                 f"IF({differ(NAMES, names)}, {fields_at(())}, NULL) AS {ALIKE}",
             )
             .selectExpr("*", f"{computed_once(sent)} AS _texts")
-            .selectExpr("*", f"{operation_of(word)} AS op")
+            .selectExpr("*", f"{operation_of(word, side)} AS op")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", "op IN ('d', 't') AS deleted")
             .selectExpr("*", f"IF({TRIMMED} = '', 'empty line', {old_image('op')}) AS _ignored", f"{bad} AS _bad")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,7 +10,6 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
-from fk_pipeline.blocks.lost import GONE
 from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
@@ -21,6 +19,7 @@ from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
 from fk_pipeline.engine.filling import filled_rows
+from fk_pipeline.engine.landed_counts import Group, Groups, any_drifted, by_lacking, count_records, written
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
@@ -29,9 +28,6 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
-
-_COUNTED_BY = ("kind", "why", "last", "deleted", "holed", "drifted", "rounded", "derived", "precedes", GONE)
-"""The columns by which the records of a batch are counted; `derived` is among them so that Spark computes it here."""
 
 _LOOKED_AT = 100
 """The number of rows that are looked at for the names of their fields."""
@@ -143,6 +139,7 @@ class Landing:
         refusals.refuse_cut_off(self.spec, self.side, records, counts)
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
+        self._notes += refusals.about_keys_that_may_change(self.spec, self.side, counts)
         known = {int(batch): self.ledger.state(self.stage, batch).counts for batch in self.ledger.batches}
         self._warnings += refusals.about_second_snapshots(self.side, {**known, **counts}, counts)
         bad = sum(c.get("quarantined", 0) for c in counts.values())
@@ -194,15 +191,17 @@ class Landing:
             records = mark_only(records)
         else:
             kept = read.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
-            records, found = kept.frame, kept.counts("batch", *_COUNTED_BY)
+            records = kept.frame
+            counted = kept.counts("batch", *Group._fields)
+            found = {batch: {Group(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
-            _count_records(counts[batch], groups)
-        drifts = any(drifted for groups in found.values() for *_, drifted, _, _, _, _ in groups)
+            count_records(counts[batch], groups)
+        drifts = any(map(any_drifted, found.values()))
         drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
-        lacks = {batch: _by_lacking(groups) for batch, groups in found.items()}
-        differences, rows = watch.differences(drifted), {batch: _compared(groups) for batch, groups in found.items()}
+        lacks = {batch: by_lacking(groups) for batch, groups in found.items()}
+        differences, rows = watch.differences(drifted), {batch: written(groups) for batch, groups in found.items()}
         lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(found_lines.parsed, *of))
         self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in found})
         self._warnings += [*watch.warnings(), *lost]
@@ -256,18 +255,19 @@ class Landing:
                 "drifted": F.col(DRIFT).isNotNull(),
                 "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
                 "precedes": F.lit(False) if precedes is None else F.expr(precedes),
+                "blind": F.col("blind") if "blind" in parsed.columns else F.lit(None).cast("boolean"),
                 "derived": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
             }
         )
 
-    def _survey(self, parsed: DataFrame) -> dict[int, dict[tuple[Any, ...], int]] | None:
-        """Returns the counts of `Materialised.counts` per batch by the key columns alone; None unless keys are unique.
+    def _survey(self, parsed: DataFrame) -> dict[int, Groups] | None:
+        """Returns the groups of records per batch by the key columns alone; None unless keys are unique.
 
         So the rows of a large load are neither sorted nor cached to find the last event of every key.
         """
         reads = format_of(self.declared)
         records = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
-        groups = records.groupBy("batch", *(name for name in _COUNTED_BY if name != "last")).count().collect()
+        groups = records.groupBy("batch", *(name for name in Group._fields if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
         if not self.declared.keyed_by_place and not all(
@@ -279,12 +279,12 @@ class Landing:
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
                 return None
-        found: dict[int, dict[tuple[Any, ...], int]] = {}
+        found: dict[int, dict[Group, int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
-            by = (row["kind"], row["why"], last, row["deleted"], False, *(row[name] for name in _COUNTED_BY[5:]))
-            found.setdefault(row["batch"], {})[by] = row["count"]
-        return found
+            of = Group._make(last if name == "last" else row[name] for name in Group._fields)
+            found.setdefault(row["batch"], {})[of] = row["count"]
+        return {**found}
 
     def _keep(self, batch: int, note: str) -> None:
         self.kept.append(batch)
@@ -323,49 +323,8 @@ def are_many(
     return sum(max(file.size, texts.get(real(spec.location(file.path)), 0)) for file in files) > most
 
 
-def _by_lacking(groups: Mapping[tuple[Any, ...], int]) -> dict[str, int]:
-    """Returns the number of rows of a batch per value of `GONE`."""
-    found: dict[str, int] = {}
-    for (*_, lacking), number in groups.items():
-        if lacking is not None:
-            found[lacking] = found.get(lacking, 0) + number
-    return found
-
-
-def _compared(groups: Mapping[tuple[Any, ...], int]) -> int:
-    """Returns the number of events of a batch that write a row."""
-    return sum(number for (kind, _, _, deleted, *_), number in groups.items() if kind == EVENT and not deleted)
-
-
 def _names_in(parsed: DataFrame, batch: int, column: str, has_it: bool) -> set[str]:
     """Returns the names of fields in some rows of a batch that have a column, or lack it."""
     has = "" if has_it else "NOT "
     rows = parsed.where(f"batch = {batch} AND {has}ARRAY_CONTAINS(fields, {text(column)})").select("fields")
     return {name for row in rows.limit(_LOOKED_AT).collect() for name in row["fields"]}
-
-
-def _count_records(counts: dict[str, int], groups: dict[tuple[Any, ...], int]) -> None:
-    """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
-
-    The truncate before a snapshot does not count as read.
-    """
-    names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates"}
-    for (kind, why, last, deleted, holed, _, rounded, _, precedes, _), number in groups.items():
-        name = f"ignored: {why}" if kind == IGNORED else names[kind]
-        added = {"read": number, name: number}
-        if kind in (EVENT, TRUNCATE):
-            added |= {"rows": number} if last else {"superseded": number}
-        if kind == EVENT and last and deleted:
-            added["tombstones"] = number
-        if kind == EVENT and precedes:
-            added[refusals.SNAPSHOT_ROWS] = number
-        if last and holed:
-            added["holes"] = number
-        if kind == EVENT and not deleted and rounded:
-            added |= {refusals.ROUNDED: number} | {
-                f"{refusals.ROUNDED}: {column}": number for column in rounded.split(",")
-            }
-        if why == SNAPSHOT:
-            added = {"truncates": number, "rows" if last else "superseded": number, "snapshots": number}
-        for key, value in added.items():
-            counts[key] = counts.get(key, 0) + value

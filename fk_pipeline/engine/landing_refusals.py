@@ -11,18 +11,13 @@ from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
+from fk_pipeline.engine.landed_counts import ROUNDED, SNAPSHOT_ROWS, WITHOUT_OLD_KEY
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
-
-SNAPSHOT_ROWS = "snapshot rows"
-"""The name of the count of rows of a snapshot that are older than every change by a rule of the format."""
-
-ROUNDED = "rounded"
-"""The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
 
 
 def refuse_gone_versions(
@@ -138,3 +133,15 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
                 f"of {side} from batch {batch} on"
             )
     return found
+
+
+def about_keys_that_may_change(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
+    """Returns a note per batch with updates that may change the key of the side, which is not the source's, unseen."""
+    key = ", ".join(spec.side(side).key)
+    return [
+        f"batch {batch}: {found[WITHOUT_OLD_KEY]:,} update(s) of {side} do not have the old key, and {side}.key "
+        f"({key}) is not the key of their messages: where one changed it, the old row stays. Let the source send old "
+        "images (PostgreSQL: REPLICA IDENTITY FULL), or name its key"
+        for batch, found in counts.items()
+        if found.get(WITHOUT_OLD_KEY)
+    ]

@@ -215,6 +215,20 @@ def test_an_update_whose_old_image_has_another_key_removes_that_row(spark: Spark
     assert {one["reason"] for one in found} == {None}
 
 
+def test_an_update_that_may_change_the_key_unseen_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    spec, new = spec_of(format="debezium", key="name"), {"id": 1, "name": "new"}
+    lines = [
+        {"key": {"id": 1}, "value": {"op": "u", "before": None, "after": new}},
+        {"key": {"id": 1}, "value": {**new, "__op": "u"}},
+        {"key": {"id": 1}, "value": {"op": "u", "before": new, "after": new}},
+        {"key": {"id": 1}, "value": {"op": "c", "before": None, "after": new}},
+        {"key": {"NAME": "new"}, "value": {"op": "u", "before": None, "after": new}},
+        {"op": "u", "before": None, "after": new},
+    ]
+    found = read(spark, spec, write(tmp_path, "1.jsonl", "\n".join(map(json.dumps, lines))))
+    assert [one["blind"] for one in found] == [True, True, False, False, False, False]
+
+
 ORDER = "and it decides which version counts"
 
 

@@ -111,11 +111,11 @@ def test_csv_that_is_hardly_csv(spark: SparkSession, tmp_path: Path) -> None:
 
 SAID = {
     **{word: ("bad", f"unknown operation {word}") for word in ("remove", "cancel", "touch", "add", "up", "ins", "?")},
-    **dict.fromkeys(("update_preimage", "-U"), ("ignored", "old image")),
+    "update_preimage": ("ignored", "old image"),
     **dict.fromkeys(("t", "TRUNCATE"), ("truncate", None)),
     **{word: ("event", word.lstrip("+-")[0].lower()) for word in ("c", "Create", "INSERT", "i", "+I", "r", "read")},
     **dict.fromkeys(("u", "Update", "upsert", "+U", "update_postimage"), ("event", "u")),
-    **dict.fromkeys(("d", "DELETE", "-D"), ("event", "d")),
+    **dict.fromkeys(("d", "DELETE", "-D", "-U"), ("event", "d")),
     "": ("bad", "no operation in op"),
 }
 """Per word that names an operation, what is made of its row; a word counts whole."""

@@ -184,7 +184,7 @@ def test_a_column_of_a_key_or_a_foreign_key_that_is_gone_is_a_warning_with_its_n
     its.right(0, "k,name", "a,A")
     assert its.warnings() == []
     its.left(2, *({"id": n, "customerId": "a", "v": "x", "amount": 1} for n in (4, 5)))
-    its.left(3, {"ID": 6, "customer_id": "a"}, {"ID": 7, "customer_id": "a"}, {"id": 8, "customer_id": "a"})
+    its.left(3, {"order_id": 6, "customer_id": "a"}, {"order_id": 7, "customer_id": "a"}, {"id": 8, "customer_id": "a"})
     its.right(2, "k_id,name", "a,A", "b,B")
     new = "if that is its new name,"
     key = "batch 3: 2 left row(s) have no column id, which left.key names: they are in the quarantine."
@@ -192,12 +192,12 @@ def test_a_column_of_a_key_or_a_foreign_key_that_is_gone_is_a_warning_with_its_n
     right = "batch 2: 2 right row(s) have no column k, which right.key names: they are in the quarantine."
     add = "add it to left.schema, and write COALESCE(customerId, customer_id) in left.foreign_key"
     assert its.warnings() == [
-        f"{key} They have ID: {new} name it in left.schema and left.key",
+        f"{key} They have order_id: {new} name it in left.schema and left.key",
         f"{refers} They have customerId: {new} {add}",
         f"{right} They have k_id: {new} name it in right.schema and right.key",
     ]
     its.change(("left: {", "schema_changes: fail\nleft: {"))
-    its.left(4, {"ID": 9, "customer_id": "a"})
+    its.left(4, {"order_id": 9, "customer_id": "a"})
     with pytest.raises(SchemaChangedError, match=r"batch 4: 1 left row\(s\) have no column id, which left.key names"):
         its.pipeline.run()
 

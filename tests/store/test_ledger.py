@@ -172,9 +172,9 @@ def test_rows_of_an_older_reader_that_is_kept_stay_until_the_batch_runs_again(ho
     run_all(ledger, 0)
     newer = Ledger(home, FOREIGN_KEY, "2", kept=["1"])
     assert due(newer) == {}
-    assert newer.due.read_by_kept(LEFT) == [0]
+    assert newer.due.read_by(LEFT, ("1",)) == [0]
     assert run(newer, LEFT, 0) == {0: 1}
-    assert newer.due.read_by_kept(LEFT) == []
+    assert newer.due.read_by(LEFT, ("1",)) == []
     assert due(Ledger(home, FOREIGN_KEY, "3", kept=["1"]))["left_changelog"] == [0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fk_pipeline.contract import Kind
@@ -121,9 +121,9 @@ class Due:
         same = without_reader(read) == without_reader(reading)
         return read == reading or (_reader_of(read) in self._kept and same)
 
-    def read_by_kept(self, stage: str) -> list[BatchId]:
-        """Returns the batches whose rows an older version of the reader wrote, and that stay as they are."""
-        return [b for b in self._files.batches if _reader_of(self._runs.state(stage, b).input) in self._kept]
+    def read_by(self, stage: str, readers: Collection[str]) -> list[BatchId]:
+        """Returns the batches whose rows one of some versions of the reader wrote."""
+        return [b for b in self._files.batches if _reader_of(self._runs.state(stage, b).input) in readers]
 
 
 def without_reader(reading: str | None) -> list[str]:

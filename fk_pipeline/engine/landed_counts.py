@@ -1,0 +1,92 @@
+"""The counts of a batch of landing files, from its records in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
+
+SNAPSHOT_ROWS = "snapshot rows"
+"""The name of the count of rows of a snapshot that are older than every change by a rule of the format."""
+
+ROUNDED = "rounded"
+"""The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
+
+WITHOUT_OLD_KEY = "updates without the old key"
+"""The name of the count of updates that may have changed a key without telling."""
+
+
+class Group(NamedTuple):
+    """The columns by which records are counted; all are columns of records as the changelog stage has them.
+
+    `derived` is among them so that Spark computes it here.
+    """
+
+    kind: str
+    why: str | None
+    last: bool | None
+    deleted: bool | None
+    holed: bool
+    drifted: bool
+    rounded: str | None
+    derived: bool | None
+    precedes: bool | None
+    blind: bool | None
+    gone: str | None
+
+
+Groups = Mapping[Group, int]
+"""Per group, the number of records of a batch."""
+
+
+def any_drifted(groups: Groups) -> bool:
+    """Returns whether the fields of a record differ from the schema."""
+    return any(group.drifted for group in groups)
+
+
+def by_lacking(groups: Groups) -> dict[str, int]:
+    """Returns the number of rows per value of `lost.GONE`."""
+    found: dict[str, int] = {}
+    for group, number in groups.items():
+        if group.gone is not None:
+            found[group.gone] = found.get(group.gone, 0) + number
+    return found
+
+
+def written(groups: Groups) -> int:
+    """Returns the number of events that write a row."""
+    return sum(number for group, number in groups.items() if group.kind == EVENT and not group.deleted)
+
+
+def count_records(counts: dict[str, int], groups: Groups) -> None:
+    """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
+
+    The truncate before a snapshot does not count as read.
+    """
+    for group, number in groups.items():
+        for key, value in _counted(group, number).items():
+            counts[key] = counts.get(key, 0) + value
+
+
+def _counted(group: Group, number: int) -> dict[str, int]:
+    last = "rows" if group.last else "superseded"
+    if group.why == SNAPSHOT:
+        return {"truncates": number, last: number, "snapshots": number}
+    names = {BAD: "quarantined", EVENT: "events", TRUNCATE: "truncates", IGNORED: f"ignored: {group.why}"}
+    added = {"read": number, names[group.kind]: number}
+    if group.kind in (EVENT, TRUNCATE):
+        added[last] = number
+    if group.last and group.holed:
+        added["holes"] = number
+    if group.kind != EVENT:
+        return added
+    if group.last and group.deleted:
+        added["tombstones"] = number
+    if group.precedes:
+        added[SNAPSHOT_ROWS] = number
+    if group.blind:
+        added[WITHOUT_OLD_KEY] = number
+    if not group.deleted and group.rounded:
+        added |= {ROUNDED: number} | {f"{ROUNDED}: {column}": number for column in group.rounded.split(",")}
+    return added
