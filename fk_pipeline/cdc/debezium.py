@@ -150,7 +150,7 @@ class Debezium(JsonLines):
         )
 
 
-_OP = "IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u')))"
+_OP = "LOWER(IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u'))))"
 
 _OLD_KEY = "__debezium.oldkey"
 """The header with the earlier key of a row. Some tools write headers as a list, or not at all."""

@@ -85,7 +85,7 @@ def flat_row(side: SideSpec) -> str:
 def image(side: SideSpec) -> str:
     """SQL (STRUCT of texts): the row of a line's event, as its source wrote it."""
     flat = ", ".join(f"_flat.{c.quoted} AS {c.quoted}" for c in side.columns)
-    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_envelope.op = 'd', _envelope.before, _envelope.after))"
+    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_op = 'd', _envelope.before, _envelope.after))"
 
 
 def _of_flat(read: Callable[[Sequence[str]], str]) -> str:

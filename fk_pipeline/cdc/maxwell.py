@@ -42,6 +42,7 @@ from fk_pipeline.cdc.records import (
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import text
 
+_TYPE = "LOWER(_record.type)"
 _OPS = "MAP('insert', 'c', 'bootstrap-insert', 'r', 'update', 'u', 'delete', 'd')"
 _WITHOUT_ROW = (
     "bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop", "table-rename",
@@ -79,9 +80,7 @@ class Maxwell(JsonLines):
         old = {name: f"COALESCE({exact(f'COALESCE({sql})')}, {texts[name]})" for name, sql in before.items()}
         new = typed_key(side, texts)
         whole = " AND ".join(f"{new}.{c.quoted} IS NOT NULL" for c in side.key_columns)
-        renamed = (
-            f"_record.type = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})" if whole else "FALSE"
-        )
+        renamed = f"{_TYPE} = 'update' AND {whole} AND NOT ({typed_key(side, old)} <=> {new})" if whole else "FALSE"
         sent = {name: f"IF(_before, {old[name]}, {sql})" if name in old else sql for name, sql in texts.items()}
         sent_as = ", ".join(f"{sent[c.name]} AS {c.quoted}" for c in side.columns)
         texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
@@ -95,7 +94,7 @@ class Maxwell(JsonLines):
         )
         ignored = (
             f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
-            f"WHEN _record.type IN ({without_row}) THEN 'no row' "
+            f"WHEN {_TYPE} IN ({without_row}) THEN 'no row' "
             f"WHEN {of_another_table(side, '_record.table', ['_record.database'])} THEN '{OTHER_TABLE}' END"
         )
         place = [f"`{name}`" for name in lines.columns]
@@ -114,7 +113,7 @@ class Maxwell(JsonLines):
                 f"IF({differ(NAMES, names)}, {fields_at(('old',))}, NULL) AS {_OLD}",
             )
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
-            .selectExpr("*", f"IF(_before, 'd', {_OPS}[_record.type]) AS op")
+            .selectExpr("*", f"IF(_before, 'd', {_OPS}[{_TYPE}]) AS op")
             .selectExpr("*", "op = 'd' AS deleted", f"{computed_once(sent_as)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{ignored} AS _ignored", f"{bad} AS _bad")

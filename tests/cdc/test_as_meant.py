@@ -215,6 +215,25 @@ def test_an_update_whose_old_image_has_another_key_removes_that_row(spark: Spark
     assert {one["reason"] for one in found} == {None}
 
 
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("debezium", '{"op": "OP", "after": {"id": 1}}'),
+        ("debezium", '{"id": 1, "__op": "OP"}'),
+        ("maxwell", '{"type": "OP", "data": {"id": 1}}'),
+    ],
+)
+def test_a_word_that_names_an_operation_counts_whole_in_any_case(
+    spark: SparkSession, tmp_path: Path, kind: str, line: str
+) -> None:
+    known, unknown = (
+        (("C", "u", "R"), ("create", "cu", "")) if kind == "debezium" else (("INSERT", "Update"), ("ins", "add"))
+    )
+    lines = [line.replace("OP", word) for word in (*known, *unknown)]
+    found = read(spark, spec_of(format=kind), write(tmp_path, "1.jsonl", "\n".join(lines)))
+    assert [one["kind"] for one in found] == ["event"] * len(known) + ["bad"] * len(unknown)
+
+
 def test_an_update_that_may_change_the_key_unseen_is_told(spark: SparkSession, tmp_path: Path) -> None:
     spec, new = spec_of(format="debezium", key="name"), {"id": 1, "name": "new"}
     lines = [
