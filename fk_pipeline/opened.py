@@ -256,7 +256,7 @@ class OpenPipeline:
             StateError: a rebuild died while its tables were swapped in, or is swapping them in; or columns were added
                 to the schema.
         """
-        from fk_pipeline.engine.fingerprints import columns_to_add
+        from fk_pipeline.engine.fingerprints import columns_to_add, finishing
 
         ledger = self.ledger()
         if columns_to_add(self.spec, ledger):
@@ -270,7 +270,7 @@ class OpenPipeline:
                 "a rebuild died while its tables were swapped in",
                 where=self.spec.home,
                 why="some of the stored tables are from before it, some from after",
-                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
+                fix=finishing(self.spec, ledger),
             )
 
     @contextmanager

@@ -14,10 +14,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from fk_pipeline.engine.swap import shadow_home
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
 from tests.deaths import Killed, dies_at
+from tests.upgrades import upgrade
 
 _WITH_VALUE = "batches|stages|from|waive"
 COMMAND = re.compile(
@@ -175,6 +177,45 @@ def of_two_steps(folder: Path) -> list[Any]:
     return ["quarantine", folder / "p.yaml", "--replay", folder / "bad.jsonl", "--batch", 3]
 
 
+def killed_in_a_swap_that_cannot_be_finished(folder: Path) -> list[Any]:
+    args = killed_in_a_swap(folder)
+    shutil.rmtree(shadow_home(load_spec(folder / "p.yaml")))
+    return args
+
+
+def killed_in_a_swap_from_landing(folder: Path) -> list[Any]:
+    pipeline = Pipeline(load_spec(folder / "p.yaml"))
+    with faults.listening(dies_at("after entry in rebuilds")), pytest.raises(Killed):
+        pipeline.rebuild("landing")
+    write(folder, TEXT.replace("sum(v) AS total", "max(v) AS most"))
+    return ["rebuild", folder / "p.yaml"]
+
+
+def reads_what_is_damaged(folder: Path) -> list[Any]:
+    """A pipeline that reads the result of the one of the folder, whose log is damaged."""
+    for file in (folder / "warehouse" / "counted" / "aggregated" / "_delta_log").glob("*.json"):
+        file.write_text("no json")
+    (folder / "next").mkdir()
+    reads = re.sub("input: .*", "input: {pipeline: ../p.yaml}", TEXT)
+    return ["plan", write(folder / "next", reads.replace("counted", "next").replace("sum(v)", "sum(n)"))]
+
+
+def folded(folder: Path) -> Path:
+    file = write(folder, TEXT + "settings: {fold_after_hours: 0}\n")
+    Pipeline(load_spec(file)).compact()
+    return file
+
+
+def withdrawn_when_folded(folder: Path) -> list[Any]:
+    return ["remove-batch", folded(folder), 2]
+
+
+def landed_anew_when_folded(folder: Path) -> list[Any]:
+    file = folded(folder)
+    land(folder, 1, {"id": 1, "k": "a", "v": 100}, {"id": 2, "k": "b", "v": 2})
+    return ["run", file]
+
+
 SITUATIONS: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
     "nothing was ever run": (nothing_was_run, ["run"]),
     "the landing folder moved": (landing_moved, ["run --adopt"]),
@@ -185,6 +226,17 @@ SITUATIONS: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
 """Per situation: what makes it and returns the command that fails, and the commands that are followed."""
 
 LONGER: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
+    "a rebuild died in its swap, and its tables are gone": (
+        killed_in_a_swap_that_cannot_be_finished,
+        ["rebuild --from changelog"],
+    ),
+    "a rebuild from the landing files died in its swap": (killed_in_a_swap_from_landing, ["rebuild --from landing"]),
+    "the result of another pipeline is damaged": (
+        reads_what_is_damaged,
+        ["rebuild --from changelog --stages aggregated"],
+    ),
+    "a folded batch is withdrawn": (withdrawn_when_folded, ["rebuild --from landing"]),
+    "a folded batch has landed anew": (landed_anew_when_folded, ["rebuild --from landing"]),
     "the aggregates were edited": (aggregates_edited, ["rebuild --from changelog"]),
     "a table was removed": (table_removed, ["rebuild --from changelog"]),
     "the key was edited": (key_edited, ["rebuild --from landing"]),
@@ -278,3 +330,51 @@ def test_a_rebuild_that_spark_refuses_says_that_it_is_to_be_reported(folder: Pat
         met.fix
     )
     assert counted(folder) == {"a": 2, "b": 1}
+
+
+@pytest.mark.spark
+def test_an_empty_file_in_the_place_of_one_that_is_gone_lets_the_others_go_on(folder: Path, command: Any) -> None:
+    land(folder, 3, {"id": 4, "k": "c", "v": 1})
+    land(folder, 4, {"id": 5, "k": "c", "v": 1})
+    Pipeline(load_spec(folder / "p.yaml")).discover()
+    (folder / "landing" / "3.jsonl").unlink()
+    met = Met(command("run", folder / "p.yaml").err)
+    assert met.said.startswith("landing/3.jsonl: the landing file is gone")
+    assert met.fix.strip() == (
+        "restore the file and run again; or, if its rows are not wanted, put an empty file in its place"
+    )
+    (folder / "landing" / "3.jsonl").touch()
+    assert command("run", folder / "p.yaml").status == 0
+    assert counted(folder) == {"a": 2, "b": 1, "c": 1}
+
+
+@pytest.mark.spark
+def test_a_file_that_was_renamed_goes_on_under_its_old_name_or_in_another_batch(folder: Path, command: Any) -> None:
+    (folder / "landing" / "2.jsonl").rename(folder / "landing" / "b2.jsonl")
+    met = Met(command("run", folder / "p.yaml").err)
+    fix = "restore landing/2.jsonl; or take landing/b2.jsonl out of the folder, and land its rows in another batch"
+    assert met.fix.strip() == fix
+    (folder / "landing" / "b2.jsonl").rename(folder / "landing" / "3.jsonl")
+    assert command("run", folder / "p.yaml").status == 0
+    assert counted(folder) == {"a": 2, "b": 1}
+
+
+def test_a_batch_without_its_file_is_withdrawn_when_that_is_agreed(folder: Path, command: Any) -> None:
+    (folder / "landing" / "2.jsonl").unlink()
+    args = "remove-batch", folder / "p.yaml", 2
+    met = Met(command(*args).err)
+    assert met.fix.strip() == "restore it; or agree: --forget"
+    assert command(*args, "--forget").status == 0
+    assert Met(command(*args).err).said.startswith("batch 2 is withdrawn already")
+
+
+@pytest.mark.spark
+def test_a_table_of_the_ledger_that_was_upgraded_is_readable_after_the_sql(
+    folder: Path, command: Any, spark: SparkSession
+) -> None:
+    upgrade(folder / "warehouse" / "counted" / "files", "inCommitTimestamp")
+    met = Met(command("plan", folder / "p.yaml").err)
+    assert met.fix.startswith("in Spark: ALTER TABLE ")
+    for sql in met.fix.strip().removeprefix("in Spark: ").split("; "):
+        spark.sql(sql)
+    assert command("plan", folder / "p.yaml").status == 0
