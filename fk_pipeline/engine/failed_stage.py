@@ -93,7 +93,7 @@ def _otherwise(spec: PipelineSpec, ledger: Ledger, stage: str, batches: BatchRan
         alone = ",".join(map(str, known))
         return f"fk-pipeline run {spec.file} --batches {alone}, which runs each alone and stops at the one at fault"
     return (
-        f"correct {_largest(files)}, and run again; or take the batch out, so that others go on: "
+        f"correct {_largest(files)}, and run again; or take the batch out with all its files, so that others go on: "
         f"fk-pipeline remove-batch {spec.file} {known[0]}; if nothing is wrong there, report what this prints: {report}"
     )
 

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fk_pipeline.engine.swap import shadow_home
+import fk_pipeline
+from fk_pipeline.cli.main import app
+from fk_pipeline.engine.fingerprints import shadow_home
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults
@@ -378,3 +381,49 @@ def test_a_table_of_the_ledger_that_was_upgraded_is_readable_after_the_sql(
     for sql in met.fix.strip().removeprefix("in Spark: ").split("; "):
         spark.sql(sql)
     assert command("plan", folder / "p.yaml").status == 0
+
+
+JOINED = """\
+name: joined
+join: left
+left: {path: left, format: rows, schema: "id INT, fk STRING", key: id, foreign_key: fk}
+right: {path: right, format: rows, schema: "k STRING, n STRING", key: k}
+settings: {max_fan_out: 2}
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_batch_that_touches_too_many_rows_goes_on_when_that_is_agreed(tmp_path: Path, command: Any) -> None:
+    file = write(tmp_path, JOINED)
+    rows: dict[str, list[dict[str, Any]]] = {
+        "left": [{"id": i, "fk": "a"} for i in range(3)],
+        "right": [{"k": "a", "n": "A"}],
+    }
+    for side in rows:
+        (tmp_path / side).mkdir()
+    for batch, side in enumerate(rows):
+        (tmp_path / side / f"{batch}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[side]))
+        ended = command("run", file)
+    met = Met(ended.err)
+    assert "failed check fan_out_within_budget of right_table" in met.said
+    assert [words[0] for words in met.commands] == ["impact", "run"]
+    assert command(*met.commands[1]).status == 0
+    assert command("run", file).status == 0
+
+
+def test_every_command_that_a_message_names_is_there_with_its_options() -> None:
+    """In the texts of the code: a name after `fk-pipeline`, and the options that follow it."""
+    known = {name: {option for one in made.params for option in one.opts} for name, made in commands().items()}
+    call, found = re.compile(r"fk-pipeline ([a-z-]+)((?: (?:\{[^}]+\}|[A-Z.a-z]*[A-Z.]+|--[a-z-]+))*)"), 0
+    for file in Path(fk_pipeline.__file__).parent.rglob("*.py"):
+        for name, words in call.findall(file.read_text()):
+            options = {*re.findall(r"--[a-z-]+", words)}
+            if name in known or options:
+                assert options <= known[name], (file, name, words)
+                found += bool(words)
+    assert found > 30
+
+
+def commands() -> dict[str, Any]:
+    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
