@@ -78,23 +78,25 @@ def _again(spec: PipelineSpec, ledger: Ledger) -> str:
 
 def _otherwise(spec: PipelineSpec, ledger: Ledger, stage: str, batches: BatchRange) -> str:
     """Returns what helps where another run does not: without the batch at fault, or from state that is made anew."""
-    known, side = _known(ledger, batches), spec.definition.side_of(stage)
-    files = [] if side is None else [file for batch in known for file in ledger.files.of(batch, side)]
+    side, known = spec.definition.side_of(stage), _known(ledger, batches)
+    read = {batch: ledger.files.of(batch, side) for batch in known} if side is not None else {}
+    read = {batch: files for batch, files in read.items() if files}  # a run that names a withdrawn batch restores it
+    largest = _largest([file for files in read.values() for file in files])
     if _rebuilds(spec, ledger):
-        told = f"; what it read: {_largest(files)}" if files else ""
+        told = f"; what it read: {largest}" if read else ""
         return f"report it, with what this rebuild prints with --debug; the tables are as they were{told}"
-    report = f"fk-pipeline run {spec.file} --batches {batches} --debug"
-    if not files:
+    report = f"report what this prints: fk-pipeline run {spec.file} --debug"
+    if not read:
         return (
             f"fk-pipeline rebuild {spec.file}, which makes state and result anew from the changelogs; if that fails in "
-            f"the same way, report it with what this prints: {report}"
+            f"the same way, {report}"
         )
-    if len(known) > 1:
-        alone = ",".join(map(str, known))
+    if len(read) > 1:
+        alone = ",".join(map(str, read))
         return f"fk-pipeline run {spec.file} --batches {alone}, which runs each alone and stops at the one at fault"
     return (
-        f"correct {_largest(files)}, and run again; or take the batch out with all its files, so that others go on: "
-        f"fk-pipeline remove-batch {spec.file} {known[0]}; if nothing is wrong there, report what this prints: {report}"
+        f"correct {largest}, and run again; or take the batch out with all its files, so that others go on: "
+        f"fk-pipeline remove-batch {spec.file} {next(iter(read))}; if nothing is wrong there, {report}"
     )
 
 
