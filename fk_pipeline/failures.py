@@ -33,6 +33,16 @@ def is_of_values(error: Exception) -> bool:
     return state is not None and state.startswith("22")
 
 
+def comes_again(error: Exception) -> bool:
+    """Returns whether Spark says of the plan or of the rows that they cannot be computed, so that it will say so again.
+
+    Spark's condition has a class of SQL states then: a feature, a cardinality, data, a constraint, syntax or a name, a
+    limit. A path that is not found is not among them: it was there when the run looked.
+    """
+    state = getattr(error, "getSqlState", lambda: None)() or ""
+    return state[:2] in ("0A", "21", "22", "23", "42", "54") and state != "42K03"
+
+
 def root_message(error: Exception) -> str:
     """Returns the first line of the innermost cause; for delta-rs, which prints a tree of causes, all in one line."""
     text = str(error).strip()

@@ -122,11 +122,12 @@ class OpenPipeline:
         A file there then counts as the known one of the same name. Known files without one count as vanished, which
         changes nothing.
         """
-        from fk_pipeline.engine.claim import claim
+        from fk_pipeline.engine.claim import adopted
 
         with lease(self.spec.home, "discovery"):
             self._ledger.refresh()
-            self._ledger.record_claim(claim(self.spec, self._ledger))
+            self._ledger.record_claim(adopted(self.spec, self._ledger, self.zone))
+            self._ledger.entries.forget()  # the files are called otherwise now
 
     def discover(self, wait_seconds: float = 600.0) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
@@ -255,7 +256,7 @@ class OpenPipeline:
             StateError: a rebuild died while its tables were swapped in, or is swapping them in; or columns were added
                 to the schema.
         """
-        from fk_pipeline.engine.fingerprints import columns_to_add
+        from fk_pipeline.engine.fingerprints import columns_to_add, finishing
 
         ledger = self.ledger()
         if columns_to_add(self.spec, ledger):
@@ -269,7 +270,7 @@ class OpenPipeline:
                 "a rebuild died while its tables were swapped in",
                 where=self.spec.home,
                 why="some of the stored tables are from before it, some from after",
-                fix=f"fk-pipeline run {self.spec.file} swaps in the rest",
+                fix=finishing(self.spec, ledger),
             )
 
     @contextmanager

@@ -10,7 +10,7 @@ from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.contract import Role, Topology, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
-from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, needed_rebuild, stale_parts
+from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, finishing, needed_rebuild, stale_parts
 from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
@@ -66,9 +66,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     stale = {} if adds else stale_parts(spec, ledger)
     fix = needed_rebuild(spec.definition, stale).command(spec) if stale else ""
     if can_be_finished(spec, ledger):
-        stale, fix = {}, f"fk-pipeline run {spec.file} first swaps in the rest of a rebuild that died"
-    elif ledger.rebuilds.unfinished is not None:
-        fix = f"fk-pipeline rebuild {spec.file} --from {ledger.rebuilds.unfinished['source']}"
+        stale = {}
+    fix = finishing(spec, ledger) or fix
     again: dict[str, dict[int, str]] = due_by(behind)
     for stage, why_again in to_read_again(spec, ledger, adds).items():
         again[stage] = why_again | again.get(stage, {})

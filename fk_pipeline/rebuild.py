@@ -35,7 +35,7 @@ from fk_pipeline.engine.fingerprints import (
 from fk_pipeline.engine.runner import Runner, StageRun
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.engine.swap import discard_shadow, swap_in
-from fk_pipeline.errors import FkPipelineError, StateError, UsageError
+from fk_pipeline.errors import FkPipelineError, StageError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchRange, Side, passes
 from fk_pipeline.privacy import cause_of, message_of
@@ -362,6 +362,6 @@ class Rebuild:
             f"the rebuild failed: {message_of(error, self.spec)}",
             where=error.where if isinstance(error, FkPipelineError) else str(self.spec.file),
             why="it was given up; the tables are as they were",
-            fix="mend that and rebuild again"
+            fix=(error.fix if isinstance(error, StageError) else "mend that and rebuild again")
             + ("" if self.source is Source.LANDING else f"; or rebuild --from {Source.LANDING}"),
         )

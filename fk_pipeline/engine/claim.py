@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.cdc.names import as_utf8
+from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.environment.storage import scheme_of
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side
@@ -44,6 +45,23 @@ def claim(spec: PipelineSpec, ledger: Ledger, found: Iterable[Side] = ()) -> dic
         parts[claimed_from_tables(side)] = places[side].from_tables
         parts[claimed_name(side)] = ledger.files.names.first[side]
     return parts | {FILE_THAT_RAN: str(spec.file.absolute())} if parts else {}
+
+
+def adopted(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> dict[str, str]:
+    """Returns the claim of a pipeline that takes tables over whose landing files were in another place.
+
+    A folder may have been moved into one below it, or out of it, or the path was edited and the files stayed. Of both,
+    it is what leads to more of the known files: a name that was not found would be read again as a new file.
+    """
+    parts, names = claim(spec, ledger), ledger.files.names
+    for side in {side for side, _ in ledger.files.known}:
+        if len(names.ways[side]) > 1:
+            there = {spec.relative(file.path) for file in zone.list(spec.landing(side))}
+            known = [file.known_as for file in ledger.files.of_side(side)]
+            parts[claimed_name(side)] = max(
+                names.ways[side], key=lambda first: len(there & {names.by(first, side, path) for path in known})
+            )
+    return parts
 
 
 def _resolved(place: str) -> str:

@@ -184,3 +184,11 @@ def can_be_finished(spec: PipelineSpec, ledger: Ledger) -> bool:
         return False
     built = shadow_home(spec)
     return all(is_there(built, name) and damage_of(built, name) is None for name, _ in ready["rows"])
+
+
+def finishing(spec: PipelineSpec, ledger: Ledger) -> str:
+    """Returns what makes the tables whole after a rebuild died while it was swapped in; empty if none did."""
+    ready = ledger.rebuilds.unfinished
+    if can_be_finished(spec, ledger):
+        return f"fk-pipeline run {spec.file} swaps in the rest"
+    return "" if ready is None else f"fk-pipeline rebuild {spec.file} --from {ready['source']}"

@@ -25,6 +25,7 @@ from fk_pipeline.engine.damage import telling_damage, translated
 from fk_pipeline.engine.evolution import reopen_batches
 from fk_pipeline.engine.execution import Done, Execution
 from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.engine.failed_stage import last_error, place, spark_ended, stage_failed
 from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints, refuse_unknown_types
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.engine.swap import finish_rebuild
@@ -34,9 +35,8 @@ from fk_pipeline.errors import (
     FkPipelineError,
     LeaseLostError,
     SparkEndedError,
-    StageError,
 )
-from fk_pipeline.failures import is_conflict, is_from_spark, is_of_values
+from fk_pipeline.failures import is_conflict, is_from_spark
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
@@ -49,9 +49,6 @@ from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 from fk_pipeline.table_features import without_row_numbers
-
-SUSPECTS = 3
-"""The number of largest files that are named when Spark ends during a batch."""
 
 ATTEMPTS_ON_CONFLICT = 3
 """The most attempts of a stage that meets concurrent commits; each one reads the tables again."""
@@ -199,13 +196,14 @@ class Runner:
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)
         parts = (self.warehouse, self.ledger, self.layout, self.spec, self.zone)
         work = Execution(*parts, stage, known, info, self.source)
+        before = last_error(self.ledger, stage, batches)
         try:
             done = self._with_second_tries(work)
             seconds = time.monotonic() - started
             how = (done.choice.strategy, done.choice.reason) if done.choice else (None, None)
             self.ledger.runs.succeed(done.counts, done.versions, seconds, *how)
         except Exception as error:
-            where = f"pipeline {self.spec.name}, stage {stage}, batch {batches}"
+            where = place(self.spec, stage, batches)
             ours = self._ended(stage, batches, error) or error
             if not isinstance(ours, FkPipelineError):
                 told_of = refusal(error, self.ledger.home, where) or without_row_numbers(error)
@@ -217,13 +215,8 @@ class Runner:
                 raise ours from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
-            why = "whatever the stage had committed is repaired by running it again"
-            fix = f"fk-pipeline run {self.spec.file}"
-            if is_of_values(error):  # one that fails on a single row is isolated
-                why = "an aggregate, or an expression over aggregates, fails on the rows of a group together"
-                fix = f"try_sum, try_divide or a wider type; then fk-pipeline rebuild {self.spec.file} --from changelog"
-            why = f"the batches stay due; {why}"
-            raise StageError(what, where=where, why=why, fix=fix) from cause_of(error, self.spec)
+            failed = stage_failed(self.spec, self.ledger, stage, batches, error, what, before)
+            raise failed from cause_of(error, self.spec)
         told = tuple(done.notes), done.choice, tuple(done.warnings)
         return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
 
@@ -231,20 +224,7 @@ class Runner:
         """Returns the error for a stage whose Spark has ended, and forgets that Spark; None if Spark still runs."""
         if not has_ended(self.session, error):
             return None
-        known = [batch for batch in self.ledger.batches if batch in batches]
-        files = [file for batch in known for side in self.spec.sides for file in self.ledger.files.of(batch, side)]
-        largest = sorted(files, key=lambda file: -file.size)[:SUSPECTS]
-        named = ", ".join(f"{file.path} ({file.size:,} bytes)" for file in largest)
-        more = f" and {len(files) - len(largest)} more" if len(files) > len(largest) else ""
-        heap = self.spec.settings.driver_memory or "Spark's own"
-        return SparkEndedError(
-            "Spark ended while the stage ran",
-            where=f"pipeline {self.spec.name}, stage {stage}, batch {batches}",
-            why=f"most often its memory ran out (heap: {heap}), here over {named or 'its tables'}{more}. The batches "
-            "stay due; whatever the stage had committed is repaired by running it again",
-            fix=f"fk-pipeline run {self.spec.file}, which starts Spark anew; if it ends again, raise "
-            "settings.driver_memory (of a Connect server: its own), or land the rows in smaller files",
-        )
+        return spark_ended(self.spec, self.ledger, stage, batches)
 
     def _with_second_tries(self, work: Execution) -> Done:
         """Runs the work; repeats it after a conflict, and with row-error isolation after an error in a row or a file.

@@ -60,7 +60,9 @@ def adopted(file: Path) -> Path:
     with pytest.raises(StateError, match="--adopt") as refused:
         load(file).discover()
     assert f"fk-pipeline run {file} --adopt, which takes each file there for the known one" in refused.value.fix
-    load(file).adopt()
+    pipeline = load(file)
+    pipeline.adopt()
+    pipeline.discover()  # in the same process, as the command does it
     return file
 
 
@@ -85,6 +87,22 @@ def landing_linked(home: Path) -> Path:
     (home / "landing").rename(home.parent / "mnt")
     (home / "landing").symlink_to(home.parent / "mnt")
     return adopted(home / "p.yaml")
+
+
+def landing_moved_into_itself(home: Path) -> Path:
+    for side in ("left", "right"):
+        (home / "landing" / side).rename(home / "aside")
+        (home / "landing" / side).mkdir()
+        (home / "aside").rename(home / "landing" / side / "in")
+    return adopted(write(home / "p.yaml", left="landing/left/in", right="landing/right/in/*/*.jsonl"))
+
+
+def landing_moved_out_of_itself(home: Path) -> Path:
+    (home / "landing" / "left").rename(home / "aside")
+    (home / "landing" / "right").rename(home / "right")
+    (home / "landing").rmdir()
+    (home / "aside").rename(home / "landing")
+    return adopted(write(home / "p.yaml", left="landing", right="right/*/*.jsonl"))
 
 
 def copied_as_a_whole(home: Path) -> Path:
@@ -116,6 +134,8 @@ MOVES: dict[str, Callable[[Path], Path]] = {
     "a link to the folder of the file": linked,
     "the landing folders": landing_moved,
     "the landing folders, behind a link": landing_linked,
+    "the landing folders, into folders of the same names": landing_moved_into_itself,
+    "the landing folders, out of their folder": landing_moved_out_of_itself,
     "the tables": tables_moved,
     "the tables and the file": tables_and_file_moved,
     "tables and landing folders, mounted elsewhere": lambda home: write(
@@ -175,6 +195,80 @@ def test_an_edited_path_that_leads_to_the_same_files_is_adopted_and_they_stay_kn
     wider = {"left": "landing/left/*.jsonl", "right": "landing/*/?/*.jsonl"}
     nothing_is_new(adopted(write(home / "conf" / "p.yaml", "../", **wider)))
     goes_on(adopted(write(home / "p.yaml")))
+
+
+def one_gone(left: Path) -> None:
+    (left / "2.jsonl").unlink()
+
+
+def one_changed(left: Path) -> None:
+    (left / "2.jsonl").write_text('{"id": 2, "fk": "b", "v": "rewritten"}\n')
+
+
+def one_new(left: Path) -> None:
+    (left / "3.jsonl").write_text('{"id": 3, "fk": "c", "v": "new"}\n')
+
+
+def one_more_of_a_batch(left: Path) -> None:
+    (left / "more-2.jsonl").write_text('{"id": 3, "fk": "c", "v": "new"}\n')
+
+
+@pytest.mark.parametrize("contents", ["changes", "snapshot"])
+@pytest.mark.parametrize("sides", [("left",), ("left", "right")], ids=["one side", "both sides"])
+@pytest.mark.parametrize(
+    ("then", "vanished", "changed", "discovered", "batches"),
+    [
+        (None, [], [], [], []),
+        (one_gone, ["2.jsonl"], [], [], []),
+        (one_changed, [], ["2.jsonl"], [], [2]),
+        (one_new, [], [], ["3.jsonl"], [3]),
+        (one_more_of_a_batch, [], [], ["more-2.jsonl"], [2]),
+    ],
+    ids=["nothing", "one gone", "one changed", "a new batch", "a new file of a batch"],
+)
+@pytest.mark.parametrize("into", ["moved", "landing/in"])
+def test_what_happened_on_the_way_is_what_it_is(
+    tmp_path: Path, into: str, sides: tuple[str, ...], contents: str, then: Callable[[Path], None] | None,
+    vanished: list[str], changed: list[str], discovered: list[str], batches: list[int],
+) -> None:  # fmt: skip
+    """Landing folders move, and a file goes, changes or lands: nothing else is new, gone, or due."""
+    file = tmp_path / "p.yaml"
+
+    def written(place: dict[str, str]) -> Path:
+        paths = {side: place.get(side, "landing/" + side) for side in ("left", "right")}
+        text = TEXT.format(form="rows", warehouse="warehouse", **paths)
+        file.write_text(text.replace("format: rows", f"format: rows, contents: {contents}"))
+        return file
+
+    land(tmp_path, "left/1.jsonl", "left/2.jsonl", "right/1.jsonl", "right/2.jsonl")
+    load(written({})).discover()
+    before = digests(load(file))
+    place = {}
+    for side in sides:
+        target = tmp_path / (f"landing/{side}/in" if into == "landing/in" else f"moved/{side}")
+        (tmp_path / "landing" / side).rename(tmp_path / "aside")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "aside").rename(target)
+        place[side] = str(target.relative_to(tmp_path))
+    pipeline = load(adopted(written(place)))
+    if then is not None:
+        then(tmp_path / place["left"])
+    found = pipeline.discover()
+    at = f"{place['left']}/"
+    assert [one.path for one in found.vanished] == [at + name for name in vanished]
+    assert [one.path for one in found.changed] == [at + name for name in changed]
+    assert [one.path for one in found.discovered] == [at + name for name in discovered]
+    assert list(found.batches) == batches
+    after = digests(pipeline)
+    assert {*after} == {*before} | {f"landing/left/{name}" for name in discovered}
+    assert [name for name in before if after[name] != before[name]] == [f"landing/left/{name}" for name in changed]
+    found = load(file).discover()
+    assert (found.discovered, found.changed, found.batches) == ((), (), ())
+
+
+def digests(pipeline: Pipeline) -> dict[str, str]:
+    """Per name in the ledger, the digest of a file."""
+    return {one.known_as: one.digest for one in pipeline.ledger().files.known.values()}
 
 
 def older(home: Path, before: Callable[[str], str] = lambda path: path) -> None:
@@ -380,3 +474,28 @@ def test_what_was_read_is_read_again_as_the_same_after_a_move(tmp_path: Path, sp
     assert (ran.notes, ran.counts[0]["corrected"], ran.counts[0]["read"]) == ((), 1, 3)
     assert read(after) == landed | {("0/landing/left/0.jsonl/2", "good")}
     assert after.correct(edited).known == 1
+
+
+@pytest.mark.spark
+def test_a_run_that_adopts_reads_what_landed_since_and_nothing_twice(tmp_path: Path, spark: Any) -> None:
+    """Events without a key are known by file and line: those of the folder that moved into itself keep theirs."""
+    file, events = tmp_path / "p.yaml", TEXT.replace('v STRING", key: id,', 'v STRING", contents: events,')
+
+    def run(left: str, *options: str) -> None:
+        file.write_text(events.format(left=left, right="landing/right", form="rows", warehouse="warehouse"))
+        done = CliRunner().invoke(app, ["run", str(file), "--stages", "left_changelog", *options])
+        assert done.exit_code == 0, done.stderr
+
+    land(tmp_path, "left/1.jsonl", "left/2.jsonl")
+    (tmp_path / "landing" / "right").mkdir()
+    run("landing/left")
+    (tmp_path / "landing" / "left").rename(tmp_path / "aside")
+    (tmp_path / "landing" / "left").mkdir()
+    (tmp_path / "aside").rename(tmp_path / "landing" / "left" / "in")
+    land(tmp_path, "left/in/more-2.jsonl", "left/in/3.jsonl")
+    run("landing/left/in", "--adopt")
+    rows = Pipeline(load(file).spec, spark).table("left_changelog").collect()
+    assert {(row["event"], row["v"]) for row in rows} == {
+        ("1/landing/left/1.jsonl/1", "left/1.jsonl"), ("2/landing/left/2.jsonl/1", "left/2.jsonl"),
+        ("2/landing/left/more-2.jsonl/1", "left/in/more-2.jsonl"), ("3/landing/left/3.jsonl/1", "left/in/3.jsonl"),
+    }  # fmt: skip

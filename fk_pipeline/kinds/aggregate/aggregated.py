@@ -31,7 +31,7 @@ def spread(rows: DataFrame, windows: Windows | None) -> DataFrame:
     if windows is None:
         return rows
     numbered = rows.where(f"{AT} IS NOT NULL").withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
-    return numbered.withColumn(START, F.expr(windows.start(_NUMBER)))
+    return numbered.where(windows.is_one(_NUMBER)).withColumn(START, F.expr(windows.start(_NUMBER)))
 
 
 def outputs_of(

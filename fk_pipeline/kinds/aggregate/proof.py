@@ -88,7 +88,8 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
     spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows})"
     start = f"({last} - _fk_back * {step})"
     bounds = f"{time(start)} AS {_FROM}, {time(f'({start} + {size})')} AS {_TO}"
-    return f"SELECT *, {bounds} FROM ({spread}) WHERE {start} + {size} > {place}"
+    apart = f"{time(start)} <> {time(f'({start} + {step})')}"  # a day that its zone skipped begins no window of its own
+    return f"SELECT *, {bounds} FROM ({spread}) WHERE {start} + {size} > {place} AND {apart}"
 
 
 def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: AggregateSpec) -> list[DataFrame]:

@@ -36,7 +36,8 @@ class TimeWindow(Frozen):
     window."""
     zone: str = UTC_ZONE
     """The time zone in which windows of whole days begin at midnight, as `Europe/Berlin`: such a day has 23 or 25 hours
-    when the clocks change. Times must be TIMESTAMP."""
+    when the clocks change. Of two windows that begin at once, because the zone skipped a day, there is the longer one.
+    Times must be TIMESTAMP."""
 
     @field_validator("zone")
     @classmethod

@@ -86,6 +86,16 @@ class Windows:
         """SQL: the time at which a window ends; it does not belong to the window."""
         return self.start(f"({number} + {self.size})")
 
+    def is_one(self, number: str) -> str:
+        """SQL: whether a number is that of a window: not if it would begin when the next one does.
+
+        So it is with a day that a zone skipped, as Samoa the 30th of December 2011: it begins and ends with the day
+        before the next. Rows count in the longer one, and its start tells a window from all others.
+        """
+        if self.zone is None or self.step > 1 or self.size == 1:
+            return "TRUE"
+        return f"{self.start(number)} < {self.start(f'({number} + 1)')}"
+
     def around(self, starts: pa.ChunkedArray) -> tuple[int | None, int | None]:
         """Returns a range of times in units, with at least those in some windows, given the times at which they begin.
 

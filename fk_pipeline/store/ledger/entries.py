@@ -237,7 +237,7 @@ class Entries:
         return None if table is None else refusal(f"{self.home}/{name}", Protocol.of(table), what, ledger=True)
 
     def forget(self) -> None:
-        """Discards the versions read so far, after a failed load: the next `changed` returns true."""
+        """Discards the versions read so far: the next `changed` returns true, and all is read again."""
         self._versions = None
 
     def rows(self, table: str) -> list[Entry]:

@@ -70,6 +70,8 @@ class Names:
 
     Attributes:
         first: per side, the path with which the files of the side begin in the ledger.
+        ways: per side, what `first` can be after an edit of the landing path, the value that it has before the others:
+            files that stayed keep their places, and files that were moved the ones below the landing folder.
     """
 
     def __init__(
@@ -83,11 +85,16 @@ class Names:
             known: per side the paths in the ledger, the newest first; used where the claim does not tell.
         """
         self._now = {side: place.name for side, place in places.items()}
-        self.first = {side: _first(side, place, claim, known.get(side, ())) for side, place in places.items()}
+        self.ways = {side: _ways(side, place, claim, known.get(side, ())) for side, place in places.items()}
+        self.first = {side: ways[0] for side, ways in self.ways.items()}
 
     def now(self, side: Side, path: str) -> str:
         """Returns what a path of the ledger is now."""
-        return path if side not in self._now else _moved(path, self.first[side], self._now[side])
+        return path if side not in self._now else self.by(self.first[side], side, path)
+
+    def by(self, first: str, side: Side, path: str) -> str:
+        """Returns what a path of the ledger is now if the files of its side begin there with `first`."""
+        return _moved(path, first, self._now[side])
 
     def in_ledger(self, side: Side, path: str) -> str:
         """Returns what the ledger calls a path of now."""
@@ -110,8 +117,8 @@ def _is_absolute(path: str) -> bool:
     return path.startswith("/") or "://" in path
 
 
-def _first(side: Side, place: LandingPlace, claim: Mapping[str, str], known: Iterable[str]) -> str:
-    """Returns the path with which the files of a side begin in the ledger."""
+def _ways(side: Side, place: LandingPlace, claim: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """Returns the paths with which the files of a side may begin in the ledger, the most likely one first."""
     was = claim.get(claimed(side))
     base = place.base if was is None else _base_of(was, place)
     first = claim.get(claimed_name(side))
@@ -119,10 +126,10 @@ def _first(side: Side, place: LandingPlace, claim: Mapping[str, str], known: Ite
         folder = place.folder if was is None else str(Path(claim.get(FILE_THAT_RAN, "")).parent)
         first = _leading_to(base, folder, known)
     if first is None:
-        return place.name
+        return [place.name]
     if was in (None, place.path) or claim.get(claimed_from_tables(side)) == (place.from_tables or None):
-        return first
-    return _after_edit(first, base, place)
+        return [first]
+    return list(dict.fromkeys((_after_edit(first, base, place), first)))
 
 
 def _base_of(path: str, place: LandingPlace) -> str:
@@ -152,8 +159,8 @@ def _leading_to(base: str, folder: str, known: Iterable[str]) -> str | None:
 def _after_edit(first: str, base: str, place: LandingPlace) -> str:
     """Returns how paths begin after an edit of the landing path.
 
-    If one of the two places is below the other, the files in both keep their paths. Otherwise the files were moved, and
-    those below the new place have the paths that they had below the old one.
+    If one of the two places is below the other, the files in both keep their paths if they stayed. Otherwise the files
+    were moved, and those below the new place have the paths that they had below the old one.
     """
     (scheme, old), (other, new) = _apart(base), _apart(place.base)
     away = posixpath.relpath(f"/{new}", f"/{old}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
 from pathlib import Path
 from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks import changelog
 from fk_pipeline.blocks.times import FARTHEST
@@ -395,6 +396,83 @@ def test_days_of_a_time_zone_have_23_or_25_hours(grouped: Callable[..., Grouped]
     assert {row[:3]: row[3] for row in made.result()} == wanted
     assert {end - start for _, start, end in wanted} == {timedelta(hours=hours) for hours in (47, 48, 49)}
     assert made.pipeline.verify().ok
+
+
+ODD_DAYS = {
+    "a day that was skipped": ("Pacific/Apia", date(2011, 12, 30)),
+    "a day that was skipped, and noon was midnight": ("Pacific/Kwajalein", date(1993, 8, 21)),
+    "midnight comes twice": ("America/Havana", date(2024, 11, 3)),
+    "the hour before midnight comes twice": ("Asia/Beirut", date(2024, 10, 27)),
+    "midnight comes twice, and the day before between": ("America/St_Johns", date(2010, 11, 7)),
+    "there is no midnight": ("America/Havana", date(2024, 3, 10)),
+}
+
+
+@pytest.mark.parametrize(("size", "every"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_windows_of_days_of_every_kind_have_a_start_of_their_own(spark: SparkSession, size: int, every: int) -> None:
+    """A model of them in Python, which knows the days of a zone from another data base of zones."""
+    counted, proved, wanted = [], [], []
+    for zone, odd in ODD_DAYS.values():
+        window = TimeWindow(time="at", size=f"{size} days", every=f"{every} days", zone=zone)
+        noon, windows = datetime.combine(odd, time(12), UTC), Windows.of(window, "TIMESTAMP")
+        times = [noon + timedelta(minutes=30 * i) for i in range(-48 * 5, 48 * 5)]
+        wanted += [(zone, *found) for found in _windows_of(times, ZoneInfo(zone), size, every)]
+        numbers = f"SELECT EXPLODE(SEQUENCE({_micros(times[0])}L, {_micros(times[-1])}L, 1800000000L)) AS n"
+        rows = spark.sql(f"SELECT n, TIMESTAMP_MICROS(n) AS at, TIMESTAMP_MICROS(n) AS {AT} FROM ({numbers})")
+        rows.createOrReplaceTempView("rows_of_odd_days")
+        own = spread(rows, windows).withColumnsRenamed({START: "_fk_from"})
+        counted.append(own.selectExpr(f"'{zone}'", "n", "_fk_from", f"{windows.end('_fk_window')} AS _fk_to"))
+        query = _windowed("rows_of_odd_days", window, "timestamp")
+        proved.append(spark.sql(f"SELECT '{zone}', n, _fk_from, _fk_to FROM ({query})"))
+    starts = {(zone, start) for zone, _, start, _ in wanted}
+    assert len({(zone, start, end) for zone, _, start, end in wanted}) == len(starts)
+    for frames in (counted, proved):
+        both = reduce(DataFrame.union, frames).toDF("zone", "n", "start", "end")
+        found = both.selectExpr("zone", "n", "UNIX_MICROS(start)", "UNIX_MICROS(end)").collect()
+        assert sorted(map(tuple, found)) == sorted(wanted)
+
+
+def _micros(one: datetime) -> int:
+    return int(one.timestamp()) * 1_000_000
+
+
+def _windows_of(times: list[datetime], zone: ZoneInfo, size: int, every: int) -> Iterator[tuple[int, int, int]]:
+    """Yields, per time, the bounds of the windows in which it counts, all in microseconds."""
+
+    def start(number: int) -> int:
+        return _micros(datetime.combine(date(1970, 1, 1) + timedelta(number), time(), zone))
+
+    for one in times:
+        day = (one.astimezone(zone).date() - date(1970, 1, 1)).days
+        for number in range(day - size + 1, day + 1):
+            if number % every == 0 and start(number) < start(number + every):
+                yield _micros(one), start(number), start(number + size)
+
+
+def test_a_day_that_a_zone_skipped_begins_no_window_in_any_order_of_batches(grouped: Callable[..., Grouped]) -> None:
+    """Samoa had no 30 December 2011: two days from it would begin when two days from the 31st do."""
+    made = grouped(
+        window="window: {time: at, size: 2 days, every: 1 day, zone: Pacific/Apia}",
+        time="TIMESTAMP",
+        contents=EVENTS,
+        aggregates="[count(*) AS n]",
+    )
+    first = datetime(2011, 12, 28, 11, tzinfo=UTC)
+    times = [first + timedelta(hours=6 * i) for i in range(20)]
+    for batch, number in ((2, 0), (1, 1), (3, 2)):
+        made.land(batch, [{"id": i, "user": "a", "at": times[i].isoformat(), "v": 1} for i in range(number, 20, 3)])
+        made.pipeline.run()
+    counts: dict[tuple[int, int], int] = {}
+    for _, *bounds in _windows_of(times, ZoneInfo("Pacific/Apia"), 2, 1):
+        counts[bounds[0], bounds[1]] = counts.get((bounds[0], bounds[1]), 0) + 1
+    found = {
+        (_micros(start.replace(tzinfo=UTC)), _micros(end.replace(tzinfo=UTC))): n for _, start, end, n in made.result()
+    }
+    assert found == counts
+    assert made.pipeline.verify().ok
+    assert made.red() == set()
+    story = made.pipeline.explain("user=a,window_start=2011-12-30 10:00:00")
+    assert story.sentences()[0] == f"{found[1325239200_000_000, 1325412000_000_000]} rows count in it."
 
 
 def test_a_time_after_2262_hides_no_row_after_a_checkpoint_by_another_session(
