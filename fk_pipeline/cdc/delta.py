@@ -29,11 +29,12 @@ _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THE
 
 
 def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
-    """Returns rows of the result of another pipeline with the declared columns, without those of the engine.
+    """Returns the rows of the result of another pipeline that its key tells apart, without columns of the engine.
 
     With a key that may be null, `result_key` has it as JSON. Otherwise a row with a null in its key is left out: no row
     can refer to it.
     """
+    stored = stored.where(side.told_apart) if side.told_apart else stored
     names = [column.name for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
     there = {*stored.columns}  # an old version lacks the columns that `select` has got since
     columns = [quote(name) for name in (*names, *_OF_THE_FEED) if name in there]

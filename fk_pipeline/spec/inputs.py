@@ -111,6 +111,7 @@ class SideSpec(Frozen):
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
     """By column, how the source writes values whose text does not tell."""
     key_of_result: tuple[str, ...] = Field(default=(), exclude=True)
+    told_apart: str = Field(default="", exclude=True)
     not_run: str = Field(default="", exclude=True)
     sensitive: Strings = ()
     """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples

@@ -114,6 +114,11 @@ class PipelineSpec(Frozen):
         raise NotImplementedError
 
     @property
+    def told_apart(self) -> str:
+        """SQL (condition) over the stored rows of the result: those that the key tells apart; empty: all of them."""
+        return ""
+
+    @property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
         """Per input, the columns that the result depends on and the hashes cover, in the order of the schema."""
         raise NotImplementedError

@@ -72,6 +72,7 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
         "format": "delta",
         "schema": ", ".join(columns),
         "not_run": "" if is_there else str(other.file),
+        "told_apart": other.told_apart,
         **({"sensitive": secret} if secret else {}),
     }
 

@@ -31,7 +31,7 @@ def spread(rows: DataFrame, windows: Windows | None) -> DataFrame:
     if windows is None:
         return rows
     numbered = rows.where(f"{AT} IS NOT NULL").withColumn(_NUMBER, F.explode(F.expr(windows.numbers(AT))))
-    return numbered.where(windows.is_one(_NUMBER)).withColumn(START, F.expr(windows.start(_NUMBER)))
+    return numbered.withColumn(START, F.expr(windows.key(_NUMBER)))
 
 
 def outputs_of(
@@ -93,8 +93,8 @@ def groups_of(
         F.count(F.lit(1)).alias(MEMBERS), *hashes, *measures, *changed
     )
     if windows is not None:
-        start, end = F.expr(windows.start(_NUMBER)), F.expr(windows.end(_NUMBER))
-        groups = groups.withColumns({START: start, WINDOW_START: start, WINDOW_END: end})
+        of_window = {START: windows.key, WINDOW_START: windows.start, WINDOW_END: windows.end}
+        groups = groups.withColumns({name: F.expr(sql(_NUMBER)) for name, sql in of_window.items()})
     named = groups.withColumns({name: F.col(quote(by(name))) for name in spec.group_names})
     return named.withColumn(s.HASH, F.expr(f"UNHEX(CONCAT({_hex('_fk_hash_0')}, {_hex('_fk_hash_1')}))"))
 

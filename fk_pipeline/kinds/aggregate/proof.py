@@ -34,7 +34,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.last_writers import current_rows
 
 _EPOCH = "DATE'1970-01-01'"
-_FROM, _TO = "_fk_from", "_fk_to"
+_FROM, _TO, _KEY = "_fk_from", "_fk_to", "_fk_key"
 
 
 def expected(tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: bool = False) -> DataFrame:
@@ -54,11 +54,11 @@ def expected(tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: b
     if spec.window is not None:
         kind = rows.selectExpr(f"({spec.window.time}) AS at").schema["at"].dataType.simpleString()
         source = _windowed(source, spec.window, kind)
-        names |= {_FROM: WINDOW_START, _TO: WINDOW_END}
+        names |= {_FROM: WINDOW_START, _TO: WINDOW_END, _KEY: START}
     measures = [one.text for one in spec.measures]
     groups = f"SELECT {', '.join([*names, *measures])} FROM ({source}) GROUP BY {', '.join(names)}"
     session.sql(groups).withColumnsRenamed(names).createOrReplaceTempView(named)
-    columns = {by(name): name for name in spec.group_names} | {START: WINDOW_START}
+    columns = {by(name): name for name in spec.group_names} | {START: START}
     keys = [quote(columns[column]) for column in k.group_key(spec)]
     outputs = [output.sql for output in spec.outputs]
     found: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {named} WHERE {spec.having or 'TRUE'}")
@@ -83,13 +83,15 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
 
     else:  # Spark has windows of timestamps
         found = f"SELECT *, WINDOW({at}, '{size} microseconds', '{step} microseconds') AS _fk_w FROM ({rows})"
-        return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO} FROM ({found})"
+        return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO}, _fk_w.start AS {_KEY} FROM ({found})"
     last = f"({place} - (({place} % {step}) + {step}) % {step})"
     spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows})"
     start = f"({last} - _fk_back * {step})"
     bounds = f"{time(start)} AS {_FROM}, {time(f'({start} + {size})')} AS {_TO}"
-    apart = f"{time(start)} <> {time(f'({start} + {step})')}"  # a day that its zone skipped begins no window of its own
-    return f"SELECT *, {bounds} FROM ({spread}) WHERE {start} + {size} > {place} AND {apart}"
+    key = time(start)
+    if window.local:  # a day that its zone skipped begins with the next one: a microsecond tells their windows apart
+        key = f"IF({key} = {time(f'({start} + {step})')}, {key} - INTERVAL 1 MICROSECOND, {key})"
+    return f"SELECT *, {bounds}, {key} AS {_KEY} FROM ({spread}) WHERE {start} + {size} > {place}"
 
 
 def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: AggregateSpec) -> list[DataFrame]:

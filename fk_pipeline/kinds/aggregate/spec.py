@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.functions import computed_on_rows, parse_aggregate
-from fk_pipeline.kinds.aggregate.kind import WINDOW_END, WINDOW_START
+from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.durations import Span, micros, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
@@ -36,8 +36,7 @@ class TimeWindow(Frozen):
     window."""
     zone: str = UTC_ZONE
     """The time zone in which windows of whole days begin at midnight, as `Europe/Berlin`: such a day has 23 or 25 hours
-    when the clocks change. Of two windows that begin at once, because the zone skipped a day, there is the longer one.
-    Times must be TIMESTAMP."""
+    when the clocks change. Times must be TIMESTAMP."""
 
     @field_validator("zone")
     @classmethod
@@ -156,6 +155,12 @@ class AggregateSpec(PipelineSpec):
             parse_expression(output.sql).reads[0][0].lower(): output.name for output in self.outputs if output.plain
         }
         return [(key, plain.get(key.lower()), self.window is None or key != WINDOW_START) for key in keys]
+
+    @property
+    def told_apart(self) -> str:
+        """SQL (condition): of two windows that begin together, because the zone skipped a day, the longer one."""
+        begins = next((name for key, name, _ in self.result_key_outputs() if key == WINDOW_START), None)
+        return "" if begins is None or self.window is None or not self.window.local else f"{quote(begins)} = {START}"
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of the input that a column of the result is made of."""

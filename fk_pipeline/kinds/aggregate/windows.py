@@ -86,18 +86,25 @@ class Windows:
         """SQL: the time at which a window ends; it does not belong to the window."""
         return self.start(f"({number} + {self.size})")
 
-    def is_one(self, number: str) -> str:
-        """SQL: whether a number is that of a window: not if it would begin when the next one does.
+    @property
+    def may_begin_together(self) -> bool:
+        """Whether two windows may begin at the same time: days from each of two days, of which the zone skipped one."""
+        return self.zone is not None and self.step == 1 and self.size > 1
 
-        So it is with a day that a zone skipped, as Samoa the 30th of December 2011: it begins and ends with the day
-        before the next. Rows count in the longer one, and its start tells a window from all others.
+    def key(self, number: str) -> str:
+        """SQL: the time that tells a window from all others: its start.
+
+        A day that a zone skipped, as Samoa the 30th of December 2011, begins when the next day does. The key of a
+        window from such a day is a microsecond before its start, at which no window begins.
         """
-        if self.zone is None or self.step > 1 or self.size == 1:
-            return "TRUE"
-        return f"{self.start(number)} < {self.start(f'({number} + 1)')}"
+        start = self.start(number)
+        if not self.may_begin_together:
+            return start
+        together = f"{start} = {self.start(f'({number} + 1)')}"
+        return f"IF({together}, TIMESTAMP_MICROS(UNIX_MICROS({start}) - 1), {start})"
 
     def around(self, starts: pa.ChunkedArray) -> tuple[int | None, int | None]:
-        """Returns a range of times in units, with at least those in some windows, given the times at which they begin.
+        """Returns a range of times in units, with at least those in some windows, given their keys.
 
         The second time is the first one after the range; None: no bound. The range of no windows is empty.
         """
@@ -113,7 +120,7 @@ class Windows:
         return f"({ticks} DIV {self.length} - IF({ticks} % {self.length} < 0, 1, 0))"
 
     def slices(self, start: str) -> str:
-        """SQL (ARRAY<BIGINT>): the spans of time in which rows of a window are, given the time at which it begins."""
-        number = self.number(start)
+        """SQL (ARRAY<BIGINT>): the spans of time in which rows of a window are, or a few more, given its key."""
+        number = self.number(f"TIMESTAMP_MICROS(UNIX_MICROS({start}) + 1)" if self.may_begin_together else start)
         first, last = self.ticks(start), self.ticks(self.end(number))
         return f"SEQUENCE({self.slice(first)}, {self.slice(f'({last} - 1)')})"
