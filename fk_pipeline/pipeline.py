@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.upkeep import TableUpkeep
+    from fk_pipeline.verify.inputs.report import InputsReport
     from fk_pipeline.verify.report import VerifyReport
 
 
@@ -265,6 +266,26 @@ class Pipeline(OpenPipeline):
         tables = {name: read.read(name) for name in proved}
         with concealing(self.spec), settings(self.session, suiting(read.rows(*proved), self.sizes), optional=True):
             return verify(tables, self.due(), self.spec, self.ledger(), share)
+
+    def verify_inputs(self, share: float | None = None) -> InputsReport:
+        """Compares the landing files with the changelogs and the quarantine, by an independent reader.
+
+        Args:
+            share: the share of the batches to compare, chosen by a hash of their files' names; 1 for all. None: all of
+                them, or a sample if there is much to read.
+
+        Raises:
+            StateError: as with `verify`.
+        """
+        from fk_pipeline.engine.damage import refuse_damaged
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.verify.inputs.inputs import verify_inputs
+
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        refuse_damaged(self.spec, zone=self.zone)
+        with concealing(self.spec):
+            return verify_inputs(self.spec, self.ledger(), self.zone, self.runner.reader(), share)
 
     def explain(self, key: str) -> AnyStory:
         """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.

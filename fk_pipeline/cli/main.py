@@ -148,11 +148,17 @@ def verify(
     pipelines: Pipelines,
     docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
     share: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0, max=1, metavar="SHARE", help="of the left keys, chosen by a hash: only these are joined anew"
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="of the left keys, by a hash: only these are joined anew; with --inputs also of the batches",
         ),
-    ] = 1.0,
+    ] = None,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="also read the landing files anew, and compare them with the changelogs")
+    ] = False,
     checks: Annotated[bool, typer.Option(help="also check every table with Great Expectations")] = True,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
@@ -160,7 +166,7 @@ def verify(
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
     require_own_packages()
     from expectations.validation import import_early
-    from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks
+    from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks, print_inputs
     from fk_pipeline.pipeline import load
 
     if checks:
@@ -172,15 +178,19 @@ def verify(
 
     def work(file: Path, _: tuple[str, ...]) -> int:
         loaded = load(file)
-        report = loaded.verify(share)
+        report = loaded.verify(1.0 if share is None else share)
+        landed = loaded.verify_inputs(share) if inputs else None
         within = docs / loaded.spec.name if several and docs is not None else docs
         checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
-        found = as_json(loaded, report, checked, index)
+        found = as_json(loaded, report, checked, index, landed)
         told[file] = {"report": found} if several else found
         if format_ is OutputFormat.TEXT:
             print_verification(report, loaded.spec.file, loaded.spec.definition)
+            if landed is not None:
+                print_inputs(landed, loaded.spec.file)
             print_checks(loaded, report, checked, index)
-        return int(not report.ok or any(one.failed or one.not_run for one in checked))
+        differs = landed is not None and not landed.ok
+        return int(not report.ok or differs or any(one.failed or one.not_run for one in checked))
 
     outcomes = each(project, work, context, waits=False, named=format_ is OutputFormat.TEXT)
     print_told(format_, outcomes, told)

@@ -14,6 +14,7 @@ from fk_pipeline.console import Progress, key_of, print_lines, say, tell
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.verify.inputs.report import InputDifference, InputsReport
 from fk_pipeline.verify.report import VerifyReport
 
 SAMPLE_SHOWN = 3
@@ -28,13 +29,29 @@ def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -
     return checked, validator.index
 
 
-def as_json(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> dict[str, Any]:
-    """Returns the report as one object: the counts of the contract, and the findings per stage and expectation."""
+def as_json(
+    pipeline: Pipeline,
+    report: VerifyReport,
+    checked: list[Checked],
+    index: Path | None,
+    landed: InputsReport | None = None,
+) -> dict[str, Any]:
+    """Returns the report as one object: the counts of the contract, and the findings per stage and expectation.
+
+    Args:
+        pipeline: the pipeline.
+        report: the proof of its result.
+        checked: the checks of its stages.
+        index: the first page of the Data Docs.
+        landed: the comparison of its landing files with the changelogs.
+    """
     found: dict[str, Any] = report.counts() | report.looked_at()
     if report.share < 1:
         found["share"] = report.share
     if report.sample:
         found["sample"] = list(report.sample)
+    if landed is not None:
+        found["inputs"] = landed.as_json()
     if checked:
         found["checks"] = {
             one.stage: {result.name: result.counts() | _fix(result, one, pipeline) for result in one.results}
@@ -74,6 +91,45 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
         tell("Mend the first one first: those of the stages after it may be its consequences.")
     if index is not None:
         tell(f"Data Docs: {index}")
+
+
+def print_inputs(report: InputsReport, file: Path) -> None:
+    """Prints a comparison of landing files for people: what was read, what differs, what was not compared."""
+    verdict = "what was read is what landed" if report.ok else f"{report.differences:,} DIFFERENCES"
+    tell(f"{report.lines:,} lines in {report.files:,} landing files, read anew: {verdict}")
+    deleted = f"{report.deleted:,} deleted, {report.truncated:,} truncates, " if report.truncated else ""
+    deleted = deleted or f"{report.deleted:,} deleted, "
+    counts = (
+        f"{report.written:,} written, {deleted}{report.quarantined:,} in the quarantine, {report.ignored:,} ignored"
+    )
+    lines = [f"{counts}; compared with {report.rows:,} rows of the changelogs"]
+    if report.is_sample:
+        share = " and some of their keys" if report.keys_share else ""
+        lines.append(
+            f"- a sample: batches{share} of {report.bytes_read / 1e6:,.0f} of {report.bytes_all / 1e6:,.0f} MB; "
+            f"'fk-pipeline verify {file} --inputs --share 1' compares all"
+        )
+    lines += [
+        f"- not compared: {one.batches:,} batch(es) of {one.side}, {one.files:,} file(s): {one.why}"
+        for one in report.not_compared
+    ]
+    lines += map(_difference, report.sample)
+    if len(report.sample) < report.differences:
+        lines.append(f"- and {report.differences - len(report.sample):,} more")
+    print_lines(lines)
+    if not report.ok:
+        tell(
+            "Fix: if the files are right, the reader is wrong: please report it. With a version that reads them right, "
+            f"'fk-pipeline rebuild {file} --from landing' reads them again"
+        )
+
+
+def _difference(one: InputDifference) -> str:
+    """Returns the line that shows a difference between a landing file and the tables."""
+    place = f"{one.file}, line {one.line}" if one.line else one.file or f"batch {one.batch}"
+    about = ", ".join(part for part in (one.key, one.column and f"column {one.column}") if part)
+    said = f"{one.side}, {place}{f' ({about})' if about else ''}"
+    return f"- {one.what}: {said}: landed: {one.landed}; stored: {one.stored}"
 
 
 def _key(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,403 @@
+"""The comparison of what landed with what the changelogs and the quarantine have."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from fk_pipeline.identity import Side
+from fk_pipeline.spec import SideSpec
+from fk_pipeline.verify.inputs.buckets import Buckets, slot_of
+from fk_pipeline.verify.inputs.landed import Fate, FilePlace, FileReader, InputColumns, LandedRecord
+from fk_pipeline.verify.inputs.moments import date_text, moment_text
+from fk_pipeline.verify.inputs.report import InputDifference, InputsReport
+from fk_pipeline.verify.inputs.stored import StoredRow
+from fk_pipeline.verify.inputs.typed import base_of, same, text_of
+
+_READING = (
+    *("column ", "key column ", "not a JSON object", "not one JSON object", "not UTF-8", "not a row of ", "a quote "),
+    *("no operation in ", "unknown operation", "unknown op", "unknown type", "op ", "type ", "not a Debezium change"),
+    *("unreadable from byte ", "longer than ", "a delete of an event"),
+)
+"""The beginnings of the reasons of records that could not be read. All others are about expressions of the pipeline
+file, which this reader does not compute."""
+
+_LONGEST = 120
+_SECRET = "a sensitive value"  # noqa: S105 - shown in place of one
+
+
+@dataclass
+class Group:
+    """Batches of an input that are compared together.
+
+    Attributes:
+        places: their files.
+        size: bytes of these.
+        quarantine: per batch, file, line and reason of each record in the quarantine.
+        ignored: per batch, the number of ignored records according to the ledger; none where it does not tell.
+        share: the share of the keys that is compared.
+        keeps: whether the changelog keeps the rows of the batches, however old.
+    """
+
+    places: Sequence[FilePlace]
+    size: int
+    quarantine: Mapping[int, Sequence[tuple[str, int, str]]]
+    ignored: Mapping[int, int]
+    share: float = 1.0
+    keeps: bool = True
+
+
+@dataclass
+class _Batch:
+    """What is known of one batch while its files are read."""
+
+    newest: tuple[Any, ...] | None = None
+    """The newest truncate: its order and its place."""
+    truncates: int = 0
+    is_ordered: bool = True
+    unplaced: int = 0
+    quarantine: dict[tuple[str, int], str] = field(default_factory=dict)
+    without_line: int = 0
+    ignored: Counter[bool] = field(default_factory=Counter)
+    """Ignored records: those beyond doubt, and others."""
+
+
+class Comparison:
+    """Compares groups of batches of an input, and adds to a report."""
+
+    def __init__(self, columns: InputColumns, reader: FileReader, side: Side, report: InputsReport) -> None:
+        self._columns, self._reader, self._name, self._report = columns, reader, side, report
+        self._side: SideSpec = columns.side
+        self._batches: dict[int, _Batch] = {}
+        self._keeps = True
+        self._files: dict[tuple[int, int], str] = {}
+
+    def of(self, group: Group, rows: Iterable[StoredRow]) -> None:
+        """Compares the files of a group of batches with the rows that the changelog has of them.
+
+        Raises:
+            NotReadError: a file cannot be read by this reader; the report has then counts of a part of the group.
+        """
+        self._keeps = group.keeps
+        self._batches = {place.batch: self._begun(place.batch) for place in group.places}
+        self._files = {(place.batch, place.number): place.name for place in group.places}
+        for batch, records in group.quarantine.items():
+            self._learn(self._batches[batch], records, [one for one in group.places if one.batch == batch])
+        with Buckets(group.size) as buckets:
+            for place in group.places:
+                self._read(place, buckets, group.share)
+                self._report.files += 1
+            for row in rows:
+                self._report.rows += 1
+                if row.key is None:
+                    self._truncate(row)
+                elif _is_in(group.share, (row.batch, *row.key)):
+                    buckets.add((row.batch, *map(_key_part, row.key)), row)
+            for key, values in buckets.groups():
+                self._of_key(key[0], key[1:], values)
+        self._left_over(group)
+        self._report.batches += len(self._batches)
+
+    # ---- what lands
+
+    def _begun(self, number: int) -> _Batch:
+        """Returns a batch before its files are read: a snapshot begins with a truncate."""
+        if not self._side.is_snapshot:
+            return _Batch()
+        return _Batch(newest=((number,), (-1, 0, 0)), truncates=1)
+
+    def _learn(self, batch: _Batch, records: Sequence[tuple[str, int, str]], places: Sequence[FilePlace]) -> None:
+        """Takes in the quarantine of a batch; a file that was moved since is found by its name."""
+        names: dict[str, list[FilePlace]] = {}
+        for place in places:
+            names.setdefault(place.name.rsplit("/", 1)[-1], []).append(place)
+        known = {place.stored_as for place in places}
+        for file, line, reason in records:
+            alike = names.get(file.rsplit("/", 1)[-1], [])
+            now = file if file in known or len(alike) != 1 else alike[0].stored_as
+            if line:
+                batch.quarantine[now, line] = reason
+            else:
+                batch.without_line += 1
+
+    def _read(self, place: FilePlace, buckets: Buckets, share: float) -> None:
+        """Reads a file: counts its records, compares them with the quarantine, and keeps those that have a key."""
+        batch = self._batches[place.batch]
+        for line, entries in _by_line(self._reader.entries(place)):
+            has_bad = any(one.fate is Fate.QUARANTINED for one in entries)
+            reason = batch.quarantine.pop((place.stored_as, line), None)
+            for number, entry in enumerate(entries):
+                entry.place = (place.number, line, number)
+                self._report.lines += number == 0
+                is_other = has_bad and entry.fate is not Fate.QUARANTINED  # of an update that changes the key
+                if self._is_rejected(place, batch, entry, None if is_other else reason):
+                    self._report.quarantined += 1
+                    self._report.doubtful += entry.doubt
+                    continue
+                self._take(batch, place, entry, buckets, share)
+
+    def _is_rejected(self, place: FilePlace, batch: _Batch, entry: LandedRecord, reason: str | None) -> bool:
+        """Returns whether a record is in the quarantine, where this is right."""
+        if not entry.line and entry.fate is Fate.QUARANTINED and batch.without_line:
+            batch.without_line -= 1
+            return True
+        if reason is None:
+            return False
+        if entry.fate is Fate.QUARANTINED or entry.doubt or not reason.startswith(_READING):
+            return True
+        self._differs(
+            place.batch, "quarantine", entry, landed=f"a record that is {entry.fate}", stored=self._why(reason)
+        )
+        return True
+
+    def _take(self, batch: _Batch, place: FilePlace, entry: LandedRecord, buckets: Buckets, share: float) -> None:
+        report = self._report
+        if entry.fate is Fate.IGNORED:
+            report.ignored += 1
+            batch.ignored[entry.doubt] += 1
+            return
+        if entry.fate is Fate.QUARANTINED:
+            if entry.doubt:
+                report.doubtful += 1
+                batch.unplaced += 1
+            elif entry.key is None:
+                self._differs(place.batch, "quarantine", entry, landed=self._problem(entry), stored="it was read")
+                batch.unplaced += 1
+            elif _is_in(share, (place.batch, *entry.key)):
+                buckets.add((place.batch, *entry.key), entry)
+            return
+        report.doubtful += entry.doubt
+        if entry.fate is Fate.TRUNCATED:
+            report.truncated += entry.reason != "snapshot"
+            batch.truncates += 1
+            at = (_sortable(entry.order), entry.place)
+            batch.is_ordered &= entry.order is not None
+            batch.newest = at if batch.newest is None else max(batch.newest, at)
+            return
+        report.written += entry.fate is Fate.WRITTEN
+        report.deleted += entry.fate is Fate.DELETED
+        if entry.key is None:
+            batch.unplaced += 1
+        elif _is_in(share, (place.batch, *entry.key)):
+            buckets.add((place.batch, *entry.key), entry)
+
+    # ---- what is stored
+
+    def _truncate(self, row: StoredRow) -> None:
+        batch = self._batches[row.batch]
+        if not batch.truncates:
+            self._differs(row.batch, "unexpected", landed="no record deletes all rows", stored="a truncate")
+        elif row.events != batch.truncates and self._columns.knows_order:
+            self._differs(row.batch, "count", landed=f"{batch.truncates} truncate(s)", stored=f"{row.events}")
+        batch.truncates = 0
+
+    def _of_key(self, number: int, key: tuple[Any, ...], values: Sequence[LandedRecord | StoredRow]) -> None:
+        """Compares the records of one key and batch with the rows that are stored of it."""
+        batch = self._batches[number]
+        entries = [one for one in values if isinstance(one, LandedRecord)]
+        rows = [one for one in values if isinstance(one, StoredRow)]
+        bad = [one for one in entries if one.fate is Fate.QUARANTINED]
+        if bad:
+            for entry in bad:
+                self._is_read(number, key, entry, rows)
+            return
+        if not entries:
+            if batch.unplaced:
+                batch.unplaced -= 1
+                return
+            self._differs(number, "unexpected", key=key, landed="no record has this key", stored=f"op {rows[0].op}")
+            return
+        if not self._is_sure(batch, entries):
+            self._any_of(number, key, entries, rows)
+            return
+        newest = max(entries, key=lambda one: (_sortable(one.order), one.place))
+        at = (_sortable(newest.order), newest.place)
+        if batch.newest is not None and at < batch.newest:
+            if rows:
+                self._differs(number, "unexpected", newest, key, landed="deleted by a later truncate", stored="a row")
+            return
+        if not rows:
+            self._is_missing(number, newest, key)
+            return
+        self._row(number, key, newest, rows[0], len(entries))
+        for _ in rows[1:]:
+            self._differs(number, "unexpected", newest, key, landed="one row", stored="a second row of the key")
+
+    def _is_sure(self, batch: _Batch, entries: Sequence[LandedRecord]) -> bool:
+        """Returns whether this reader knows which record of a key is the last, and what it does."""
+        known = self._columns.knows_since and batch.is_ordered
+        return known and all(one.order is not None and not one.maybe_deleted for one in entries)
+
+    def _any_of(
+        self, number: int, key: tuple[Any, ...], entries: Sequence[LandedRecord], rows: Sequence[StoredRow]
+    ) -> None:
+        """Compares with any record of a key: an expression of the pipeline file decides which one it is."""
+        if not rows and self._batches[number].newest is None:
+            self._is_missing(number, entries[-1], key)
+        for row in rows:
+            if not any(self._fits(entry, row) for entry in entries):
+                self._row(number, key, entries[-1], row, row.events, ordered=False)
+
+    def _is_missing(self, number: int, entry: LandedRecord, key: tuple[Any, ...]) -> None:
+        if self._keeps:
+            self._differs(number, "missing", entry, key, landed=f"the row is {entry.fate}", stored="no row")
+        else:
+            self._report.closed += 1
+
+    def _fits(self, entry: LandedRecord, row: StoredRow) -> bool:
+        if row.deleted:
+            return entry.maybe_deleted or entry.fate is Fate.DELETED
+        return entry.fate is Fate.WRITTEN and all(
+            column.name in entry.holes or same(landed, stored)
+            for column, landed, stored in zip(self._columns.values, entry.values, row.values, strict=True)
+        )
+
+    def _row(
+        self,
+        number: int,
+        key: tuple[Any, ...],
+        entry: LandedRecord,
+        row: StoredRow,
+        events: int,
+        *,
+        ordered: bool = True,
+    ) -> None:
+        """Compares the last record of a key with the row that is stored."""
+        if row.deleted != (entry.fate is Fate.DELETED) and not entry.maybe_deleted:
+            is_now = "deleted" if row.deleted else "written"
+            self._differs(number, "operation", entry, key, landed=f"the row is {entry.fate}", stored=f"it is {is_now}")
+            return
+        if ordered and row.op != entry.op:
+            self._differs(number, "operation", entry, key, landed=f"op {entry.op}", stored=f"op {row.op}")
+        if ordered and not same([*(entry.order or ())], [*row.order]):
+            landed, stored = (self._order(one) for one in (entry.order or (), row.order))
+            self._differs(number, "order", entry, key, landed=landed, stored=stored)
+        if row.events != events:
+            self._differs(number, "count", entry, key, landed=f"{events} record(s) of the key", stored=f"{row.events}")
+        if row.deleted or entry.fate is Fate.DELETED:
+            return
+        for column, landed, stored in zip(self._columns.values, entry.values, row.values, strict=True):
+            if column.name in entry.holes:
+                if column.name not in row.holes:
+                    self._differs(
+                        number, "value", entry, key, column.name, "not sent", self._shown(column.name, stored)
+                    )
+            elif column.name in row.holes or not same(landed, stored):
+                shown = [self._shown(column.name, one) for one in (landed, stored)]
+                found = "not sent" if column.name in row.holes else shown[1]
+                self._differs(number, "value", entry, key, column.name, shown[0], found)
+
+    def _is_read(self, number: int, key: tuple[Any, ...], entry: LandedRecord, rows: Sequence[StoredRow]) -> None:
+        """Reports a record that belongs into the quarantine and is not there."""
+        stored = "it was read"
+        names = [column.name for column in self._columns.values]
+        if rows and entry.column in names and not rows[0].deleted:
+            stored = f"it was read as {self._shown(entry.column, rows[0].values[names.index(entry.column)])}"
+        self._differs(number, "quarantine", entry, key, entry.column, self._problem(entry), stored)
+
+    def _left_over(self, group: Group) -> None:
+        """Reports what the tables have and no file does, and numbers that differ."""
+        for number, batch in self._batches.items():
+            for (file, line), reason in batch.quarantine.items():
+                self._report.add(
+                    InputDifference(
+                        self._name, number, "quarantine", file, line, landed="no such line", stored=self._why(reason)
+                    )
+                )
+            if batch.without_line:
+                text = f"{batch.without_line} record(s) more"
+                self._differs(number, "quarantine", landed="records that can be read", stored=text)
+            if batch.truncates and self._keeps:
+                self._differs(number, "missing", landed="a record deletes all rows", stored="no truncate")
+            sure, most = batch.ignored[False], batch.ignored.total()
+            ignored = group.ignored.get(number)
+            if ignored is not None and not sure <= ignored <= most:
+                self._differs(number, "count", landed=f"{sure} ignored record(s)", stored=f"{ignored}")
+
+    def strange(self, rows: Mapping[int, int]) -> None:
+        """Reports rows of batches that have no files of the input, given by their number per batch."""
+        for number, many in rows.items():
+            self._differs(number, "unexpected", landed="no file of the input is in the batch", stored=f"{many} row(s)")
+
+    # ---- what is reported
+
+    def _differs(
+        self,
+        number: int,
+        what: str,
+        entry: LandedRecord | None = None,
+        key: tuple[Any, ...] | None = None,
+        column: str = "",
+        landed: str = "",
+        stored: str = "",
+    ) -> None:
+        file, line = "", 0
+        if entry is not None:
+            file, line = self._files.get((number, entry.place[0]), ""), entry.line
+        keys = key if key is not None or entry is None else entry.key
+        shown = "" if keys is None else self._key(keys)
+        self._report.add(InputDifference(self._name, number, what, file, line, shown, column, landed, stored))
+
+    def _key(self, key: tuple[Any, ...]) -> str:
+        names = [column.name for column in self._side.key_columns]
+        return ", ".join(f"{name}={self._shown(name, value)}" for name, value in zip(names, key, strict=False))
+
+    def _problem(self, entry: LandedRecord) -> str:
+        if not entry.column:
+            return entry.reason
+        sent = _SECRET if self._side.is_sensitive(entry.column) else entry.sent
+        return f"{entry.reason}: {sent}"
+
+    def _why(self, reason: str) -> str:
+        return "in the quarantine" if self._side.sensitive else f"in the quarantine: {reason}"
+
+    def _order(self, order: tuple[Any, ...]) -> str:
+        if self._side.sequence_by is not None and self._side.sensitive:
+            return _SECRET
+        return f"({', '.join(map(str, order))})"
+
+    def _shown(self, name: str, value: Any) -> str:
+        """Returns a value as text; a sensitive one is not shown."""
+        if value is None:
+            return "NULL"
+        if self._side.is_sensitive(name):
+            return _SECRET
+        column = self._side.column(name)
+        base = base_of(column.type) if column is not None else ""
+        if base == "DATE" and isinstance(value, int):
+            return date_text(value)
+        if base.startswith("TIMESTAMP") and isinstance(value, int):
+            return moment_text(value)
+        if isinstance(value, bytes):
+            return value.hex()[:_LONGEST]
+        return text_of(value)[:_LONGEST] if value != "" else '""'
+
+
+def _by_line(entries: Iterable[LandedRecord]) -> Iterator[tuple[int, Sequence[LandedRecord]]]:
+    """Yields the records of each line; those of a Delta table, which have no lines, one by one."""
+    for line, found in groupby(entries, key=lambda one: one.line):
+        if line:
+            yield line, [*found]
+        else:
+            yield from ((0, [one]) for one in found)
+
+
+def _is_in(share: float, key: tuple[Any, ...]) -> bool:
+    return share >= 1 or slot_of(tuple(map(_key_part, key))) < share * (1 << 32)
+
+
+def _key_part(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+def _sortable(order: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """Returns an order that Python compares as Spark does: NaN is the greatest number."""
+    return tuple(
+        (math.isnan(one), 0.0 if math.isnan(one) else one) if isinstance(one, float) else one for one in order or ()
+    )
