@@ -96,6 +96,7 @@ def test_plain_rows(tmp_path: Path) -> None:
             {"op": "delete", "id": 2, "d": "nonsense"},
             {"op": "T"},
             {"op": "-U", "id": 1},
+            {"op": "update_preimage", "id": 1},
             "",
             {"op": "upserted", "id": 3},
             {"id": 3},
@@ -110,6 +111,7 @@ def test_plain_rows(tmp_path: Path) -> None:
         ("u", (1,), ("1.50", 19844)),
         ("d", (2,)),
         ("t", ""),
+        ("d", (1,)),
         ("ignored", "old image"),
         ("ignored", "empty line"),
         bad("an unknown operation"),
@@ -200,6 +202,7 @@ def test_debezium_in_its_three_shapes(tmp_path: Path) -> None:
         ({"lsn": 7}, (0, 7)),
         ({"file": "bin.000003", "pos": 40}, (3, 40)),
         ({"commit_scn": "9", "scn": "8"}, (9, 8)),
+        ({"scn": "8"}, (8, 8)),
         ({"commit_lsn": "00000027:00000758:0003"}, ((0x27 << 32) + 0x758, 3)),
         ({}, (0, 0)),
     ],
@@ -207,6 +210,23 @@ def test_debezium_in_its_three_shapes(tmp_path: Path) -> None:
 def test_the_order_of_debezium(tmp_path: Path, source: dict[str, Any], order: tuple[int, int]) -> None:
     [one] = Landed(tmp_path, "debezium").entries(lines({**EVENT, "source": source}))
     assert one.order == order
+
+
+def test_updates_of_debezium_that_change_the_key(tmp_path: Path) -> None:
+    found = Landed(tmp_path, "debezium").told(
+        lines(
+            {"op": "U", "before": {"ID": 1}, "after": {"id": 2, "k": "a"}},
+            {"op": "u", "before": {"id": 2}, "after": {"id": 2, "k": "a"}},
+            {"op": "u", "before": {"k": "b"}, "after": {"id": 2, "k": "a"}},
+        )
+    )
+    assert found == [("d", (1,)), *[("u", (2,), ("a", None))] * 3]
+
+
+def test_half_of_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
+    texts = [r'{"id": 1, "k": "\ud83d"}', r'{"id": 1, "k": "\ud83d\ude00"}', r'{"id": 1, "k": "\\ud83d"}']
+    found = Landed(tmp_path, "rows").told("\n".join(texts))
+    assert [one[0] for one in found] == ["quarantined", "u", "u"]
 
 
 def test_lines_of_debezium_that_are_no_rows(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, InputColumns, LandedRecord
@@ -38,49 +39,35 @@ class DebeziumEntries:
         self._table = columns.side.table
 
     def of_line(self, place: FilePlace, line: int, value: dict[str, Any], doubt: bool) -> Iterator[LandedRecord]:
-        """Yields the record of a line."""
-        yield self._of(place, line, value, doubt)
-
-    def _of(self, place: FilePlace, line: int, value: dict[str, Any], doubt: bool) -> LandedRecord:
+        """Yields the records of a line: two for an update that changes the key."""
         inner = value.get("value")
         places = [one for one in (_payload(inner), inner, _payload(value), value) if isinstance(one, dict)]
         flat = next((one for one in places if _has(one, "__op", "__deleted")), None)
         event = next((one for one in places if _has(one, "op", "status")), None) if flat is None else None
-        source = _source(flat, event)
-        if self._is_of_another(source):
-            return LandedRecord(line, Fate.IGNORED, "another table", doubt=doubt)
-        if flat is None and (problem := _misshapen(value, places)):
-            return LandedRecord(line, Fate.QUARANTINED, problem, doubt=doubt)
-        op = _operation(flat, event)
-        if flat is None:
-            if op == "m":
-                return LandedRecord(line, Fate.IGNORED, "logical message", doubt=doubt)
-            if event is not None and event.get("status") in ("BEGIN", "END"):
-                return LandedRecord(line, Fate.IGNORED, "transaction record", doubt=doubt)
-            if event is None and _has(value, "key", "topic") and inner is None:
-                return LandedRecord(line, Fate.IGNORED, "tombstone line", doubt=doubt)
-        if op is None:
-            return LandedRecord(line, Fate.QUARANTINED, "not a Debezium change event: it has no op", doubt=doubt)
-        if op.lower() not in ("c", "u", "r", "d", "t"):
-            return LandedRecord(line, Fate.QUARANTINED, "an unknown op", doubt=doubt)
-        doubt, op = doubt or op != op.lower(), op.lower()
+        source, op = _source(flat, event), _operation(flat, event)
+        fate, reason = Fate.IGNORED, "another table" if self._is_of_another(source) else ""
+        if not reason and flat is None:
+            fate, reason = _without_row(value, places, event, op)
+        if not reason and op not in ("c", "u", "r", "d", "t"):
+            reason = "not a Debezium change event: it has no op" if op is None else "an unknown op"
+            fate = Fate.QUARANTINED
+        if reason or op is None:
+            yield LandedRecord(line, fate, reason, doubt=doubt)
+            return
+        row = Fields((flat if flat is not None else (event or {}).get("before" if op == "d" else "after")) or {})
         order = _order(source, flat is not None, op)
-        image = flat if flat is not None else (event or {}).get("before" if op == "d" else "after")
         if op == "t":
-            return self.columns.truncate(line, Fields(image or {}), order, doubt=doubt)
-        if image is None and op != "d":
-            return LandedRecord(line, Fate.QUARANTINED, f"op {op} without a row in after", doubt=doubt)
-        return self.columns.entry(
-            place,
-            line,
-            op,
-            Fields(image or {}),
-            order,
-            key=_key(value.get("key")),
-            since=_committed(source),
-            not_sent=_NOT_SENT,
-            doubt=doubt,
+            yield self.columns.truncate(line, row, order, doubt=doubt)
+            return
+        read = partial(
+            self.columns.entry, place, line, row=row, order=order, since=_committed(source), not_sent=_NOT_SENT
         )
+        entry, before = read(op=op, key=_key(value.get("key")), doubt=doubt), (event or {}).get("before")
+        if op == "u" and isinstance(before, dict) and self.columns.are_in(Fields(before)):
+            old = read(op="d", key=Fields(before), doubt=doubt)
+            if None not in (old.key, entry.key) and old.key != entry.key:
+                yield old
+        yield entry
 
     def _is_of_another(self, source: Mapping[str, Any]) -> bool:
         table = source.get("table")
@@ -117,14 +104,31 @@ def _misshapen(value: dict[str, Any], places: list[dict[str, Any]]) -> str:
     return "" if all(one is None or isinstance(one, dict) for one in shaped) else "not a JSON object"
 
 
+def _without_row(
+    value: dict[str, Any], places: list[dict[str, Any]], event: Mapping[str, Any] | None, op: str | None
+) -> tuple[Fate, str]:
+    """Returns the fate of a line that is no flattened row and has no event with a row, and why; no reason if it has."""
+    if problem := _misshapen(value, places):
+        return Fate.QUARANTINED, problem
+    if op == "m":
+        return Fate.IGNORED, "logical message"
+    if event is not None and event.get("status") in ("BEGIN", "END"):
+        return Fate.IGNORED, "transaction record"
+    if event is None and _has(value, "key", "topic") and value.get("value") is None:
+        return Fate.IGNORED, "tombstone line"
+    if event is not None and op in ("c", "u", "r") and event.get("after") is None:
+        return Fate.QUARANTINED, f"op {op} without a row in after"
+    return Fate.IGNORED, ""
+
+
 def _operation(flat: Mapping[str, Any] | None, event: Mapping[str, Any] | None) -> str | None:
     if flat is None:
         found = (event or {}).get("op")
-        return None if found is None else text_of(found)
+        return None if found is None else text_of(found).lower()
     deleted = flat.get("__deleted")
     if deleted is not None and text_of(deleted) == "true":
         return "d"
-    return "u" if flat.get("__op") is None else text_of(flat["__op"])
+    return "u" if flat.get("__op") is None else text_of(flat["__op"]).lower()
 
 
 def _key(key: Any) -> Fields | None:
@@ -163,7 +167,7 @@ def _order(source: Mapping[str, Any], is_flat: bool, op: str) -> tuple[int, int]
     commit = _first(
         pair[0],
         None if file is None else _integer(file[0]),
-        _integer(source.get("commit_scn")),
+        _integer(source.get("scn") if source.get("commit_scn") is None else source["commit_scn"]),
         None if lsn is None else (int(lsn[1], 16) << 32) + int(lsn[2], 16),
         otherwise=int(alone),
     )

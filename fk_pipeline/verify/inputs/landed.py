@@ -89,6 +89,10 @@ class FileReader(Protocol):
         ...
 
 
+_DIGITS = {"FLOAT": 6, "DOUBLE": 15, "DATE": 8, "TIMESTAMP": 20, "TIMESTAMP_NTZ": 14, "TIMESTAMP_LTZ": 20}
+"""Per type that rounds, the most digits of a text that it keeps in any case."""
+
+
 class Fields:
     """The fields of a record by name; a name in another case is the same name."""
 
@@ -130,6 +134,7 @@ class InputColumns:
             c.name: converter(c.type, side.logical_type(c), day_numbers=counts_days) for c in sent.columns
         }
         self._sequence = _plain(sent, side.sequence_by)
+        self._deciding = [column for column in sent.columns if column.name in _deciding(side)]
         self._since = None if side.holds_since_commit else _plain(sent, side.valid_from)
         self._gone = None if side.delete_when is None else condition_of(sent, side.delete_when)
         self.knows_order = side.sequence_by is None or self._sequence is not None
@@ -162,6 +167,7 @@ class InputColumns:
             doubt: whether the product may also send it to the quarantine.
         """
         one = _Reading(self._converts, row, key, not_sent, doubt)
+        one.doubt |= any(_may_round(column, one.sent(column.name)) for column in self._deciding)
         deleted = op == "d"
         if not deleted and (bad := one.all_of(self.keys, self.values)) is not None:
             return self._bad(line, *bad, one, key=one.key_of(self.keys))
@@ -179,6 +185,10 @@ class InputColumns:
         )
         record.maybe_deleted = gone is ANY
         return self._placed(record, keys, since, one)
+
+    def are_in(self, row: Fields) -> bool:
+        """Returns whether a row has the key."""
+        return bool(self.keys) and all(row(column.name) is not None for column in self.keys)
 
     def _is_gone(self, one: _Reading) -> Any:
         """Returns whether `delete_when` is true; `ANY` if this reader does not know it."""
@@ -288,6 +298,23 @@ class _Reading:
             except MisfitError:
                 return f"column {column.name} is not {column.type}", column.name
         return None
+
+
+def _deciding(side: SideSpec) -> set[str]:
+    """Returns the columns that decide which version counts; a value of theirs that would be rounded is refused."""
+    found = {column.name for column in side.key_columns}
+    for sql in (side.sequence_by, side.valid_from):
+        columns = (side.column(path[0]) for path in (parse_expression(sql).reads if sql is not None else ()))
+        found |= {column.name for column in columns if column is not None}
+    return found
+
+
+def _may_round(column: Column, sent: Any) -> bool:
+    """Returns whether a text may have more digits than a value of its column keeps; then nothing is claimed of it."""
+    base = base_of(column.type)
+    if not isinstance(sent, str) or base not in _DIGITS:
+        return False
+    return sum(map(str.isdigit, sent)) > _DIGITS[base]
 
 
 def _plain(side: SideSpec, sql: str | None) -> Column | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,7 +100,21 @@ class LineEntries:
         if not isinstance(value, dict):
             yield LandedRecord(number, Fate.QUARANTINED, "not a JSON object")
             return
+        if _has_half_a_pair(line, value):
+            yield LandedRecord(number, Fate.QUARANTINED, "not UTF-8")
+            return
         yield from self._read(place, number, value, doubt)
+
+
+def _has_half_a_pair(line: str, value: Any) -> bool:
+    """Returns whether a text in a line cannot be written as UTF-8: it has half of a surrogate pair."""
+    if "\\ud" not in line.lower():
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _is_loose(line: str) -> bool:

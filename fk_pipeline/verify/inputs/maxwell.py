@@ -46,7 +46,7 @@ class MaxwellEntries:
         if problem or word is None or data is None:
             yield LandedRecord(line, Fate.QUARANTINED, problem, doubt=doubt)
             return
-        op, doubt = _TYPES[word.lower()], doubt or word != word.lower()
+        op = _TYPES[word.lower()]
         order, since = _order(value), _committed(value.get("ts"))
         row = Fields(data)
         entry = self.columns.entry(place, line, op, row, order, since=since, doubt=doubt)

@@ -15,11 +15,12 @@ _OPERATIONS = {
     "u": ("u", "update", "upsert", "+u", "update_postimage"),
     "d": ("d", "delete", "-d"),
     "t": ("t", "truncate"),
-    "-u": ("-u", "update_preimage"),
+    "retract": ("-u",),
+    "before": ("update_preimage",),
 }
 
 ROW_WORDS = {word: op for op, words in _OPERATIONS.items() for word in words}
-"""Per word in lower case the operation that it names; `-u` is the row that an update replaced."""
+"""Per word in lower case the operation that it names; `retract` and `before` are rows that an update replaced."""
 
 DMS_WORDS = {word: word for word in "iud"}
 
@@ -57,8 +58,10 @@ class RowEntries:
             if found is None:
                 return LandedRecord(line, Fate.QUARANTINED, "an unknown operation", doubt=doubt)
             op = found
-        if op == "-u":
+        side = self.columns.side
+        if op == "before" or (op == "retract" and (side.keyed_by_place or side.valid_from is not None)):
             return LandedRecord(line, Fate.IGNORED, "old image", doubt=doubt)
+        op = "d" if op == "retract" else op
         if op == "t":
             return self.columns.truncate(line, row, order, doubt=doubt)
         return self.columns.entry(place, line, op, row, order, doubt=doubt)

@@ -31,7 +31,7 @@ class Written(str):
 
 
 class Constant(str):
-    """NaN or Infinity without quotes, which is no JSON: it may be read, or refused."""
+    """NaN or Infinity without quotes."""
 
     __slots__ = ()
 
@@ -187,7 +187,7 @@ def _converter(tree: exp.Expression, how: str | None, day_numbers: bool) -> Conv
         precision, scale = (int(found[1]), int(found[2] or 0)) if found else (10, 0)
         return lambda sent: _decimal(sent, precision, scale, how)
     if base == "DATE":
-        return lambda sent: _date(sent, day_numbers)
+        return lambda sent: _date(sent, day_numbers or how == "epoch_days")
     if base in ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"):
         return lambda sent: _moment(sent, how, zoned=base != "TIMESTAMP_NTZ")
     plain: Mapping[str, Convert] = {
@@ -210,8 +210,6 @@ def _string(sent: Any) -> Any:
         return Doubtful(ANY) if text is TOO_DEEP else JsonText(text)
     if isinstance(sent, float):
         return NumberText(text_of(sent))
-    if isinstance(sent, Constant):
-        return Doubtful(str(sent))
     text = sent if isinstance(sent, Lines) else str(text_of(sent))
     return text if text.isascii() or not _HALF.search(text) else Doubtful(ANY)
 
@@ -236,7 +234,7 @@ def _floating(sent: Any, *, single: bool) -> Any:
     text = _text(sent)
     word = _WORDS.get(text.lower())
     if word is not None:
-        return Doubtful(word) if isinstance(sent, Constant) else word
+        return word
     if not _NUMBER.fullmatch(text):
         raise MisfitError
     number = float(text)
