@@ -68,7 +68,7 @@ def quarantine(
 
 
 def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int, as_json: bool) -> None:
-    rows, reasons, number = _records(pipeline, batches, side, limit)
+    rows, reasons, number = records_of(pipeline, batches, side, limit)
     if as_json:
         print_json({"records": number, "reasons": reasons, "rows": rows})
     elif not rows:
@@ -82,7 +82,7 @@ def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: i
         tell(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
 
 
-def _records(
+def records_of(
     pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
     """Returns the first records, the most frequent reasons, and the number of all records."""

@@ -201,7 +201,7 @@ class _Reading:
         if not self._is_short and sum(file.bytes for file in self.table.files) > self.table.sizes.scanned_here:
             raise LeftToSpark(f"the table has {self.table.rows:,} rows")
         with ThreadPoolExecutor(READERS) as pool:
-            for found in in_order(pool, self._groups(), self._in_group):
+            for found in in_order(pool, self._groups(), self._in_group, 0 if self._is_short else 2 * READERS):
                 yield from found
 
     @property
@@ -245,29 +245,34 @@ class _Reading:
         needed = {*self.wanted.needed}
         found: list[pa.Table] = []
         with _opened(group.file.path, group.metadata) as file:
-            if compared and compared != needed:  # most row groups have no wanted row, and few columns tell that
-                tested = (self._mask(rows, at, group) for at, rows in self._batches(file, group, compared))
-                if not any(pc.any(mask).as_py() for mask in tested):
-                    return found
+            if compared and compared != needed and not self._has_some(file, group, compared):
+                return found
             number = 0
             for at, rows in self._batches(file, group, needed | compared):
-                mask = self._mask(rows, at, group)
-                part = rows.select(self.wanted.needed)
-                found.append(part if mask is None else part.filter(mask))
+                found.append(self._chosen(rows, at, group).select(self.wanted.needed))
                 number += len(found[-1])
                 if self.wanted.limit is not None and not self.wanted.order and number >= self.wanted.limit:
                     break
         return found
 
-    def _mask(self, rows: pa.Table, at: int, group: _Group) -> Any:
-        """Returns which rows are wanted; None: all."""
+    def _has_some(self, file: pq.ParquetFile, group: _Group, compared: set[str]) -> bool:
+        """Returns whether a row group has wanted rows; most have none, and few columns tell that."""
+        return any(len(self._chosen(rows, at, group)) for at, rows in self._batches(file, group, compared))
+
+    def _chosen(self, rows: pa.Table, at: int, group: _Group) -> pa.Table:
+        """Returns the wanted ones of some rows; `at` is the index of the first one in the file."""
+        deleted = group.file.deleted
+        if len(deleted):
+            deleted = pc.subtract(deleted, at)
+            deleted = deleted.filter(pc.and_(pc.greater_equal(deleted, 0), pc.less(deleted, len(rows))))
         masks = [pc.fill_null(one.mask(rows), False) for one in self.wanted.where]
-        if len(group.file.deleted):
-            places = pa.array(range(at, at + len(rows)), pa.int64())
-            masks.append(pc.invert(pc.is_in(places, group.file.deleted)))
-        if not masks:
-            return None
-        return reduce(pc.and_, masks)
+        if not masks and not len(deleted):
+            return rows
+        mask = reduce(pc.and_, masks) if masks else pa.repeat(True, len(rows))
+        places = pc.indices_nonzero(mask).cast(pa.int64())
+        if len(deleted):
+            places = places.filter(pc.invert(pc.is_in(places, deleted)))
+        return rows.take(places)
 
     def _batches(self, file: pq.ParquetFile, group: _Group, names: set[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yields some columns of the rows of a row group, named and typed as in the table, after their first index."""
@@ -323,9 +328,9 @@ def _opened(path: str, metadata: pq.FileMetaData | None = None) -> Iterator[pq.P
 
 
 def in_order(
-    pool: ThreadPoolExecutor, works: Iterable[_Work], do: Callable[[_Work], _Done], ahead: int = 2 * READERS
+    pool: ThreadPoolExecutor, works: Iterable[_Work], do: Callable[[_Work], _Done], ahead: int
 ) -> Iterator[_Done]:
-    """Yields what is done in a pool, in the order of the works; only a few are begun before they are needed."""
+    """Yields what is done in a pool, in the order of the works; at most `ahead` are begun before they are needed."""
     begun: deque[Future[_Done]] = deque()
     try:
         for work in works:
