@@ -177,14 +177,22 @@ def csv_rows(rows: pa.Table) -> Iterator[list[str | None]]:
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yields rows in parts, with times and dates as numbers: Python has not all of them."""
-    schema = pa.schema([pa.field(field.name, _numbers(field.type)) for field in rows.schema])
+    """Yields rows in parts, with times and dates as numbers."""
     for start in range(0, len(rows), 10_000):
-        part = rows.slice(start, 10_000)
-        try:
-            yield part if schema == rows.schema else part.cast(schema)
-        except pa.ArrowNotImplementedError:
-            raise LeftToSpark("times in a map are written by Spark only") from None
+        yield as_numbers(rows.slice(start, 10_000))
+
+
+def as_numbers(rows: pa.Table) -> pa.Table:
+    """Returns rows with times and dates as numbers, since 1970: Python has not all of them.
+
+    Raises:
+        LeftToSpark: they are where only Spark finds them.
+    """
+    schema = pa.schema([pa.field(field.name, _numbers(field.type)) for field in rows.schema])
+    try:
+        return rows if schema == rows.schema else rows.cast(schema)
+    except pa.ArrowNotImplementedError:
+        raise LeftToSpark("times in a map are written by Spark only") from None
 
 
 def _numbers(kind: pa.DataType) -> pa.DataType:

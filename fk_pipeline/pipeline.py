@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
+    from fk_pipeline.store.rows_here import Relation
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.report import VerifyReport
 
@@ -342,6 +343,19 @@ class Pipeline(OpenPipeline):
         self.refuse_never_run()
         self.refuse_unfinished()
         return changes(self.runner, batch)
+
+    def changes_here(self, batch: int) -> Relation:
+        """Returns what `changes` returns, read in this process; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+        """
+        from fk_pipeline.feed_here import changes
+
+        self.check_fingerprints()
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        return changes(self.spec, self._ledger, self.sizes, batch)
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`.

@@ -43,6 +43,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.kinds.aggregate": 9,
     "fk_pipeline.engine": 9,
     "fk_pipeline.feed": 10,
+    "fk_pipeline.feed_here": 11,
     "fk_pipeline.plan": 10,
     "fk_pipeline.quarantine": 10,
     "fk_pipeline.quarantine_here": 7,

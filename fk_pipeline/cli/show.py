@@ -88,10 +88,8 @@ def rows_of(pipeline: Pipeline, choice: ShowOptions) -> Shown:
         UsageError: the table or a column does not exist, Spark refuses the condition, or the table has no batches.
         StateError: the changes of this batch are not kept any more, or nothing was ever run.
     """
-    if choice.table == "changes":
-        if choice.batch is None:
-            raise UsageError("changes are those of one batch", fix=f"show {pipeline.spec.file} changes --batch N")
-        return read_by_spark(pipeline, choice)
+    if choice.table == "changes" and choice.batch is None:
+        raise UsageError("changes are those of one batch", fix=f"show {pipeline.spec.file} changes --batch N")
     try:
         return read_here(pipeline, choice)
     except LeftToSpark as left:
@@ -107,11 +105,14 @@ def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:
         LeftToSpark: only Spark can read it.
     """
     from fk_pipeline.conditions import equals
+    from fk_pipeline.feed import VERSION
     from fk_pipeline.store.rows_here import Wanted
 
-    rows = pipeline.here(choice.table)
+    of_batch = choice.table == "changes" and choice.batch is not None
+    rows = pipeline.changes_here(int(choice.batch or 0)) if of_batch else pipeline.here(choice.table)
     names = rows.schema.names
-    columns, order, batch = choice.columns_of(pipeline, names), choice.order(names), choice.batch_column(names)
+    columns, batch = choice.columns_of(pipeline, names), choice.batch_column(names)
+    order = choice.order(names) or ([(VERSION, False)] if of_batch else [])
     where = [] if choice.where is None else [condition(choice.where, rows)]
     if batch is not None and choice.batch is not None:
         where = [equals(batch, choice.batch, rows.schema.field(batch).type), *where]

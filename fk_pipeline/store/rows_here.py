@@ -94,6 +94,26 @@ class NoRows:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """Rows in memory."""
+
+    rows: pa.Table
+    collated: frozenset[str] = frozenset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their columns."""
+        return self.rows.schema
+
+    def read(self, wanted: Wanted) -> pa.Table:
+        """Returns some of them."""
+        found = self.rows
+        for one in wanted.where:
+            found = found.filter(pc.fill_null(one.mask(found), False))
+        return _first([found.select(wanted.needed)], wanted).select([*wanted.columns]).combine_chunks()
+
+
+@dataclass(frozen=True)
 class HereTable:
     """A table at its current version.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from expectations.violations import violations
 from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_here
 from fk_pipeline.contract import Role, loaded
+from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import export
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
@@ -157,6 +159,12 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
             of_batch = [repr(row) for row in found if row[columns.index(batch)] == 1]
             assert sorted(map(repr, read_here(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
     assert rows > 100
+    for batch in range(3):
+        choice = ShowOptions("changes", batch, limit=1_000_000)
+        with suppress(LeftToSpark):
+            columns, found = read_here(pipeline, choice)
+            told_columns, told = read_by_spark(pipeline, choice)
+            assert (columns, sorted(map(repr, found))) == (told_columns, sorted(map(repr, told)))
     for ending in (".jsonl", ".csv", ".parquet"):
         here, there = tmp_path / f"here{ending}", tmp_path / f"there{ending}"
         pipeline.export(here, pytest.fail)
