@@ -7,7 +7,7 @@ AND, OR and NOT. Everything else is left to Spark: no function and no conversion
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -219,13 +219,12 @@ def between(column: str, low: int, high: int, kind: pa.DataType) -> RowTest:
     return AllTests(tuple(ConstantTest(column, name, pa.scalar(number, kind), number) for name, number in ends))
 
 
-def parsed(text: str, kinds: Mapping[str, pa.DataType], refused: Sequence[str] = ()) -> RowTest:
+def parsed(text: str, kinds: Mapping[str, pa.DataType]) -> RowTest:
     """Returns a condition in Spark's SQL.
 
     Args:
         text: the condition.
         kinds: the types of the columns.
-        refused: columns whose values are not compared as the type tells, for example texts with a collation.
 
     Raises:
         LeftToSpark: the condition has anything that Spark may understand in another way.
@@ -236,7 +235,7 @@ def parsed(text: str, kinds: Mapping[str, pa.DataType], refused: Sequence[str] =
         tree: Any = sqlglot.parse_one(text, dialect=DIALECT)
     except SqlglotError:
         raise LeftToSpark("the condition cannot be read here") from None
-    return _Reader(kinds, frozenset(refused)).condition(tree)
+    return _Reader(kinds).condition(tree)
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,6 @@ class _Reader:
     """Makes conditions of the nodes of a parsed one."""
 
     kinds: Mapping[str, pa.DataType]
-    refused: frozenset[str]
 
     def condition(self, node: exp.Expression) -> RowTest:
         given = {*_given(node)}
@@ -270,7 +268,7 @@ class _Reader:
         if isinstance(node, exp.Is):
             if not isinstance(node.expression, exp.Null):
                 raise _unknown(node)
-            return NullTest(self.column(node.this, compared=False))
+            return NullTest(self.column(node.this))
         if isinstance(node, exp.Between):
             low = self.compared(node.this, "greater_equal", node.args["low"])
             return AllTests((low, self.compared(node.this, "less_equal", node.args["high"])))
@@ -293,12 +291,12 @@ class _Reader:
             raise _unknown(node)
         return ConstantTest(column, "equal", pa.scalar(True))
 
-    def column(self, node: exp.Expression, *, compared: bool = True) -> str:
+    def column(self, node: exp.Expression) -> str:
         """Returns the column that a node names; Spark does not distinguish case."""
         if not isinstance(node, exp.Column) or {*_given(node)} != {"this"} or not isinstance(node.this, exp.Identifier):
             raise _unknown(node)
         found = [name for name in self.kinds if name.lower() == node.name.lower()]
-        if len(found) != 1 or (compared and found[0] in self.refused):
+        if len(found) != 1:
             raise _unknown(node)
         return found[0]
 

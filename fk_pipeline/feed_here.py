@@ -56,7 +56,7 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     schema = pa.schema([*told, *(table.schema.field(one) for one in layout[name].names)])
     with leaving_errors():
         parts = [_of_commit(path, layout, name, commit, batch, schema, sizes) for commit in found]
-    return HeldRows(pa.concat_tables([schema.empty_table(), *parts]), table.collated)
+    return HeldRows(pa.concat_tables([schema.empty_table(), *parts]))
 
 
 def _of_commit(

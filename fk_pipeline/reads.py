@@ -61,7 +61,7 @@ class _InOrder:
     """Rows whose columns have another order than the stored ones."""
 
     def __init__(self, rows: Relation, schema: pa.Schema) -> None:
-        self._rows, self.schema, self.collated = rows, schema, rows.collated
+        self._rows, self.schema = rows, schema
 
     def read(self, wanted: Wanted) -> pa.Table:
         return self._rows.read(wanted)
@@ -83,7 +83,7 @@ def condition(text: str, rows: Relation) -> RowTest:
     Raises:
         LeftToSpark: it is not certain how Spark understands it.
     """
-    return parsed(text, {field.name: field.type for field in rows.schema}, sorted(rows.collated))
+    return parsed(text, {field.name: field.type for field in rows.schema})
 
 
 def order_of(text: str, columns: Sequence[str]) -> Order:

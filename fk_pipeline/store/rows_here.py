@@ -63,14 +63,10 @@ class Relation(Protocol):
 
     Attributes:
         schema: its columns.
-        collated: columns with texts that are not compared by their bytes.
     """
 
     @property
     def schema(self) -> pa.Schema: ...
-
-    @property
-    def collated(self) -> frozenset[str]: ...
 
     def read(self, wanted: Wanted) -> pa.Table:
         """Returns rows.
@@ -86,7 +82,6 @@ class NoRows:
     """The rows of a table that does not exist."""
 
     schema: pa.Schema
-    collated: frozenset[str] = frozenset()
 
     def read(self, wanted: Wanted) -> pa.Table:
         """Returns no rows."""
@@ -98,7 +93,6 @@ class HeldRows:
     """Rows in memory."""
 
     rows: pa.Table
-    collated: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,14 +115,12 @@ class HereTable:
         files: its files.
         schema: its columns.
         physical: per column, its name in the files.
-        collated: columns with texts that are not compared by their bytes.
         sizes: the limits for reading in this process.
     """
 
     files: Sequence[StoredFile]
     schema: pa.Schema
     physical: Mapping[str, str]
-    collated: frozenset[str]
     sizes: Sizes
 
     @classmethod
@@ -147,9 +139,10 @@ class HereTable:
             mapped = {name: field["metadata"].get(_PHYSICAL, name) for name, field in fields.items()}
             if any(_PHYSICAL in json.dumps(field["type"]) for field in fields.values()):
                 raise LeftToSpark("the table has fields of structs under other names")
-            collated = frozenset(name for name, field in fields.items() if _COLLATED in json.dumps(field["metadata"]))
+            if _COLLATED in json.dumps(stored):
+                raise LeftToSpark("the table has texts with a collation")
             schema = to_arrow_schema(T.StructType.fromJson(stored).toNullable(), timezone="UTC")
-            return cls(logs.files(path), schema, mapped, collated, sizes)
+            return cls(logs.files(path), schema, mapped, sizes)
 
     @property
     def rows(self) -> int:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.arrow_text import csv_rows, json_lines, json_text, time_text
 from fk_pipeline.conditions import parsed
+from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import json_rows, texts, write
 from fk_pipeline.spec import quote
@@ -230,3 +232,27 @@ def test_texts_have_what_json_needs() -> None:
     assert json_text("\\u001f") == '"\\\\u001f"'
     assert time_text(-1, 3) == "1969-12-31T23:59:59.999"
     assert quote("a`b") == "`a``b`"
+
+
+def test_a_table_in_s3_is_read_too(s3: str) -> None:
+    path = f"{s3}/warehouse/t"
+    rows = pa.table({"id": pa.array(range(100), pa.int64()), "at": pa.array(range(100), pa.timestamp("us", "UTC"))})
+    write_deltalake(path, rows, storage_options=storage.delta_options(path))
+    table = here(path)
+    where = [parsed("id > 97 AND at < '1970-01-02'", {field.name: field.type for field in table.schema})]
+    assert table.read(Wanted(["id"], where, [("id", True)])).to_pylist() == [{"id": 99}, {"id": 98}]
+    assert len(table.read(Wanted(["at"], limit=3))) == 3
+
+
+def test_a_column_that_came_later_is_null_in_older_files(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "wider")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, st STRING) USING delta")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'A')")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (later STRING FIRST)")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES ('x', 2, 'a')")
+    table = here(path)
+    kinds = {field.name: field.type for field in table.schema}
+    rows = table.read(Wanted(["later", "id", "st"], order=[("id", False)])).to_pylist()
+    assert rows == [{"later": None, "id": 1, "st": "A"}, {"later": "x", "id": 2, "st": "a"}]
+    assert table.read(Wanted(["id"], [parsed("later IS NULL", kinds)])).to_pylist() == [{"id": 1}]
+    assert table.read(Wanted(["later"], [parsed("st > 'A'", kinds)])).to_pylist() == [{"later": "x"}]

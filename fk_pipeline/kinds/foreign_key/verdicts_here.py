@@ -67,11 +67,6 @@ class EveryVerdict:
         """The columns of the stored verdicts."""
         return self.stored.schema
 
-    @property
-    def collated(self) -> frozenset[str]:
-        """Columns with texts that are not compared by their bytes."""
-        return self.stored.collated | self.responses.collated
-
     def read(self, wanted: Wanted) -> pa.Table:
         """Returns verdicts.
 
