@@ -157,7 +157,7 @@ def json_lines(rows: pa.Table, *, hexadecimal: bool = False) -> Iterator[str]:
         for column, field in zip(part.columns, part.schema, strict=True):
             kind = rows.schema.field(field.name).type
             text = _hexadecimal if hexadecimal and pa.types.is_binary(kind) else _json_of_column(kind)
-            columns.append(["null" if value is None else text(value) for value in column.to_pylist()])
+            columns.append(["null" if value is None else text(value) for value in _list(column)])
         for values in zip(*columns, strict=True):
             yield f"{{{','.join(map(''.join, zip(names, values, strict=True)))}}}"
 
@@ -172,7 +172,7 @@ def csv_rows(rows: pa.Table) -> Iterator[list[str | None]]:
         columns = []
         for column, field in zip(part.columns, part.schema, strict=True):
             text = _csv_of_column(rows.schema.field(field.name).type)
-            columns.append([None if value is None else text(value) for value in column.to_pylist()])
+            columns.append([None if value is None else text(value) for value in _list(column)])
         yield from map(list, zip(*columns, strict=True))
 
 
@@ -180,6 +180,14 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
     """Yields rows in parts, with times and dates as numbers."""
     for start in range(0, len(rows), 10_000):
         yield as_numbers(rows.slice(start, 10_000))
+
+
+def _list(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        raise LeftToSpark("a text is not UTF-8") from None
+    return found
 
 
 def as_numbers(rows: pa.Table) -> pa.Table:

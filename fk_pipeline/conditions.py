@@ -32,7 +32,6 @@ _DECIMAL = re.compile(r"-?\d{1,18}(\.\d{1,18})?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?")
 _DAY = 86_400_000_000
-_WIDTHS = {8: 7, 16: 15, 32: 31, 64: 63}
 
 _OPERATORS: dict[type[exp.Expression], str] = {
     exp.EQ: "equal", exp.NEQ: "not_equal", exp.LT: "less", exp.LTE: "less_equal", exp.GT: "greater",
@@ -115,6 +114,7 @@ class PatternTest:
         return frozenset({self.column})
 
     def mask(self, rows: pa.Table) -> Any:
+        rows[self.column].validate(full=True)  # raises an error of Arrow for a text that is not UTF-8
         return pc.match_like(rows[self.column], self.pattern)
 
     def may_meet(self, _: EndsOf) -> bool:
@@ -210,6 +210,8 @@ class AnyTest:
 
 def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers has a value."""
+    if not _fits(number, kind):
+        return ListTest(column, pa.nulls(0, kind))
     return ConstantTest(column, "equal", pa.scalar(number, kind), number)
 
 
@@ -361,7 +363,7 @@ def _of_text(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Sca
 def _of_number(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
     if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
         number = int(text)
-        if -(1 << _WIDTHS[kind.bit_width]) <= number < 1 << _WIDTHS[kind.bit_width]:
+        if _fits(number, kind):
             return pa.scalar(number, kind), number
     elif pa.types.is_float64(kind) and _DECIMAL.fullmatch(text):
         return pa.scalar(float(text), kind), None
@@ -372,6 +374,11 @@ def _of_number(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.S
         if -exponent <= kind.scale and value.adjusted() < kind.precision - kind.scale:
             return pa.scalar(value, kind), None
     raise _unknown(node)
+
+
+def _fits(number: int, kind: pa.DataType) -> bool:
+    most = 1 << (kind.bit_width - 1)
+    return bool(-most <= number < most)
 
 
 def _moment(text: str, kind: pa.DataType, node: exp.Expression, declared: str) -> tuple[pa.Scalar, Any]:

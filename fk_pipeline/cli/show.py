@@ -53,7 +53,7 @@ class ShowOptions:
             UsageError: the table has not got one of them.
         """
         if self.columns is not None:
-            return [column_of(one, names) for one in self.columns.split(",")]
+            return [*dict.fromkeys(column_of(one, names) for one in self.columns.split(","))]
         if self.table != pipeline.spec.definition.result.name:
             return [*names]
         users = [name for name in names if not name.startswith(OURS)]

@@ -58,6 +58,8 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
     ]
     assert len(rows("runs", "--where", "event = 'succeeded' AND batch = 1")) == 5
     assert rows("corrections") == []
+    assert rows("verdicts", "--batch", 10**12) == []
+    assert rows("resolved_join", "--columns", "id,ID", "--where", "id = 3") == [{"id": 3}]
     listed = json.loads(command("quarantine", made.file, "--format", "json").out)
     assert listed["records"] == 3
     assert [row["raw"] for row in listed["rows"]] == ["no json", '{"id": "no number"}', "none"]

@@ -227,6 +227,20 @@ def test_floating_point_numbers_are_written_as_java_does_or_left_to_spark(spark:
     assert 0 < left < len(doubles) // 2
 
 
+def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "bytes")
+    spark.sql("SELECT CAST(X'80' AS STRING) AS st, 1 AS id").write.format("delta").save(path)
+    table = here(path)
+    kinds = {field.name: field.type for field in table.schema}
+    assert table.read(Wanted(["id"])).to_pylist() == [{"id": 1}]
+    rows = table.read(Wanted(["st"], [parsed("id = 1", kinds)]))
+    for write_as in (json_lines, csv_rows):
+        with pytest.raises(LeftToSpark, match="UTF-8"):
+            list(write_as(rows))
+    with pytest.raises(LeftToSpark):
+        table.read(Wanted(["id"], [parsed("st LIKE '_'", kinds)]))
+
+
 def test_texts_have_what_json_needs() -> None:
     assert json_text('"\\\u001f\b\u007fé') == '"\\"\\\\\\u001F\\b\u007fé"'
     assert json_text("\\u001f") == '"\\\\u001f"'
