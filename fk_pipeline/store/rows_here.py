@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.conditions import RowTest
+from fk_pipeline.conditions import RowTest, integer
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.parquet_files import DAMAGED, at_once, is_exact, typed
@@ -85,7 +85,7 @@ class NoRows:
 
     def read(self, wanted: Wanted) -> pa.Table:
         """Returns no rows."""
-        return pa.schema([self.schema.field(name) for name in wanted.columns]).empty_table()
+        return _none(pa.schema([self.schema.field(name) for name in wanted.columns]))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class HeldRows:
         """Returns some of them."""
         found = self.rows
         for one in wanted.where:
-            found = found.filter(pc.fill_null(one.mask(found), False))
+            found = found.filter(one.mask(found))
         return _first([found.select(wanted.needed)], wanted).select([*wanted.columns]).combine_chunks()
 
 
@@ -174,7 +174,7 @@ def gathered(parts: Iterable[pa.Table], schema: pa.Schema, wanted: Wanted, sizes
     Raises:
         LeftToSpark: they are too many for the memory of this process.
     """
-    found, size, number = [pa.schema([schema.field(name) for name in wanted.needed]).empty_table()], 0, 0
+    found, size, number = [_none(pa.schema([schema.field(name) for name in wanted.needed]))], 0, 0
     for part in parts:
         found.append(part)
         size, number = size + part.nbytes, number + len(part)
@@ -187,6 +187,11 @@ def gathered(parts: Iterable[pa.Table], schema: pa.Schema, wanted: Wanted, sizes
         if size > sizes.found_bytes:
             raise LeftToSpark(f"the rows are more than {sizes.found_bytes >> 20:,} megabytes")
     return _first(found, wanted).select([*wanted.columns]).combine_chunks()
+
+
+def _none(schema: pa.Schema) -> pa.Table:
+    """Returns no rows; `empty_table` would import pandas, which takes half a second."""
+    return pa.Table.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def _first(parts: Sequence[pa.Table], wanted: Wanted) -> pa.Table:
@@ -276,13 +281,14 @@ class _Reading:
         """Returns the wanted ones of some rows; `at` is the index of the first one in the file."""
         deleted = group.file.deleted
         if len(deleted):
-            deleted = pc.subtract(deleted, at)
-            deleted = deleted.filter(pc.and_(pc.greater_equal(deleted, 0), pc.less(deleted, len(rows))))
-        masks = [pc.fill_null(one.mask(rows), False) for one in self.wanted.where]
+            deleted = pc.subtract(deleted, integer(at))
+            inside = pc.and_(pc.greater_equal(deleted, integer(0)), pc.less(deleted, integer(len(rows))))
+            deleted = deleted.filter(inside)
+        masks = [one.mask(rows) for one in self.wanted.where]
         if not masks and not len(deleted):
             return rows
-        mask = reduce(pc.and_, masks) if masks else pa.repeat(True, len(rows))
-        places = pc.indices_nonzero(mask).cast(pa.int64())
+        mask = reduce(pc.and_, masks) if masks else pa.nulls(len(rows), pa.int8()).is_null()
+        places = pc.indices_nonzero(mask).cast(pa.int64())  # neither false nor null
         if len(deleted):
             places = places.filter(pc.invert(pc.is_in(places, deleted)))
         return rows.take(places)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,17 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
     assert command("quarantine", made.file, "--export", tmp_path / "bad.csv").out.startswith("3 records written")
     assert command("export", made.file, "--to", tmp_path / "o.csv").out.startswith("3 rows written")
     assert (tmp_path / "o.csv").read_text() == 'id,v,name\n2,x,A\n3,w,\n10,"",B\n'
+
+
+def test_show_starts_quickly(made: Any) -> None:
+    args = ["show", str(made.file), "resolved_join", "--where", "v <> 'x' AND id > 1", "--order-by", "id"]
+    code = (
+        f"import sys; from fk_pipeline.cli.main import app; app({args}, standalone_mode=False); "
+        "print([name for name in ('pandas', 'dagster', 'great_expectations') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-3:] == ["3  | w | NULL", "10 |   | B", "[]"]
 
 
 def test_what_they_print_is_what_spark_prints(

@@ -92,5 +92,5 @@ class EveryVerdict:
             implied = pc.if_else(pc.is_null(others[s.RIGHT_HASH]), HALF_JOINED, JOINED)
             found = others.append_column(k.VERDICT, implied.cast(pa.string()))
             for one in of_verdicts:
-                found = found.filter(pc.fill_null(one.mask(found), False))
+                found = found.filter(one.mask(found))
             yield found.select(wanted.needed)
