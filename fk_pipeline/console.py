@@ -170,6 +170,11 @@ def say(line: str = "") -> None:
     err.print(escaped(line))
 
 
+def say_by_spark(why: str) -> None:
+    """Prints to stderr why a command that only looks starts Spark."""
+    say(f"Spark reads it: {why}.")
+
+
 def say_error(error: Exception, traced: Exception | None = None) -> None:
     """Prints an error to stderr: its type and its text; before them the trace of an error, if one is given."""
     lines = [] if traced is None else "".join(traceback.format_exception(traced)).rstrip("\n").split("\n")

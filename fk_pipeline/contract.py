@@ -338,6 +338,8 @@ class Kind:
             its `Closing`.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
+        views_here: per such table, reference to a function that returns the same without Spark
+            (`store.rows_here.Relation`), of a function that opens a table, ledger and pipeline; None if it has no rows.
     """
 
     name: str
@@ -362,6 +364,7 @@ class Kind:
     topology: str = ""
     closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
+    views_here: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def stage_names(self) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ def _shown(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+class LeftToSpark(Exception):
+    """What was asked for is read by Spark: this process cannot, or not certainly as Spark would; the text says why."""
+
+
 class FkPipelineError(Exception):
     """Base of every error a user can meet.
 

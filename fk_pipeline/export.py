@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import UsageError
+from fk_pipeline.export_files import EXPORT_ENDINGS, csv_line, whole_file, write_lines
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.keys import value_from_text
 
@@ -30,39 +31,11 @@ def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
     )
 
 
-def write(
-    rows: DataFrame, file: Path, endings: Sequence[str] = (".csv", ".jsonl", ".parquet"), *, private: bool = False
-) -> int:
-    """Writes rows to a file, whose ending determines the format. The file appears only when it is complete.
-
-    Args:
-        rows: the rows.
-        file: the file to write.
-        endings: the endings that are allowed.
-        private: whether only the owner of the file may read it.
-
-    Returns:
-        The number of rows written.
-
-    Raises:
-        UsageError: the file has another ending.
-    """
+def write(rows: DataFrame, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, *, private: bool = False) -> int:
+    """Writes rows to a file, whose ending determines the format; see `whole_file`. Returns their number."""
     writers = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
-    if file.suffix not in endings:
-        raise UsageError(
-            f"{file.name}: cannot write {file.suffix or 'a file without ending'}",
-            fix=f"use a file that ends in {', '.join(endings[:-1])} or {endings[-1]}",
-        )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600 if private else 0o666)
-    try:
-        written = writers[file.suffix](rows, part)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-    return written
+    with whole_file(file, endings, private=private) as part:
+        return writers[file.suffix](rows, part)
 
 
 def _text(column: Column, kind: T.DataType) -> Column:
@@ -112,7 +85,7 @@ def _write_jsonl(rows: DataFrame, file: Path) -> int:
     found = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
     lines = (row["line"] for row in found.toLocalIterator())
     with file.open("w", encoding="utf-8", newline="") as out:
-        return _write_lines(lines, out)
+        return write_lines(lines, out)
 
 
 def _write_csv(rows: DataFrame, file: Path) -> int:
@@ -122,27 +95,8 @@ def _write_csv(rows: DataFrame, file: Path) -> int:
         for value, f in zip(texts(rows), rows.schema.fields, strict=True)
     ]
     with file.open("w", encoding="utf-8", newline="") as out:
-        _write_lines([_csv_line(rows.columns)], out)
-        return _write_lines((_csv_line(row) for row in rows.select(*fields).toLocalIterator()), out)
-
-
-def _csv_line(values: object) -> str:
-    """Returns a CSV record: NULL is an empty field, the empty string is `""`."""
-    return ",".join("" if v is None else _csv_field(v) for v in values)  # type: ignore[attr-defined]
-
-
-def _csv_field(text: str) -> str:
-    if text == "" or any(c in text for c in ',"\n\r'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _write_lines(lines: Iterator[str] | list[str], out: IO[str]) -> int:
-    number = 0
-    for line in lines:
-        out.write(line + "\n")
-        number += 1
-    return number
+        write_lines([csv_line(rows.columns)], out)
+        return write_lines((csv_line(row) for row in rows.select(*fields).toLocalIterator()), out)
 
 
 def _write_parquet(rows: DataFrame, file: Path) -> int:

@@ -57,17 +57,26 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
     wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
     gone = [version for version in wanted if not are_kept(f"{warehouse.path(table.name)}@{version}..{version}")]
-    if gone:
-        raise StateError(
-            f"the changes of batch {batch} are not kept any more: version {min(gone)} of {table.name} is gone",
-            where=warehouse.path(table.name),
-            why="the change feed is removed with the versions that it belongs to (settings.retention_hours)",
-            fix="read the whole result instead",
-        )
+    refuse_gone(batch, gone, table.name, warehouse.path(table.name))
     if not commits:
         return empty(runner.session, columns)
     found = [_of_commit(runner, batch, *commit) for commit in commits]
     return reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
+
+
+def refuse_gone(batch: int, gone: Sequence[int], name: str, path: str) -> None:
+    """Refuses to read changes of which versions are gone.
+
+    Raises:
+        StateError: there are such versions.
+    """
+    if gone:
+        raise StateError(
+            f"the changes of batch {batch} are not kept any more: version {min(gone)} of {name} is gone",
+            where=path,
+            why="the change feed is removed with the versions that it belongs to (settings.retention_hours)",
+            fix="read the whole result instead",
+        )
 
 
 def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[str, Any]]]:

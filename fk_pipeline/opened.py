@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fk_pipeline.engine.runner import Runner
     from fk_pipeline.store.ledger import Ledger
     from fk_pipeline.store.reader import TableReader
+    from fk_pipeline.store.rows_here import Relation
 
 
 class OpenPipeline:
@@ -231,13 +232,35 @@ class OpenPipeline:
             self.refuse_never_run()
             return empty(self.session, [("entry", "BIGINT")])
         self.refuse_unfinished()
-        if runner.layout.table(name) is None:
-            names = [*(one.name for one in runner.layout.tables), *LEDGER_TABLES]
-            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
+        self._refuse_unknown(name, runner.layout.tables)
         self.refuse_never_run()
         view = self.spec.definition.views.get(name)
         read = runner.reader()
         return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
+
+    def here(self, name: str) -> Relation:
+        """Returns the current rows of one of its tables as `table` does, but read in this process; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+            UsageError, StateError: as with `table`; or the stored tables were made with another pipeline file.
+        """
+        self.check_fingerprints()
+        if name not in LEDGER_TABLES:
+            self.refuse_unfinished()
+            self._refuse_unknown(name, self.spec.definition.tables)
+        self.refuse_never_run()
+        return self._relation(name)
+
+    def _relation(self, name: str) -> Relation:
+        from fk_pipeline.reads import relation
+
+        return relation(self.spec, self._ledger, self.sizes, name)
+
+    def _refuse_unknown(self, name: str, tables: Iterable[Any]) -> None:
+        names = [*(one.name for one in tables), *LEDGER_TABLES]
+        if name not in names:
+            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
 
     def refuse_never_run(self) -> None:
         """Refuses a pipeline that was never run; needs no Spark.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import refuse_missing
 from fk_pipeline.contract import AnyImpact, AnyStory, Source, loaded
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import (
     BatchId,
     BatchRange,
@@ -21,12 +21,14 @@ from fk_pipeline.spec import load_spec
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
+    from fk_pipeline.store.rows_here import Relation
     from fk_pipeline.upkeep import TableUpkeep
     from fk_pipeline.verify.inputs.report import InputsReport
     from fk_pipeline.verify.report import VerifyReport
@@ -118,14 +120,50 @@ class Pipeline(OpenPipeline):
         self.refuse_unfinished()
         return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
 
-    def export_quarantine(
-        self, file: str | Path, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None
-    ) -> int:
-        """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number."""
-        from fk_pipeline.export import write
-        from fk_pipeline.quarantine import EDITED_ENDINGS
+    def quarantined_here(
+        self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None
+    ) -> pa.Table:
+        """Returns records of the quarantine as `quarantined` does, in Arrow; needs no Spark.
 
-        return write(self.quarantined(batches, side), Path(file), EDITED_ENDINGS, private=True)
+        Raises:
+            LeftToSpark: only Spark can read them.
+        """
+        from fk_pipeline.quarantine_here import quarantined_records
+        from fk_pipeline.store.schemas import QUARANTINE
+
+        ranges = ranges_of(batches, "--batch") or ()
+        self.check_fingerprints()
+        self.refuse_unfinished()
+        return quarantined_records(self._relation(QUARANTINE), self.spec, ranges, side)
+
+    def export_quarantine(
+        self,
+        file: str | Path,
+        batches: str | Sequence[BatchRange] | None = None,
+        side: Origin | None = None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number.
+
+        Args:
+            file: the file.
+            batches: the batches whose records are written; none: all.
+            side: the origin whose records are written; None: all.
+            told: is called with the reason if Spark has to read the records.
+        """
+        from fk_pipeline.export_files import check_ending, write_here
+        from fk_pipeline.quarantine_here import EDITED_ENDINGS
+
+        target = Path(file)
+        check_ending(target, EDITED_ENDINGS)
+        try:
+            return write_here(self.quarantined_here(batches, side), target, EDITED_ENDINGS, private=True)
+        except LeftToSpark as left:
+            why = str(left)
+        told(why)
+        from fk_pipeline.export import write
+
+        return write(self.quarantined(batches, side), target, EDITED_ENDINGS, private=True)
 
     def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
         """Makes batches with records in the quarantine due again, all or some; needs no Spark.
@@ -327,6 +365,19 @@ class Pipeline(OpenPipeline):
         self.refuse_unfinished()
         return changes(self.runner, batch)
 
+    def changes_here(self, batch: int) -> Relation:
+        """Returns what `changes` returns, read in this process; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+        """
+        from fk_pipeline.feed_here import changes
+
+        self.check_fingerprints()
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        return changes(self.spec, self._ledger, self.sizes, batch)
+
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`.
 
@@ -342,14 +393,28 @@ class Pipeline(OpenPipeline):
         with concealing(self.spec):
             return compact(self.runner, progress)
 
-    def export(self, file: str | Path) -> int:
-        """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows."""
-        from fk_pipeline.export import export
-        from fk_pipeline.privacy import concealing
+    def export(self, file: str | Path, told: Callable[[str], None] = lambda _: None) -> int:
+        """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows.
 
+        Args:
+            file: the file.
+            told: is called with the reason if Spark has to read the result.
+        """
+        from fk_pipeline.export import export
+        from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_here
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.reads import result_in_order
+
+        target, name = Path(file), self.spec.definition.result.name
         self.refuse_never_run()
+        check_ending(target, EXPORT_ENDINGS)
         with concealing(self.spec):
-            return export(self.table(self.spec.definition.result.name), self.spec, Path(file))
+            try:
+                return write_here(result_in_order(self.here(name), self.spec), target, private=self.spec.has_sensitive)
+            except LeftToSpark as left:
+                why = str(left)
+            told(why)
+            return export(self.table(name), self.spec, target)
 
     def changed_rows(self, batch: int) -> tuple[int, int]:
         """Returns the number of result rows whose last change was in `batch`, and the number of all result rows."""

@@ -19,14 +19,12 @@ from fk_pipeline.engine.folding import refuse_folded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, LandedFile, Origin, Side
+from fk_pipeline.quarantine_here import EDITED_ENDINGS
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.corrections import Correction, digest_of
-
-EDITED_ENDINGS = (".csv", ".jsonl")
-"""Endings of the files that people edit."""
 
 AGAIN = "its quarantined records are to be read again"
 

@@ -31,6 +31,7 @@ from fk_pipeline.console import (
     print_table,
     print_verification,
     say,
+    say_by_spark,
     tell,
 )
 from fk_pipeline.environment.own_packages import require_own_packages
@@ -207,7 +208,7 @@ def export(
     """Writes the whole result to one file, sorted by key."""
     from fk_pipeline.pipeline import load
 
-    rows = load(pipeline).export(to)
+    rows = load(pipeline).export(to, say_by_spark)
     if format_ is OutputFormat.JSON:
         print_json({"rows": rows, "file": str(to)})
     else:
@@ -228,18 +229,26 @@ def show(
     batch: Annotated[int | None, typer.Option(metavar="N", help="only rows of this batch")] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows for which it is true")] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most this many rows")] = 20,
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="only these columns, in this order")] = None,
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", metavar="A,B", help="in the order of these columns, each may have DESC")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="of the result also our own columns: keys, hashes, batch")
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
     """Shows rows of any table of the pipeline."""
-    from fk_pipeline.cli.show import rows_of
+    from fk_pipeline.cli.show import ShowOptions, rows_of
     from fk_pipeline.pipeline import load
 
-    columns, rows = rows_of(load(pipeline), table, batch, where, limit)
+    choice = ShowOptions(table, batch, where, columns, order_by, everything, limit)
+    names, rows = rows_of(load(pipeline), choice)
     if format_ is OutputFormat.JSON:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
-        print_table(columns, rows)
+        print_table(names, rows)
 
 
 @app.command(

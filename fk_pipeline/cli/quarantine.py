@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
-from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, tell
-from fk_pipeline.errors import UsageError
+from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, say_by_spark, tell
+from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import Origin
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def quarantine(
     elif replay:
         _replay(loaded, batch, side, as_json)
     elif export is not None:
-        rows = loaded.export_quarantine(export, batch, side)
+        rows = loaded.export_quarantine(export, batch, side, say_by_spark)
         if as_json:
             print_json({"rows": rows, "file": str(export)})
         else:
@@ -68,11 +68,7 @@ def quarantine(
 
 
 def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int, as_json: bool) -> None:
-    found = pipeline.quarantined(batches, side)
-    rows = [row.asDict() for row in found.limit(limit).collect()]
-    totals = found.groupBy("side", "reason").count().orderBy("count", "side", "reason", ascending=[False, True, True])
-    reasons = [row.asDict() for row in totals.withColumnRenamed("count", "records").limit(limit).collect()]
-    number = found.count()
+    rows, reasons, number = records_of(pipeline, batches, side, limit)
     if as_json:
         print_json({"records": number, "reasons": reasons, "rows": rows})
     elif not rows:
@@ -84,6 +80,25 @@ def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: i
         )
         print_table(["records", "side", "reason"], [[f"{r['records']:,}", r["side"], r["reason"]] for r in reasons])
         tell(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
+
+
+def records_of(
+    pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Returns the first records, the most frequent reasons, and the number of all records."""
+    from fk_pipeline.quarantine_here import reasons_of
+
+    try:
+        here = pipeline.quarantined_here(batches, side)
+        return here.slice(0, limit).to_pylist(), reasons_of(here)[:limit], len(here)
+    except LeftToSpark as left:
+        why = str(left)
+    say_by_spark(why)
+    found = pipeline.quarantined(batches, side)
+    rows = [row.asDict() for row in found.limit(limit).collect()]
+    totals = found.groupBy("side", "reason").count().orderBy("count", "side", "reason", ascending=[False, True, True])
+    reasons = [row.asDict() for row in totals.withColumnRenamed("count", "records").limit(limit).collect()]
+    return rows, reasons, found.count()
 
 
 def _shortened(raw: str) -> str:

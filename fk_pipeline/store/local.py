@@ -148,11 +148,11 @@ def _greatest(file: pq.ParquetFile, column: str, kind: pa.DataType, marked: pa.A
     """Returns the greatest value of a column in the rows of a file that are not deleted; reads few row groups."""
     if column not in file.schema_arrow.names:
         return None
-    place = _places(file.metadata, [column]).get(column)
+    place = places_of(file.metadata, [column]).get(column)
     groups, start = [], 0
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
-        ends = None if place is None else _ends(group.column(place).statistics, kind)
+        ends = None if place is None else ends_of(group.column(place).statistics, kind)
         groups.append((ends is None, 0 if ends is None else ends[1], number, start))
         start += group.num_rows
     best: int | None = None
@@ -244,7 +244,7 @@ class _Search:
     def bytes_of(self, path: str) -> int:
         """Returns the bytes that a search through a file reads: the columns of row groups that may have wanted rows."""
         metadata = pq.read_metadata(path)
-        needed, places = self._needed, _places(metadata, self.compared.names)
+        needed, places = self._needed, places_of(metadata, self.compared.names)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return sum(
             group.column(i).total_compressed_size
@@ -290,7 +290,7 @@ class _Search:
         """Yields the rows of the row groups that may have wanted ones, in parts, with the index of their first row."""
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         size = at_once(file.metadata, self.sizes.decoded_rows, self.sizes.decoded_bytes)
-        places = _places(file.metadata, self.compared.names)
+        places = places_of(file.metadata, self.compared.names)
         start = 0
         for number, group in enumerate(groups):
             if self._may_have(group, places):
@@ -304,7 +304,7 @@ class _Search:
         """Returns whether a row group may have wanted rows, by the bounds of its columns, given their places."""
         for name, place in places.items():
             found = group.column(place).statistics
-            ends = _ends(found, self.compared.field(name).type)
+            ends = ends_of(found, self.compared.field(name).type)
             if ends is None or (name in self.asked and self.asked[name].null and _has_nulls(found)):
                 continue
             if name in self.asked and not self.asked[name].are_between(*ends):
@@ -327,13 +327,13 @@ class _Search:
         return reduce(pc.and_, masks)
 
 
-def _places(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, int]:
+def places_of(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, int]:
     """Returns the places of columns in the metadata of a file; not of one with the path of a field of a struct."""
     paths = [metadata.schema.column(i).path for i in range(len(metadata.schema))]
     return {name: paths.index(name) for name in columns if paths.count(name) == 1}
 
 
-def _ends(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | None:
+def ends_of(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | None:
     """Returns the bounds of a column in a row group, as `_Asked` has its values; None if they are not known.
 
     The bounds of texts may be shortened: the lower one is then less, the upper one greater.

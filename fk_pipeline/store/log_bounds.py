@@ -31,6 +31,9 @@ folder `_sidecars`.
 
 _UNKNOWN = ""
 
+PARTITION = "partition."
+"""The beginning of the names of partition columns in what the log tells about files."""
+
 _BOUND = ("add.stats_parsed.minValues.", "add.stats_parsed.maxValues.")
 
 _OF_SPARK = "parquet-mr"
@@ -41,7 +44,8 @@ def used_columns(table: DeltaTable) -> tuple[dict[str, list[Any]], frozenset[str
     """Returns what a log tells about the files of a table: path, rows, size, and bounds and nulls of columns.
 
     Returns:
-        Per name one value per file, of timestamps microseconds since 1970: Python may have no date for them. And the
+        Per name one value per file, of timestamps microseconds since 1970: Python may have no date for them. Partition
+        columns are after `PARTITION`. And the
         columns with timestamps, whose bounds count only as far as `Times` tells.
     """
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
@@ -49,7 +53,7 @@ def used_columns(table: DeltaTable) -> tuple[dict[str, list[Any]], frozenset[str
     times = set()
     for name in actions.column_names:
         values, kind = actions[name], actions.schema.field(name).type
-        if name in ("path", "num_records", "size_bytes") or name.startswith("null_count."):
+        if name in ("path", "num_records", "size_bytes") or name.startswith(("null_count.", PARTITION)):
             found[name] = values.to_pylist()
         elif not name.startswith(("min.", "max.")):
             continue

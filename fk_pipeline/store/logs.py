@@ -6,7 +6,7 @@ Reading a log takes Spark several jobs, and a few milliseconds here. A log is re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from deltalake import DeltaTable
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
+from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
-from fk_pipeline.store.log_bounds import Times, used_columns
+from fk_pipeline.store.log_bounds import PARTITION, Times, used_columns
 from fk_pipeline.store.skipping import Condition
-from fk_pipeline.table_features import is_plain, open_table, reads_vectors
+from fk_pipeline.table_features import Can, Protocol, beyond, is_plain, open_table, reads_vectors
 
 Mark = tuple[int, int] | str
 """Identifies the file of a commit: its inode and modification time; in S3 its ETag."""
@@ -58,6 +59,25 @@ class PlainFiles:
     def marked(self) -> int:
         """The number of rows in deletion vectors."""
         return sum(map(len, self.deleted.values()))
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file of a table.
+
+    Attributes:
+        path: its path or URI.
+        rows: the number of its rows, with deleted ones.
+        bytes: its size.
+        deleted: the ascending indices (from 0) of the rows in its deletion vector.
+        parts: the values of the partition columns of its rows.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    deleted: pa.Array
+    parts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -246,6 +266,35 @@ class DeltaLogs:
             _expect(path, file, logged)
         rows, size = (sum(numbers[i] for i in chosen) for numbers in (counts, stored.files["size_bytes"]))
         return PlainFiles(paths, json.loads(table.schema().to_json()), rows, size, deleted)
+
+    def files(self, path: str) -> list[StoredFile]:
+        """Returns the files of the current version of a table, which exists.
+
+        Raises:
+            LeftToSpark: only Spark can find the rows of the table, or a file is not the one in the log.
+        """
+        table = self.table(path)
+        assert table is not None
+        lacking = beyond(Protocol.of(table), Can.READ)
+        if lacking:
+            raise LeftToSpark(f"the table has {' and '.join(lacking)}")
+        stored = self._version(path, table)
+        if stored.deleted is None:
+            raise LeftToSpark("the table has deletion vectors that only Spark reads")
+        names, columns = stored.files["path"], table.metadata().partition_columns
+        values = [stored.files.get(f"{PARTITION}{column}") for column in columns]
+        if any("://" in name or name.startswith("/") for name in names) or not all(isinstance(v, list) for v in values):
+            raise LeftToSpark("the table has files in other places")
+        found = []
+        for i, (name, rows, size) in enumerate(
+            zip(names, _counts(stored.files), stored.files["size_bytes"], strict=True)
+        ):
+            file = f"{path}/{name}"
+            if "://" not in path and (not Path(file).exists() or Path(file).stat().st_size != size):
+                raise LeftToSpark("a file of the table is not the one in its log")
+            parts = {column: value[i] for column, value in zip(columns, values, strict=True) if value is not None}
+            found.append(StoredFile(file, rows, size, stored.deleted.get(name.rsplit("/", 1)[-1], UNMARKED), parts))
+        return found
 
     def _version(self, path: str, table: DeltaTable) -> _Version:
         known = self._versions.get(path)

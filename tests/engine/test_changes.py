@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from fk_pipeline.errors import StateError
+from fk_pipeline.arrow_text import json_lines
+from fk_pipeline.errors import LeftToSpark, StateError
+from fk_pipeline.export import json_rows
+from fk_pipeline.store.rows_here import Wanted
 
 pytestmark = pytest.mark.spark
 
 Change = tuple[str, int, str | None, str | None]
 
 
-def changes_of(made: Any, batch: int) -> list[Change]:
-    """(kind, id, v, name) by commit and key."""
-    rows = made.pipeline.changes(batch).orderBy("_commit_version", "id").collect()
+def changes_of(made: Any, batch: int, *, here: bool = True) -> list[Change]:
+    """(kind, id, v, name) by commit and key; `here`: they are the same, read without Spark."""
+    frame = made.pipeline.changes(batch).orderBy("_commit_version", "id")
+    rows = frame.collect()
+    if here:
+        found = made.pipeline.changes_here(batch)
+        wanted = Wanted(found.schema.names, order=[("_commit_version", False), ("id", False)])
+        assert list(map(repr, map(json.loads, json_lines(found.read(wanted), hexadecimal=True)))) == list(
+            map(repr, json_rows(frame))
+        )
     return [(row["_change_type"], row["id"], row["v"], row["name"]) for row in rows]
 
 
@@ -30,7 +41,8 @@ def test_a_batch_has_the_changes_that_its_run_made(rows_pipeline: Any) -> None:
     made.land(2, [], [("b", "B")])
     made.pipeline.run("1")
     made.pipeline.run("2")
-    assert changes_of(made, 0) == [("insert", 1, "v", "A"), ("insert", 2, "v", None), ("insert", 3, "v", "A")]
+    first = changes_of(made, 0, here=False)  # of the commit that made the table
+    assert first == [("insert", 1, "v", "A"), ("insert", 2, "v", None), ("insert", 3, "v", "A")]
     assert changes_of(made, 1) == [("update", 2, "w", "A"), ("delete", 3, "v", "A"), ("insert", 4, "v", None)]
     assert changes_of(made, 2) == [("update", 4, "v", "B")]
     made.pipeline.run("1")
@@ -43,8 +55,10 @@ def test_a_range_tells_its_batches_apart(begun: Any, strategy: str) -> None:
     made.land(1, [(1,), (14, "a", "v")])
     made.land(2, [(2,), (3, "b", "w")])
     made.pipeline.run("1..2")
-    assert changes_of(made, 1) == [("delete", 1, "v", "B"), ("insert", 14, "v", "A")]
-    assert changes_of(made, 2) == [("delete", 2, "v", "A"), ("update", 3, "w", "B")]
+    assert changes_of(made, 1, here=False) == [("delete", 1, "v", "B"), ("insert", 14, "v", "A")]
+    assert changes_of(made, 2, here=False) == [("delete", 2, "v", "A"), ("update", 3, "w", "B")]
+    with pytest.raises(LeftToSpark, match="several batches removed rows"):
+        made.pipeline.changes_here(1)
 
 
 @pytest.mark.slow

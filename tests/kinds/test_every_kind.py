@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from expectations.violations import violations
+from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_here
 from fk_pipeline.contract import Role, loaded
+from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.export import export
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
+from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store import schemas as s
 from fk_pipeline.verify.report import VerifyReport
 from tests.any_order.histories import LEFT
@@ -135,3 +142,37 @@ def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark:
     more = made.table(spec.definition.result.name).count() - before
     assert (more > 0) == (getattr(spec, "join", None) != "inner")
     assert made.verify().ok
+
+
+def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_path: Path) -> None:
+    tables = [*(one.name for one in pipeline.spec.definition.tables), *LEDGER_TABLES]
+    rows = 0
+    for name in tables:
+        choice = ShowOptions(name, everything=True, limit=1_000_000)
+        columns, found = read_here(pipeline, choice)
+        told_columns, told = read_by_spark(pipeline, choice)
+        assert columns == told_columns or not (found or told), name
+        assert sorted(map(repr, found)) == sorted(map(repr, told)), name
+        rows += len(found)
+        batch = next((column for column in BATCH_COLUMNS if column in columns), None)
+        if batch is not None:
+            of_batch = [repr(row) for row in found if row[columns.index(batch)] == 1]
+            assert sorted(map(repr, read_here(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
+    assert rows > 100
+    for batch in range(3):
+        choice = ShowOptions("changes", batch, limit=1_000_000)
+        with suppress(LeftToSpark):
+            columns, found = read_here(pipeline, choice)
+            told_columns, told = read_by_spark(pipeline, choice)
+            assert (columns, sorted(map(repr, found))) == (told_columns, sorted(map(repr, told)))
+    for ending in (".jsonl", ".csv", ".parquet"):
+        here, there = tmp_path / f"here{ending}", tmp_path / f"there{ending}"
+        pipeline.export(here, pytest.fail)
+        export(pipeline.table(pipeline.spec.definition.result.name), pipeline.spec, there)
+        if ending == ".parquet":
+            assert pq.read_table(here).equals(pq.read_table(there))
+        else:
+            assert here.read_bytes() == there.read_bytes()
+            assert here.stat().st_size
+    spoiled = pipeline.quarantined().limit(1000).collect()
+    assert pipeline.quarantined_here().to_pylist() == [row.asDict() for row in spoiled]

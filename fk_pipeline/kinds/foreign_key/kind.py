@@ -231,4 +231,5 @@ FOREIGN_KEY = Kind(
     ),
     closing="fk_pipeline.kinds.foreign_key.closing:EndedVersions",
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
+    views_here={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts_here:verdicts"},
 )

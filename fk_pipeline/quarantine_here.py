@@ -1,0 +1,67 @@
+"""The records of the quarantine as `quarantine.quarantined_records` returns them, read without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fk_pipeline.conditions import AnyTest, ConstantTest, RowTest, between
+from fk_pipeline.identity import BatchRange, Origin
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger.corrections import digest_of
+from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, ordered
+
+EDITED_ENDINGS = (".csv", ".jsonl")
+"""Endings of the files that people edit."""
+
+_ORDER = ("side", "batch", "file", "line", "raw")
+
+
+def quarantined_records(
+    rows: Relation, spec: PipelineSpec, batches: Sequence[BatchRange], side: Origin | None
+) -> pa.Table:
+    """Returns records of the quarantine.
+
+    Args:
+        rows: the rows of its table.
+        spec: the pipeline.
+        batches: the batches whose records are returned; none: all.
+        side: the origin whose records are returned; None: all.
+
+    Raises:
+        LeftToSpark: only Spark can read them, for example because a text of theirs is not UTF-8.
+    """
+    where: list[RowTest] = []
+    if batches:
+        kind = rows.schema.field(s.BATCH).type
+        where.append(AnyTest(tuple(between(s.BATCH, int(some.first), int(some.last), kind) for some in batches)))
+    if side is not None:
+        where.append(ConstantTest(s.SIDE, "equal", pa.scalar(str(side)), str(side)))
+    columns = [s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON, s.RAW]
+    with leaving_errors():
+        found = rows.read(Wanted(columns, where)).rename_columns(["batch", "side", "file", "line", "reason", "raw"])
+        folder = spec.location("") + "/"
+        files = [None if file is None else file.removeprefix(folder) for file in found["file"].to_pylist()]
+        digests = [None if raw is None else digest_of(raw) for raw in found["raw"].to_pylist()]
+    place = found.column_names.index("file")
+    found = found.set_column(place, "file", pa.array(files, pa.string()))
+    found = found.append_column("digest", pa.array(digests, pa.string()))
+    return ordered(found, [(name, False) for name in _ORDER])
+
+
+def reasons_of(records: pa.Table) -> list[dict[str, Any]]:
+    """Returns the number of records per side and reason, the most frequent ones first."""
+    counted = Counter(zip(records["side"].to_pylist(), records["reason"].to_pylist(), strict=True))
+
+    def place(one: tuple[tuple[str, str], int]) -> tuple[int, bytes, bytes]:
+        (side, reason), number = one
+        return -number, side.encode(), reason.encode()
+
+    return [
+        {"side": side, "reason": reason, "records": number}
+        for (side, reason), number in sorted(counted.items(), key=place)
+    ]
