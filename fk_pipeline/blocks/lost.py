@@ -7,11 +7,10 @@ warning proposes the new name, if one of the names that are there comes close.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from fk_pipeline.blocks.alike import close_names
 from fk_pipeline.cdc.records import BAD, EVENT
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
@@ -19,12 +18,6 @@ from fk_pipeline.spec.sql import parse_expression, text
 
 GONE = "gone"
 """Column of records (STRING): the placing columns that a row lacks, separated by commas; null if that is not known."""
-
-CLOSE = 0.6
-"""The least likeness of two names, as difflib measures it, with which one may be the new name of the other."""
-
-PROPOSED = 3
-"""The largest number of names that a warning proposes."""
 
 Lacking = Mapping[int, Mapping[str, int]]
 """Per batch and value of `GONE`, the number of rows."""
@@ -130,25 +123,3 @@ def _warning(name: str, column: Placing, side: Side, batches: list[int], rows: i
         else f"add it to {side}.schema, and write COALESCE({new}, {name}) in {column.declared_as}"
     )
     return f"{said}. They have {' and '.join(close)}: if that is its new name, {fix}"
-
-
-def close_names(name: str, others: Iterable[str]) -> list[str]:
-    """Returns the names that may be the new name of a column, the most alike first.
-
-    >>> close_names("customer_id", ["amount", "customerId", "customer", "id_of_order"])
-    ['customerId', 'customer']
-    """
-    words, plain = _words(name), "".join(_words(name))
-
-    def likeness(other: str) -> float:
-        mine = _words(other)
-        within = {*words} <= {*mine} or {*mine} <= {*words}
-        return max(difflib.SequenceMatcher(None, plain, "".join(mine)).ratio(), CLOSE if within else 0)
-
-    found = sorted((-likeness(other), other) for other in others if _words(other))
-    return [other for unlike, other in found if -unlike >= CLOSE][:PROPOSED]
-
-
-def _words(name: str) -> list[str]:
-    """Returns the words of a name in lower case: `customerId` and `customer_id` have the same."""
-    return [word.lower() for word in re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+(?![a-z])", name)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fk_pipeline.blocks.lost import close_names
+from fk_pipeline.blocks.alike import close_names
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import parse_columns

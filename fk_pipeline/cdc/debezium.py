@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.debezium_shapes import ENVELOPE, SHAPED, TIMES, flat_row, image, of_image, of_row, schema_of
+from fk_pipeline.cdc.debezium_shapes import COMMIT_TIMES, ENVELOPE, SHAPED, flat_row, image, of_image, of_row, schema_of
 from fk_pipeline.cdc.json_lines import (
     DIGEST,
     WRAPPED,
@@ -203,7 +203,7 @@ def _order(of: str, commit: str) -> str:
 
 def _committed(of: str) -> str:
     """SQL (TIMESTAMP): the time of the commit from the fields of `source`; `of` is the text before their names."""
-    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in TIMES)
+    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in COMMIT_TIMES)
     return f"TIMESTAMP_MICROS(COALESCE({micros}, {nanos} DIV 1000, {millis} * 1000))"
 
 

@@ -40,10 +40,10 @@ ENVELOPE = "COALESCE({})".format(
 _POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
 """The fields of `source` from which the order is read."""
 
-TIMES = ("ts_us", "ts_ns", "ts_ms")
+COMMIT_TIMES = ("ts_us", "ts_ns", "ts_ms")
 """The fields of `source` with the time of the commit, the most exact one first; a version of Debezium may lack some."""
 
-_SOURCE = (*_POSITIONS, *TIMES, "table", "schema", "db")
+_SOURCE = (*_POSITIONS, *COMMIT_TIMES, "table", "schema", "db")
 
 _FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.cdc.columnar import Columnar, as_lines, operation
-from fk_pipeline.cdc.parquet_columns import Columns, columns_of
+from fk_pipeline.cdc.parquet_columns import FileColumns, columns_of
 from fk_pipeline.cdc.records import WORDS
 from fk_pipeline.environment import storage
 from fk_pipeline.spec import SideSpec
@@ -88,7 +88,7 @@ def parquet_rows(
     """
     wanted = {name.lower(): name for name in [*(c.name for c in side.columns), *([op_column] if op_column else [])]}
     alike: dict[str, list[str]] = {}
-    columns: dict[str, Columns] = {}
+    columns: dict[str, FileColumns] = {}
     for path in paths:
         found = columns_of(path, wanted, {c.name.lower(): c.type for c in side.columns})
         alike.setdefault(repr(found), []).append(path)

@@ -36,7 +36,7 @@ _STORED_AS: tuple[tuple[Callable[[pa.DataType], bool], T.DataType], ...] = (
 
 
 @dataclass(frozen=True)
-class Columns:
+class FileColumns:
     """The columns of a file.
 
     Attributes:
@@ -48,7 +48,7 @@ class Columns:
     names: tuple[str, ...]
 
 
-def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -> Columns:
+def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -> FileColumns:
     """Returns the columns of a file, from its footer.
 
     Args:
@@ -81,7 +81,7 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
         if known is None:
             raise _not_read(field, path)
         fields.append(T.StructField(field.name, known))
-    return Columns(T.StructType(fields), tuple(schema.names))
+    return FileColumns(T.StructType(fields), tuple(schema.names))
 
 
 def _footer(path: str) -> tuple[pa.Schema, list[str]]:

@@ -17,7 +17,7 @@ WITHOUT_OLD_KEY = "updates without the old key"
 """The name of the count of updates that may have changed a key without telling."""
 
 
-class Group(NamedTuple):
+class RecordGroup(NamedTuple):
     """The columns by which records are counted; all are columns of records as the changelog stage has them.
 
     `derived` is among them so that Spark computes it here.
@@ -36,16 +36,16 @@ class Group(NamedTuple):
     gone: str | None
 
 
-Groups = Mapping[Group, int]
+RecordGroups = Mapping[RecordGroup, int]
 """Per group, the number of records of a batch."""
 
 
-def any_drifted(groups: Groups) -> bool:
+def any_drifted(groups: RecordGroups) -> bool:
     """Returns whether the fields of a record differ from the schema."""
     return any(group.drifted for group in groups)
 
 
-def by_lacking(groups: Groups) -> dict[str, int]:
+def by_lacking(groups: RecordGroups) -> dict[str, int]:
     """Returns the number of rows per value of `lost.GONE`."""
     found: dict[str, int] = {}
     for group, number in groups.items():
@@ -54,12 +54,12 @@ def by_lacking(groups: Groups) -> dict[str, int]:
     return found
 
 
-def written(groups: Groups) -> int:
+def written(groups: RecordGroups) -> int:
     """Returns the number of events that write a row."""
     return sum(number for group, number in groups.items() if group.kind == EVENT and not group.deleted)
 
 
-def count_records(counts: dict[str, int], groups: Groups) -> None:
+def count_records(counts: dict[str, int], groups: RecordGroups) -> None:
     """Adds up the records of a batch: `read` is the sum of events, ignored, quarantined and truncates.
 
     The truncate before a snapshot does not count as read.
@@ -69,7 +69,7 @@ def count_records(counts: dict[str, int], groups: Groups) -> None:
             counts[key] = counts.get(key, 0) + value
 
 
-def _counted(group: Group, number: int) -> dict[str, int]:
+def _counted(group: RecordGroup, number: int) -> dict[str, int]:
     last = "rows" if group.last else "superseded"
     if group.why == SNAPSHOT:
         return {"truncates": number, last: number, "snapshots": number}

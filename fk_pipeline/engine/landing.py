@@ -19,7 +19,7 @@ from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
 from fk_pipeline.engine.filling import filled_rows
-from fk_pipeline.engine.landed_counts import Group, Groups, any_drifted, by_lacking, count_records, written
+from fk_pipeline.engine.landed_counts import RecordGroup, RecordGroups, any_drifted, by_lacking, count_records, written
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
@@ -192,8 +192,8 @@ class Landing:
         else:
             kept = read.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
             records = kept.frame
-            counted = kept.counts("batch", *Group._fields)
-            found = {batch: {Group(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
+            counted = kept.counts("batch", *RecordGroup._fields)
+            found = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
@@ -260,14 +260,14 @@ class Landing:
             }
         )
 
-    def _survey(self, parsed: DataFrame) -> dict[int, Groups] | None:
+    def _survey(self, parsed: DataFrame) -> dict[int, RecordGroups] | None:
         """Returns the groups of records per batch by the key columns alone; None unless keys are unique.
 
         So the rows of a large load are neither sorted nor cached to find the last event of every key.
         """
         reads = format_of(self.declared)
         records = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
-        groups = records.groupBy("batch", *(name for name in Group._fields if name != "last")).count().collect()
+        groups = records.groupBy("batch", *(name for name in RecordGroup._fields if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
         if not self.declared.keyed_by_place and not all(
@@ -279,10 +279,10 @@ class Landing:
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
                 return None
-        found: dict[int, dict[Group, int]] = {}
+        found: dict[int, dict[RecordGroup, int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
-            of = Group._make(last if name == "last" else row[name] for name in Group._fields)
+            of = RecordGroup._make(last if name == "last" else row[name] for name in RecordGroup._fields)
             found.setdefault(row["batch"], {})[of] = row["count"]
         return {**found}
 

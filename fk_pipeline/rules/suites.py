@@ -126,8 +126,8 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}{SENT}",
-            "No row lacks a column that the rows of older batches have. It is null since the source renamed or dropped "
-            "it.",
+            "No row lacks a column that the rows of older batches have, or that no row ever had. It is null: the "
+            "source renamed or dropped it, or the schema has another name.",
             severity="warning",
             remedy=Remedy.SOURCE,
             advice="let the source send the column under the name of the schema, or take it out of the schema",

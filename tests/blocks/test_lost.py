@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.blocks.lost import Lacking, Placing, close_names, lost
+from fk_pipeline.blocks.alike import close_names
+from fk_pipeline.blocks.lost import Lacking, Placing, lost
 from fk_pipeline.identity import Side
 
 KEY, REFERS = Placing("left.key", in_key=True, needed=True), Placing("left.foreign_key", in_key=False, needed=False)

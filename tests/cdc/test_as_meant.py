@@ -59,9 +59,12 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[Path, Rows], Path]]] = {
     "flattened": ({"format": "debezium"}, _lines(lambda row: {**row, "__op": "c"})),
 }
 """Per format, the settings of a side and how rows of texts land as one file."""
+SLOW = ("dms", "dms, parquet", "exported")
+"""Formats that are read as others are: as CSV, as Parquet, and as an envelope."""
+EVERY_FORMAT = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FORMATS]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_names_compare_without_regard_to_case(spark: SparkSession, tmp_path: Path, name: str) -> None:
     changes, landed = FORMATS[name]
     spec = spec_of(schema="id INT, `customerName` STRING, size INT", **changes)
@@ -80,30 +83,28 @@ def test_the_declared_name_counts_where_several_are_alike(spark: SparkSession, t
     assert [[*one["row"].values()] for one in found] == [[1, "a", 3], [2, '{"Name":"x"}', None]]
 
 
-@pytest.mark.parametrize(
-    "header", ["id, name ,\tsize\n", 'id, "name", "size"\n', '\ufeff"id","name",size\n', "\ufeffid ,name,size\n"]
-)
-def test_blanks_around_the_names_of_a_header_do_not_count(spark: SparkSession, tmp_path: Path, header: str) -> None:
-    found = read(spark, spec_of(), write(tmp_path, "1.csv", f'{header}1,"a, b",2\n'), readable=tmp_path / "copy")
-    assert [(one["reason"], *one["row"].values()) for one in found] == [(None, 1, "a, b", 2)]
+HEADERS = ["id, name ,\tsize\n", 'id, "name", "size"\n', '\ufeff"id","name",size\n', "\ufeffid ,name,size\n"]
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_a_byte_order_mark_before_a_quote_is_no_part_of_the_field(
-    spark: SparkSession, tmp_path: Path, ending: str
-) -> None:
+def test_blanks_around_the_names_of_a_header_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
+    files = [write(tmp_path, f"{n}.csv", f'{header}{n},"a, b",2\n') for n, header in enumerate(HEADERS)]
+    found = read(spark, spec_of(), *files, readable=tmp_path / "copy")
+    assert [(one["reason"], *one["row"].values()) for one in found] == [(None, n, "a, b", 2) for n in range(len(files))]
+
+
+def test_a_byte_order_mark_before_a_quote_is_no_part_of_the_field(spark: SparkSession, tmp_path: Path) -> None:
     content = '\ufeff"1, x",a,2\n3,"b\nc",4\n'.encode()
-    path = write(tmp_path, f"1.{ending}", gzip.compress(content) if ending.endswith("gz") else content)
+    files = [write(tmp_path, "1.csv", content), write(tmp_path, "2.csv.gz", gzip.compress(content))]
     spec = spec_of(schema="name STRING, id STRING, size INT", csv={"header": False})
-    found = read(spark, spec, path, readable=tmp_path / "copy")
-    assert [(one["reason"], *one["row"].values()) for one in found] == [(None, "1, x", "a", 2), (None, "3", "b\nc", 4)]
+    found = read(spark, spec, *files, readable=tmp_path / "copy")
+    assert [[*one["row"].values()] for one in found] == [["1, x", "a", 2], ["3", "b\nc", 4]] * 2
 
 
 DAY, NUMBER = date(2024, 5, 1), ": a number is one only if logical_types says what it counts"
 NOT_A_DAY = {"20240501": NUMBER, "19000": NUMBER, "2024": NUMBER, "2024-05": "", "05/01/2024": "", "2024-05-01x": ""}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_a_number_or_a_part_of_a_date_is_no_date(spark: SparkSession, tmp_path: Path, name: str) -> None:
     changes, landed = FORMATS[name]
     days = changes["format"] == "debezium"
@@ -125,7 +126,9 @@ def test_a_number_or_a_part_of_a_date_is_no_date(spark: SparkSession, tmp_path: 
     assert counted == ([date(2022, 1, 8), date(1975, 7, 18)] if days else [])
 
 
-@pytest.mark.parametrize("name", ["rows", "csv", "parquet", "maxwell", "flattened"])
+@pytest.mark.parametrize(
+    "name", ["rows", *(pytest.param(n, marks=pytest.mark.slow) for n in ("csv", "parquet", "maxwell"))]
+)
 def test_a_number_counts_days_where_the_logical_type_says_so(spark: SparkSession, tmp_path: Path, name: str) -> None:
     changes, landed = FORMATS[name]
     spec = spec_of(schema="id INT, d DATE", foreign_key="id", logical_types={"d": "epoch_days"}, **changes)
@@ -251,7 +254,9 @@ def test_an_update_that_may_change_the_key_unseen_is_told(spark: SparkSession, t
 ORDER = "and it decides which version counts"
 
 
-@pytest.mark.parametrize("name", ["rows", "csv", "maxwell", "envelope", "parquet"])
+@pytest.mark.parametrize(
+    "name", ["csv", "envelope", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rows", "maxwell", "parquet"))]
+)
 def test_what_decides_is_not_rounded(spark: SparkSession, tmp_path: Path, name: str) -> None:
     changes, landed = FORMATS[name]
     schema = "id INT, at TIMESTAMP, seen TIMESTAMP, x DOUBLE"

@@ -109,7 +109,11 @@ def test_a_run_warns_of_a_field_that_looks_like_a_delete_and_that_nothing_reads(
     text = text.replace("  op_column: op\n", "").replace(", is_deleted BOOLEAN", "")
     file.write_text(text)
     land(tmp_path, "orders/0.csv", "id,customer,deleted_at,age,operational,undeleted", "1,a,,9,x,y")
-    land(tmp_path, "customers/0.jsonl", {"k": "a", "_change_type": "delete", "isDeleted": 0, "action": "buy"})
+    land(
+        tmp_path,
+        "customers/0.jsonl",
+        {"k": "a", "name": "A", "_change_type": "delete", "isDeleted": 0, "action": "buy"},
+    )
     stages = ["--stages", "left_changelog,right_table"]
     done = invoke("run", file, *stages)
     assert done.exit_code == 0, done.exception

@@ -75,7 +75,13 @@ def test_rows_and_csv(tmp_path: Path, spark: SparkSession) -> None:
         "format: csv, contents: snapshot, schema: 'k STRING, v STRING, d DATE'",
     )
     written = [{"op": "u", "id": number, "k": "a", **ROW} for number in range(5)]
-    gone: list[Any] = [{"op": "d", "id": 1}, {"op": "-U", "id": 2}, {"op": "d"}, {"op": "u", "id": 4, "n": "no"}, ""]
+    gone: list[Any] = [
+        {"op": "d", "id": 1},
+        {"op": "update_preimage", "id": 2},
+        {"op": "d"},
+        {"op": "u", "id": 4, "n": "no"},
+        "",
+    ]
     write_lines(tmp_path / "left/1.jsonl", [*written, *gone, "{broken"])
     write_lines(tmp_path / "left/2.jsonl", [{"op": "u", "id": 8}, {"op": "t"}, {"op": "u", "id": 9}])
     write_lines(tmp_path / "right/1.csv", ["k,v,d", 'a,"x, y",2024-05-01', 'b,"",'])

@@ -20,7 +20,7 @@ RowCondition = Callable[[Callable[[Column], Any]], Any]
 """A function from the values of the columns of a record to True, False, None (null), or `ANY` if it is not known."""
 
 
-class _OtherError(Exception):
+class UnknownSqlError(Exception):
     """A part of a condition is not read here."""
 
 
@@ -28,7 +28,7 @@ def condition_of(side: SideSpec, sql: str) -> RowCondition | None:
     """Returns a condition over the columns of an input; None if it is not as simple as those that are read here."""
     try:
         return _condition(one_tree(sql), side)
-    except _OtherError:
+    except UnknownSqlError:
         return None
 
 
@@ -58,13 +58,13 @@ def _condition(tree: Any, side: SideSpec) -> RowCondition:
     if isinstance(tree, exp.In) and tree.expressions:
         column = _column(tree.this, side)
         return _among(column, [_constant(one, column) for one in tree.expressions])
-    raise _OtherError
+    raise UnknownSqlError
 
 
 def _column(tree: Any, side: SideSpec) -> Column:
     found = side.column(tree.name) if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None
     if found is None:
-        raise _OtherError
+        raise UnknownSqlError
     return found
 
 
@@ -77,7 +77,7 @@ def _constant(tree: Any, column: Column) -> Any:
             return tree.name
         if base in (*INTEGERS, "DECIMAL"):
             return Decimal(tree.name)
-    raise _OtherError
+    raise UnknownSqlError
 
 
 def _among(column: Column, constants: list[Any]) -> RowCondition:

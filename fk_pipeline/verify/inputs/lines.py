@@ -15,7 +15,7 @@ from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.verify.inputs.landed import Fate, FilePlace, LandedRecord
 from fk_pipeline.verify.inputs.typed import json_of
 
-BOM = "\ufeff"
+_MARK = "\ufeff"
 
 _WHITE = " \t\r"
 
@@ -82,8 +82,8 @@ class LineEntries:
             line, problem = raw.decode(), ""
         except UnicodeDecodeError:
             line, problem = "bytes in Base64: " + base64.b64encode(raw).decode(), "not UTF-8"
-        doubt = line.startswith(BOM) and number > 1
-        line = line.lstrip(BOM)
+        doubt = line.startswith(_MARK) and number > 1
+        line = line.lstrip(_MARK)
         if place.texts and (read_as := place.texts.get(digest_of(line))) is not None:
             line, problem = read_as, ""
         if problem:
