@@ -90,7 +90,7 @@ class Debezium(JsonLines):
 
     sequence_type = "STRUCT<commit: BIGINT, position: BIGINT>"
     has_holes = True
-    precedes: str | None = "op = 'r' AND sequence.commit = 0"
+    precedes: str | None = "op = 'r' AND sequence.commit = 0 AND sequence.position <> 0"
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
@@ -294,7 +294,9 @@ def _blind(side: SideSpec) -> str:
         return "FALSE"
     other = " OR ".join(f"NOT ARRAY_CONTAINS(_key.names, {text(c.name.lower())})" for c in side.key_columns)
     unknown = " OR ".join(f"_old.{c.quoted} IS NULL" for c in side.key_columns)
-    return f"COALESCE(op = 'u' AND ({other}) AND ({unknown}), FALSE)"
+    wrapped_key = "ARRAY_CONTAINS(_key.names, 'payload')"  # of a value that is no object
+    of_columns = f"_key.values IS NOT NULL AND NOT {wrapped_key}"
+    return f"COALESCE(op = 'u' AND {of_columns} AND ({other}) AND ({unknown}), FALSE)"
 
 
 def _renamed(side: SideSpec) -> str:

@@ -93,7 +93,7 @@ def fits(parsed: str, mark: str = DIGEST) -> str:
 
 def half_pair(value: str) -> str:
     """SQL (BOOLEAN): a JSON text escapes half of a surrogate pair, which is no character: Spark would read `?`."""
-    rest = f"REGEXP_REPLACE(REPLACE({value}, {text(BACKSLASH * 2)}, ''), {text(_PAIR)}, '')"
+    rest = f"REGEXP_REPLACE(REPLACE({value}, {text(BACKSLASH * 2)}, ' '), {text(_PAIR)}, '')"
     some = f"(CONTAINS({value}, {text(BACKSLASH + 'ud')}) OR CONTAINS({value}, {text(BACKSLASH + 'uD')}))"
     return f"({some} AND {rest} RLIKE {text(_HALF)})"
 

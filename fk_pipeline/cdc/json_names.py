@@ -60,8 +60,9 @@ def named_values(fields: str) -> str:
 
 
 def value_alike(name: str, fields: str = ALIKE) -> str:
-    """SQL (STRING): the value of the first field whose name is a name in any case; null if `fields` is null."""
-    return f"GET({fields}.values, CAST(ARRAY_POSITION({fields}.names, {text(name.lower())}) AS INT) - 1)"
+    """SQL (STRING): the value of the first field whose name is a name in another case; null if `fields` is null."""
+    value = f"GET({fields}.values, CAST(ARRAY_POSITION({fields}.names, {text(name.lower())}) AS INT) - 1)"
+    return value if fields != ALIKE else f"IF(ARRAY_CONTAINS({NAMES}, {text(name)}), NULL, {value})"
 
 
 def _lower(names: str) -> str:

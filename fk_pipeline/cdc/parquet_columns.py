@@ -6,7 +6,7 @@ told which columns to read. So it is told, from the footer of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,7 +60,8 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
         LandingError: Spark does not read a declared column: by its type, or because two columns have its name.
         UnreadableFileError: the file is not Parquet.
     """
-    schema, hidden = _footer(path)
+    schema, leaves = _footer(path)
+    hidden = [leaf.path for leaf in leaves if _hides(leaf)]
     fields: list[T.StructField] = []
     for field in schema:
         name = field.name.lower()
@@ -76,7 +77,8 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
             )
         if pt.is_null(field.type):
             continue
-        kept = _clipped(field.type, _tree(types.get(name, "STRING")))
+        texts = iter([str(leaf.logical_type) == "Enum" for leaf in leaves if leaf.path.split(".")[0] == field.name])
+        kept = _clipped(_with_texts(field.type, texts), _tree(types.get(name, "STRING")))
         known = None if any(_is_within(leaf, field.name, kept) for leaf in hidden) else _in_spark(kept)
         if known is None:
             raise _not_read(field, path)
@@ -84,18 +86,12 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
     return FileColumns(T.StructType(fields), tuple(schema.names))
 
 
-def _footer(path: str) -> tuple[pa.Schema, list[str]]:
-    """Returns the schema of a file, and the paths of values that Spark does not read and whose Arrow type hides it."""
+def _footer(path: str) -> tuple[pa.Schema, list[pq.ColumnSchema]]:
+    """Returns the columns of a file, and the values within them."""
     try:
         with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
-            hidden = [
-                leaf.path
-                for leaf in file.schema
-                if (leaf.physical_type == "INT64" and "timeUnit=nanoseconds" in str(leaf.logical_type))
-                or str(leaf.logical_type) in ("Interval", "UUID")
-            ]
-            return file.schema_arrow.remove_metadata(), hidden
+            return file.schema_arrow.remove_metadata(), [*file.schema]
     except (OSError, pa.ArrowException) as error:
         raise UnreadableFileError(
             "the file cannot be read as Parquet",
@@ -103,6 +99,12 @@ def _footer(path: str) -> tuple[pa.Schema, list[str]]:
             why=str(error).strip().splitlines()[0],
             fix="replace it by a whole one, or take it out of the landing folder; nothing of its batch was applied",
         ) from None
+
+
+def _hides(leaf: pq.ColumnSchema) -> bool:
+    """Returns whether Spark does not read a value, though its type in Arrow does not tell."""
+    kind = str(leaf.logical_type)
+    return (leaf.physical_type == "INT64" and "timeUnit=nanoseconds" in kind) or kind in ("Interval", "UUID")
 
 
 def _is_within(leaf: str, name: str, kind: pa.DataType) -> bool:
@@ -130,13 +132,29 @@ def _tree(declared: str) -> exp.Expression:
     return found
 
 
+def _with_texts(kind: pa.DataType, texts: Iterator[bool]) -> pa.DataType:
+    """Returns a type with texts in place of the bytes of an ENUM, which Arrow does not tell apart.
+
+    Args:
+        kind: the type.
+        texts: per value within it, in the order of the file, whether it is an ENUM.
+    """
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type, texts)) for field in kind])
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return pa.list_(_with_texts(kind.value_type, texts))
+    if pt.is_map(kind):
+        return pa.map_(_with_texts(kind.key_type, texts), _with_texts(kind.item_type, texts))
+    return pa.string() if next(texts, False) else kind
+
+
 def _clipped(kind: pa.DataType, declared: exp.Expression) -> pa.DataType:
     """Returns a type without the fields of its structs that the declared type does not have."""
     named = declared.this.value if isinstance(declared, exp.DataType) else ""
     if pt.is_struct(kind) and named == "STRUCT":
         inner = {one.this.name.lower(): one.args["kind"] for one in declared.expressions}
-        kept = [field for field in kind if field.name.lower() in inner]
-        return pa.struct([field.with_type(_clipped(field.type, inner[field.name.lower()])) for field in kept])
+        kept = [field.with_type(_clipped(field.type, of)) for field in kind if (of := inner.get(field.name.lower()))]
+        return pa.struct(kept or [kind.field(0)])  # Spark does not read a struct without fields
     if (pt.is_list(kind) or pt.is_large_list(kind)) and named == "ARRAY":
         return pa.list_(_clipped(kind.value_type, declared.expressions[0]))
     if pt.is_map(kind) and named == "MAP":

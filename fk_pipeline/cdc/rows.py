@@ -41,14 +41,18 @@ class Rows(JsonLines):
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line; see `fk_pipeline.cdc.records`."""
-        names = list(dict.fromkeys([*(c.name for c in side.columns), *([side.op_column] if side.op_column else [])]))
+        declared = {c.name.lower(): c.name for c in side.columns}
+        named = side.op_column and declared.get(side.op_column.lower(), side.op_column)
+        names = list(dict.fromkeys([*declared.values(), *([named] if named else [])]))
         read = {name: exact(f"COALESCE(_record.{quote(name)}, {value_alike(name)})") for name in names}
-        word = read[side.op_column] if side.op_column else "'u'"
+        word = read[named] if named else "'u'"
         sent = ", ".join([*(f"{read[c.name]} AS {c.quoted}" for c in side.columns), f"{word} AS {_WORD}"])
         texts, word = {c.name: f"_texts.{c.quoted}" for c in side.columns}, f"_texts.{_WORD}"
         problem = operation_problem(side, side.op_column, word, unusable(side, texts, "row"))
         bad = f"IF(_record IS NULL OR NOT _fits, {NO_OBJECT}, {problem})"
-        fields = f"ARRAY_REMOVE({as_declared(NAMES, names)}, {text(side.op_column or '')})"
+        fields = as_declared(NAMES, names)
+        if named and side.column(named) is None:
+            fields = f"ARRAY_REMOVE({fields}, {text(named)})"
         place = [f"`{name}`" for name in lines.columns]
         return (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")

@@ -44,7 +44,8 @@ def why_not(value: str, column: Column, side: SideSpec) -> str:
         side: the side of the column.
     """
     no, kind = text(f" is not {column.type}"), base(column.type)
-    if (kind == "DATE" or kind.startswith("TIMESTAMP")) and side.logical_type(column) is None:
+    counted = side.logical_type(column) is not None or (kind == "DATE" and side.format in COUNTING_DAYS)
+    if (kind == "DATE" or kind.startswith("TIMESTAMP")) and not counted:
         number = text(f" is not {column.type}: a number is one only if logical_types says what it counts")
         return f"IF({value} RLIKE '^-?[0-9]+$', {number}, {no})"
     if kind != "DECIMAL":

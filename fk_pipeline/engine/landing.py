@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
+from fk_pipeline.cdc.landing import READERS_KEPT
 from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
@@ -140,7 +141,8 @@ class Landing:
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
         self._notes += refusals.about_keys_that_may_change(self.spec, self.side, counts)
-        known = {int(batch): self.ledger.state(self.stage, batch).counts for batch in self.ledger.batches}
+        older = {*self.ledger.due.read_by(self.stage, READERS_KEPT)}  # they did not count the rows of snapshots
+        known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches if b not in older}
         self._warnings += refusals.about_second_snapshots(self.side, {**known, **counts}, counts)
         bad = sum(c.get("quarantined", 0) for c in counts.values())
         log = changelog(records, self.spec, self.side, self.read.generations)
@@ -199,9 +201,9 @@ class Landing:
         for batch, groups in found.items():
             count_records(counts[batch], groups)
         drifts = any(map(any_drifted, found.values()))
-        drifted = records.where("drifted").select("batch", DRIFT) if drifts else None
+        differences = watch.differences(_drifted(records) if drifts else None)
+        rows = {batch: written(groups) for batch, groups in found.items()}
         lacks = {batch: by_lacking(groups) for batch, groups in found.items()}
-        differences, rows = watch.differences(drifted), {batch: written(groups) for batch, groups in found.items()}
         lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(found_lines.parsed, *of))
         self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in found})
         self._warnings += [*watch.warnings(), *lost]
@@ -321,6 +323,11 @@ def are_many(
     most = sizes.compressed_bytes if spec.side(side).format in _COMPRESSED else sizes.small_bytes
     texts = {path: found.size for path, found in looked.items()}
     return sum(max(file.size, texts.get(real(spec.location(file.path)), 0)) for file in files) > most
+
+
+def _drifted(records: DataFrame) -> DataFrame:
+    """Returns the events that write a row whose fields differ from the schema, as `Watch.differences` takes them."""
+    return records.where(f"drifted AND kind = '{EVENT}' AND NOT deleted").select("batch", DRIFT)
 
 
 def _names_in(parsed: DataFrame, batch: int, column: str, has_it: bool) -> set[str]:

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from fk_pipeline.cdc.parquet_columns import columns_of
+from fk_pipeline.cdc.parquet_columns import _with_texts, columns_of
 from fk_pipeline.errors import LandingError
 from tests.cdc.test_row_formats import read, spec_of, write
 
@@ -79,8 +79,9 @@ def test_names_compare_without_regard_to_case(spark: SparkSession, tmp_path: Pat
 
 def test_the_declared_name_counts_where_several_are_alike(spark: SparkSession, tmp_path: Path) -> None:
     lines = ['{"ID": 1, "name": "a", "NAME": "b", "Size": 3}', '{"Id": 2, "ID": 3, "NAME": {"Name": "x"}}']
+    lines.append('{"ID": 4, "name": null, "NAME": "b"}')
     found = read(spark, spec_of(format="rows"), write(tmp_path, "1.jsonl", "\n".join(lines)))
-    assert [[*one["row"].values()] for one in found] == [[1, "a", 3], [2, '{"Name":"x"}', None]]
+    assert [[*one["row"].values()] for one in found] == [[1, "a", 3], [2, '{"Name":"x"}', None], [4, None, None]]
 
 
 HEADERS = ["id, name ,\tsize\n", 'id, "name", "size"\n', '\ufeff"id","name",size\n', "\ufeffid ,name,size\n"]
@@ -167,6 +168,7 @@ HALVES = {
     r'"x\uDE00\uD83Dx"': "not UTF-8: half of a surrogate pair",
     r'"\\ud83d"': None,
     r'"\\\ud83d"': "not UTF-8: half of a surrogate pair",
+    r'"\ud83d\\\ude00"': "not UTF-8: half of a surrogate pair",
 }
 
 
@@ -320,6 +322,14 @@ def test_of_a_struct_only_declared_fields_are_read(spark: SparkSession, tmp_path
     spec = spec_of(format="parquet", schema="id INT, st STRUCT<a: INT, deep: ARRAY<STRUCT<x: INT>>>", foreign_key="id")
     [found] = read(spark, spec, tmp_path / "1.parquet")
     assert found["row"] == {"id": 1, "st": {"a": 5, "deep": [{"x": 1}]}}
+
+
+def test_an_enum_within_a_value_is_a_text() -> None:
+    """Arrow does not tell an ENUM from bytes, and does not write one."""
+    kind = pa.struct({"n": pa.int32(), "color": pa.binary(), "more": pa.map_(pa.string(), pa.list_(pa.binary()))})
+    wanted = pa.struct({"n": pa.int32(), "color": pa.string(), "more": pa.map_(pa.string(), pa.list_(pa.string()))})
+    assert _with_texts(kind, iter([False, True, False, True])) == wanted
+    assert _with_texts(kind, iter([False] * 4)) == kind
 
 
 def _nulls(kind: pa.DataType) -> pa.Array:

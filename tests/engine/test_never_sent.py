@@ -88,6 +88,22 @@ def test_a_column_that_is_declared_later_is_told_on_the_next_batch(tmp_path: Pat
     assert "They have amuont" in told
 
 
+def test_only_rows_that_are_written_count(tmp_path: Path, spark: SparkSession) -> None:
+    its = Made(
+        tmp_path,
+        spark,
+        format="rows",
+        schema="id INT, v STRING, op STRING, x INT",
+        op_column="OP",
+        delete_when="v = 'gone'",
+    )
+    its.land(1, {"ID": "1", "v": "a", "op": "u"}, {"ID": "2", "v": "gone", "op": "u"}, {"ID": "3", "op": "d"})
+    assert its.warnings() == [
+        "batch 1: none of 1 left row(s) has column x, which left.schema declares: it is null for them"
+    ]
+    assert [text.split(",")[0] for text in its.status()] == ["no left row has ever had column x"]
+
+
 def test_it_is_an_error_where_changes_of_the_schema_are(tmp_path: Path, spark: SparkSession) -> None:
     file = FILE | {"schema_changes": "fail", "left": FILE["left"] | {"format": "rows"}}  # type: ignore[operator]
     its = Made(tmp_path, spark, format="rows")

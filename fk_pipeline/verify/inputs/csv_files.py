@@ -78,7 +78,7 @@ class CsvEntries:
                 names = ["" if name is None else str(name) for name in first.fields]
             else:
                 names = self._without_header(place, first, declared)
-            lower = [name.strip().lower() for name in names]
+            lower = [_name(name).lower() for name in names]
             op = self._rows.op_column
             has_op = op is None or op.lower() in lower or self._lacks is None
             for number, record in enumerate(records if self._header else _chain(first, records), 1):
@@ -230,3 +230,9 @@ def _quoted(text: str, at: int, delimiter: str) -> tuple[str, int, bool]:
         after = text.find(delimiter, end + 1)
         after = len(text) if after < 0 else after
         return "".join(parts), after, after == end + 1
+
+
+def _name(written: str) -> str:
+    """Returns a name of a header without blanks around it, and without quotes that a blank precedes."""
+    name = written.strip()
+    return name[1:-1].replace('""', '"') if len(name) > 1 and name[0] == name[-1] == '"' else name

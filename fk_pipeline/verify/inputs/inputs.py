@@ -133,6 +133,8 @@ def _comparable(
             why = f"{declared.format} is a format of your own"
         elif declared.key_of_result:
             why = "the key of its rows is a text that the pipeline makes"
+        elif declared.told_apart:
+            why = "not every row of it is an input: two windows of days may begin together"
         elif batch in folded:
             why = "folded: only the last row of a key is stored"
         elif batch in due:

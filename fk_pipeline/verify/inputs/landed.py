@@ -161,11 +161,13 @@ class InputColumns:
             op: its operation.
             row: what it says about the row.
             order: its place in the source's order, unless a column decides.
-            key: what it says about the key in another place, which comes first.
+            key: what it says about the key in another place, which comes first; other columns there do not count.
             since: the time of its commit, if versions hold since then.
             not_sent: texts that stand for a value that was not sent.
             doubt: whether the product may also send it to the quarantine.
         """
+        if key is not None:
+            key = Fields({column.name: key(column.name) for column in self.keys})
         one = _Reading(self._converts, row, key, not_sent, doubt)
         one.doubt |= any(_may_round(column, one.sent(column.name)) for column in self._deciding)
         deleted = op == "d"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from fk_pipeline.verify.inputs.typed import json_of
 _MARK = "\ufeff"
 
 _WHITE = " \t\r"
+_LOOSE_WORD = re.compile(r"[:,\[]\s*(?:[+-]?INF|\+Infinity)\s*[,\]}]")
 
 
 @contextmanager
@@ -100,10 +102,10 @@ class LineEntries:
         if not isinstance(value, dict):
             yield LandedRecord(number, Fate.QUARANTINED, "not a JSON object")
             return
-        if _has_half_a_pair(line, value):
-            yield LandedRecord(number, Fate.QUARANTINED, "not UTF-8")
-            return
-        yield from self._read(place, number, value, doubt)
+        records = [*self._read(place, number, value, doubt)]
+        if _has_half_a_pair(line, value) and any(one.fate is not Fate.IGNORED for one in records):
+            records = [LandedRecord(number, Fate.QUARANTINED, "not UTF-8")]
+        yield from records
 
 
 def _has_half_a_pair(line: str, value: Any) -> bool:
@@ -119,4 +121,6 @@ def _has_half_a_pair(line: str, value: Any) -> bool:
 
 def _is_loose(line: str) -> bool:
     """Returns whether a line that is no JSON is an object in a looser way of writing."""
-    return "'" in line or any(ord(one) < 32 and one not in _WHITE for one in line)
+    return (
+        "'" in line or _LOOSE_WORD.search(line) is not None or any(ord(one) < 32 and one not in _WHITE for one in line)
+    )
