@@ -22,7 +22,16 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.debezium_shapes import COMMIT_TIMES, ENVELOPE, SHAPED, flat_row, image, of_image, of_row, schema_of
+from fk_pipeline.cdc.debezium_shapes import (
+    COMMIT_TIMES,
+    ENVELOPE,
+    SHAPED,
+    flat_row,
+    image,
+    path_of_image,
+    path_of_row,
+    schema_of,
+)
 from fk_pipeline.cdc.json_lines import (
     DIGEST,
     WRAPPED,
@@ -122,12 +131,13 @@ class Debezium(JsonLines):
             .selectExpr("*", f"{flat_row(side)} AS _flat")
             .selectExpr("*", f"IF(_flat IS NULL, {ENVELOPE}, NULL) AS _envelope")
             .selectExpr("*", f"{_OP} AS _op")
-            .selectExpr("*", f"{of_row(names_at)} AS {NAMES}", f"{image(side)} AS _image")
+            .selectExpr("*", f"{path_of_row()} AS _at", f"{image(side)} AS _image")
+            .selectExpr("*", f"{names_at('_at')} AS {NAMES}")
             .selectExpr("*", f"{differ(NAMES, names)} AS _differ")
             .selectExpr(
                 "*",
-                f"IF(_differ, {of_row(fields_at)}, NULL) AS {ALIKE}",
-                f"IF(_differ AND _op = 'u', {of_image(fields_at, 'before')}, NULL) AS _old_alike",
+                f"IF(_differ, {fields_at('_at')}, NULL) AS {ALIKE}",
+                f"IF(_differ AND _op = 'u', {fields_at(path_of_image('before'))}, NULL) AS _old_alike",
             )
             .selectExpr("*", f"{_old(side)} AS _old")
             .selectExpr("*", f"EXPLODE(IF({moves}, ARRAY(TRUE, FALSE), ARRAY(CAST(NULL AS BOOLEAN)))) AS _before")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from fk_pipeline.cdc.json_lines import WRAPPED, parsed, value_of
 from fk_pipeline.cdc.records import struct_of_texts
 from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.sql import text
 
 _ENVELOPE_FIELDS = ("before", "after", "op", "status", "source")
 _PLACES = {
@@ -97,18 +98,19 @@ def _of_flat(read: Callable[[Sequence[str]], str]) -> str:
     return f"CASE {of} END"
 
 
-def of_image(read: Callable[[Sequence[str]], str], image: str) -> str:
-    """SQL of something that is read of `before` or `after` of an envelope, given the path to it."""
+def path_of_image(image: str) -> str:
+    """SQL (STRING): the path to `before` or `after` of the envelope of a line."""
     of = " ".join(
-        f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {read((*path, image))}"
+        f"WHEN {place}.op IS NOT NULL OR {place}.status IS NOT NULL THEN {text('.'.join(['$', *path, image]))}"
         for place, path in _PLACES.items()
     )
     return f"CASE {of} END"
 
 
-def of_row(read: Callable[[Sequence[str]], str]) -> str:
-    """SQL of something that is read of the row of a line's event, given the path to it."""
+def path_of_row() -> str:
+    """SQL (STRING): the path to the row of a line's event."""
+    flat = _of_flat(lambda path: text(".".join(["$", *path])))
     return (
-        f"CASE WHEN _flat IS NOT NULL THEN {_of_flat(read)} "
-        f"WHEN _op = 'd' THEN {of_image(read, 'before')} ELSE {of_image(read, 'after')} END"
+        f"CASE WHEN _flat IS NOT NULL THEN {flat} "
+        f"WHEN _op = 'd' THEN {path_of_image('before')} ELSE {path_of_image('after')} END"
     )

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fk_pipeline.cdc.json_lines import OPTIONS, WRAPPED, value_of
+from fk_pipeline.cdc.json_lines import OPTIONS, WRAPPED
 from fk_pipeline.spec.sql import text
 
 NAMES, ALIKE = "_names", "_alike"
 """Columns: the names of an object as they were sent; its fields, only if some of these names differ in case."""
 
 
-def names_at(path: Sequence[str]) -> str:
-    """SQL (ARRAY<STRING>): the names of the object at a path of a line; null if there is none."""
-    at = text(".".join(["$", *path]))
-    within = text(".".join(["$._fk_line[1]", *path]))
+def names_at(path: str | None = None) -> str:
+    """SQL (ARRAY<STRING>): the names of the object at a path of a line; null if there is none.
+
+    Args:
+        path: SQL (STRING) of the path, such as `'$.data'`; None: the line itself.
+    """
+    text_there = "value" if path is None else f"GET_JSON_OBJECT(value, {path})"
     # The text itself is strict JSON only without NaN and Infinity.
-    return (
-        f"COALESCE(JSON_OBJECT_KEYS({f'GET_JSON_OBJECT(value, {at})' if path else 'value'}), "
-        f"JSON_OBJECT_KEYS(GET_JSON_OBJECT({WRAPPED}, {within})))"
-    )
+    return f"COALESCE(JSON_OBJECT_KEYS({text_there}), JSON_OBJECT_KEYS({_marked_at(path)}))"
 
 
 def differ(names: str, declared: Sequence[str]) -> str:
@@ -40,13 +40,9 @@ def as_declared(names: str, declared: Sequence[str]) -> str:
     return f"IF({differ(names, declared)}, TRANSFORM({names}, _n -> COALESCE(MAP({known})[LOWER(_n)], _n)), {names})"
 
 
-def fields_at(path: Sequence[str]) -> str:
+def fields_at(path: str | None = None) -> str:
     """SQL (STRUCT of `names` and `values`): the fields of the object at a path of a line, names in lower case."""
-    kind = "MAP<STRING, STRING>"
-    for name in reversed(path):
-        kind = f"STRUCT<{name}: {kind}>"
-    read = f"FROM_JSON({WRAPPED}, {text(f'STRUCT<_fk_line: ARRAY<{kind}>>')}, {OPTIONS})"
-    return named_values(".".join([value_of(read), *path]))
+    return named_values(f"FROM_JSON({_marked_at(path)}, 'MAP<STRING, STRING>')")
 
 
 def fields_of(wrapped: str) -> str:
@@ -63,6 +59,12 @@ def value_alike(name: str, fields: str = ALIKE) -> str:
     """SQL (STRING): the value of the first field whose name is a name in another case; null if `fields` is null."""
     value = f"GET({fields}.values, CAST(ARRAY_POSITION({fields}.names, {text(name.lower())}) AS INT) - 1)"
     return value if fields != ALIKE else f"IF(ARRAY_CONTAINS({NAMES}, {text(name)}), NULL, {value})"
+
+
+def _marked_at(path: str | None) -> str:
+    """SQL (STRING): the text at a path of a line, with the marks that `json_lines.wrapped` sets."""
+    within = "'$._fk_line[1]'"
+    return f"GET_JSON_OBJECT({WRAPPED}, {within if path is None else f'CONCAT({within}, SUBSTRING({path}, 2))'})"
 
 
 def _lower(names: str) -> str:

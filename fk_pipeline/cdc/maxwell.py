@@ -56,6 +56,9 @@ _SEQUENCE = (
 )
 
 
+_DATA, _BEFORE = "'$.data'", "'$.old'"
+"""SQL of the paths to the row and to its old values."""
+
 _OLD = "_old_alike"
 """The column with the fields of `old`, as `ALIKE` has those of `data`."""
 
@@ -101,7 +104,7 @@ class Maxwell(JsonLines):
         return (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
             .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, schema)} AS _parsed", f"{names_at(('data',))} AS {NAMES}")
+            .selectExpr("*", f"{parsed(WRAPPED, schema)} AS _parsed", f"{names_at(_DATA)} AS {NAMES}")
             .selectExpr(
                 *place,
                 DIGEST,
@@ -109,8 +112,8 @@ class Maxwell(JsonLines):
                 f"{value_of('_parsed')} AS _record",
                 f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
                 f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
-                f"IF({differ(NAMES, names)}, {fields_at(('data',))}, NULL) AS {ALIKE}",
-                f"IF({differ(NAMES, names)}, {fields_at(('old',))}, NULL) AS {_OLD}",
+                f"IF({differ(NAMES, names)}, {fields_at(_DATA)}, NULL) AS {ALIKE}",
+                f"IF({differ(NAMES, names)}, {fields_at(_BEFORE)}, NULL) AS {_OLD}",
             )
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[{_TYPE}]) AS op")

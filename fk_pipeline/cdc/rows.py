@@ -57,14 +57,14 @@ class Rows(JsonLines):
         return (
             lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
             .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, fields_of_texts({*names}))} AS _parsed", f"{names_at(())} AS {NAMES}")
+            .selectExpr("*", f"{parsed(WRAPPED, fields_of_texts({*names}))} AS _parsed", f"{names_at()} AS {NAMES}")
             .selectExpr(
                 *place,
                 DIGEST,
                 NAMES,
                 f"{value_of('_parsed')} AS _record",
                 f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
-                f"IF({differ(NAMES, names)}, {fields_at(())}, NULL) AS {ALIKE}",
+                f"IF({differ(NAMES, names)}, {fields_at()}, NULL) AS {ALIKE}",
             )
             .selectExpr("*", f"{computed_once(sent)} AS _texts")
             .selectExpr("*", f"{operation_of(word, side)} AS op")
