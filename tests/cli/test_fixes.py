@@ -224,11 +224,11 @@ SITUATIONS: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
     "the landing folder moved": (landing_moved, ["run --adopt"]),
     "a batch is withdrawn already": (withdrawn_already, ["run --batches 2"]),
     "a column was added": (column_added, ["run"]),
-    "a rebuild died in its swap": (killed_in_a_swap, ["run"]),
 }
 """Per situation: what makes it and returns the command that fails, and the commands that are followed."""
 
 LONGER: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
+    "a rebuild died in its swap": (killed_in_a_swap, ["run"]),
     "a rebuild died in its swap, and its tables are gone": (
         killed_in_a_swap_that_cannot_be_finished,
         ["rebuild --from changelog"],

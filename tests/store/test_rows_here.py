@@ -53,7 +53,9 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.fixture(scope="module", params=TABLES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=() if name == "marked" else pytest.mark.slow) for name in TABLES]
+)
 def stored(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a table with all types, of which a row was deleted."""
     path = str(tmp_path_factory.mktemp("tables") / request.param)

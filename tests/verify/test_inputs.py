@@ -151,6 +151,7 @@ def test_debezium_and_parquet(tmp_path: Path, spark: SparkSession) -> None:
     ] == [("operation", "k=a", "", "the row is written", "it is deleted")]
 
 
+@pytest.mark.slow
 def test_maxwell_and_dms(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = made(
         tmp_path,
@@ -180,6 +181,7 @@ def test_maxwell_and_dms(tmp_path: Path, spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_versions_of_a_delta_table_and_what_is_not_compared(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
