@@ -270,7 +270,7 @@ def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
 
 def _fields(names: Sequence[str]) -> str:
     """SQL (ARRAY<STRING>): the names in the row of a line's event, without the names that flattening adds."""
-    sent, declared = as_declared(NAMES, names), ", ".join(map(text, names))
+    sent, declared = as_declared(names), ", ".join(map(text, names))
     own = f"FILTER({sent}, _name -> NOT STARTSWITH(_name, '__') OR _name IN ({declared}))"
     return f"IF(_flat IS NULL, {sent}, {own})"
 

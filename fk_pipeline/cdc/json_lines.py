@@ -40,10 +40,10 @@ _MARKED = rf"[:,\[][ \t\r]*+(?:-?(?:[0-9]++[.eE]|0)|{_WORD})"
 """
 
 
-BACKSLASH = "\\"
+_ESCAPED = r"\\"
 _PAIR = r"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
 _HALF = r"(?i)\\ud[89a-f][0-9a-f]{2}"
-"""Patterns of the two escapes of a character beyond U+FFFF, and of one of them."""
+"""A backslash that is a character, and the patterns of the two escapes of a character beyond U+FFFF and of one."""
 
 
 def digest(value: str) -> str:
@@ -93,9 +93,9 @@ def fits(parsed: str, mark: str = DIGEST) -> str:
 
 def half_pair(value: str) -> str:
     """SQL (BOOLEAN): a JSON text escapes half of a surrogate pair, which is no character: Spark would read `?`."""
-    rest = f"REGEXP_REPLACE(REPLACE({value}, {text(BACKSLASH * 2)}, ' '), {text(_PAIR)}, '')"
-    some = f"(CONTAINS({value}, {text(BACKSLASH + 'ud')}) OR CONTAINS({value}, {text(BACKSLASH + 'uD')}))"
-    return f"({some} AND {rest} RLIKE {text(_HALF)})"
+    rest = f"REGEXP_REPLACE(REPLACE({value}, {text(_ESCAPED)}, ' '), {text(_PAIR)}, '')"
+    some = " OR ".join(f"CONTAINS({value}, {text(begin)})" for begin in (r"\ud", r"\uD"))
+    return f"(({some}) AND {rest} RLIKE {text(_HALF)})"
 
 
 def not_object(names: Sequence[str]) -> str:

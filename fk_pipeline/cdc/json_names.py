@@ -9,11 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fk_pipeline.cdc.json_lines import OPTIONS, WRAPPED
+from pyspark.sql import DataFrame
+
+from fk_pipeline.cdc.json_lines import (
+    DIGEST,
+    OPTIONS,
+    WRAPPED,
+    digest,
+    fits,
+    half_pair,
+    is_one,
+    parsed,
+    value_of,
+    wrapped,
+)
 from fk_pipeline.spec.sql import text
 
 NAMES, ALIKE = "_names", "_alike"
 """Columns: the names of an object as they were sent; its fields, only if some of these names differ in case."""
+
+
+def named_objects(lines: DataFrame, schema: str, declared: Sequence[str], path: str | None = None) -> DataFrame:
+    """Returns lines with the JSON objects that they have.
+
+    Args:
+        lines: the lines, with `value`.
+        schema: DDL of the fields that are read; every value is a text, or a structure of texts.
+        declared: the names of the columns.
+        path: SQL (STRING) of the path to the object that has the columns; None: the line itself.
+
+    Returns:
+        The columns of `lines`, `DIGEST`, `WRAPPED`, `NAMES`, `ALIKE`, `_record` (the object), `_is_one` (the line is
+        one object, and a text) and `_fits` (it is one, and its fields have the shapes of the schema).
+    """
+    is_text = f"NOT {half_pair('value')}"
+    return (
+        lines.selectExpr("*", f"{digest('value')} AS {DIGEST}")
+        .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
+        .selectExpr("*", f"{parsed(WRAPPED, schema)} AS _parsed", f"{names_at(path)} AS {NAMES}")
+        .selectExpr(
+            "*",
+            f"{value_of('_parsed')} AS _record",
+            f"{is_one('_parsed')} AND {is_text} AS _is_one",
+            f"{fits('_parsed')} AND {is_text} AS _fits",
+            f"IF({differ(NAMES, declared)}, {fields_at(path)}, NULL) AS {ALIKE}",
+        )
+    )
 
 
 def names_at(path: str | None = None) -> str:
@@ -34,10 +75,10 @@ def differ(names: str, declared: Sequence[str]) -> str:
     return f"(SIZE(ARRAY_EXCEPT({exact}, {names})) > 0 AND {more})"
 
 
-def as_declared(names: str, declared: Sequence[str]) -> str:
-    """SQL (ARRAY<STRING>): some names, each declared one as it is declared."""
+def as_declared(declared: Sequence[str]) -> str:
+    """SQL (ARRAY<STRING>) over `NAMES` and `ALIKE`: the names that were sent, each declared one as it is declared."""
     known = ", ".join(f"{text(name.lower())}, {text(name)}" for name in declared)
-    return f"IF({differ(names, declared)}, TRANSFORM({names}, _n -> COALESCE(MAP({known})[LOWER(_n)], _n)), {names})"
+    return f"IF({ALIKE} IS NULL, {NAMES}, TRANSFORM({NAMES}, _n -> COALESCE(MAP({known})[LOWER(_n)], _n)))"
 
 
 def fields_at(path: str | None = None) -> str:

@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.json_lines import (
-    DIGEST,
-    WRAPPED,
-    digest,
-    exact,
-    fits,
-    half_pair,
-    is_one,
-    not_object,
-    parsed,
-    value_of,
-    wrapped,
-)
-from fk_pipeline.cdc.json_names import ALIKE, NAMES, as_declared, differ, fields_at, names_at, value_alike
+from fk_pipeline.cdc.json_lines import exact, not_object
+from fk_pipeline.cdc.json_names import ALIKE, as_declared, fields_at, named_objects, value_alike
 from fk_pipeline.cdc.records import (
     NO_OBJECT,
     OTHER_TABLE,
@@ -102,19 +90,8 @@ class Maxwell(JsonLines):
         )
         place = [f"`{name}`" for name in lines.columns]
         return (
-            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
-            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, schema)} AS _parsed", f"{names_at(_DATA)} AS {NAMES}")
-            .selectExpr(
-                *place,
-                DIGEST,
-                NAMES,
-                f"{value_of('_parsed')} AS _record",
-                f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
-                f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
-                f"IF({differ(NAMES, names)}, {fields_at(_DATA)}, NULL) AS {ALIKE}",
-                f"IF({differ(NAMES, names)}, {fields_at(_BEFORE)}, NULL) AS {_OLD}",
-            )
+            named_objects(lines, schema, names, _DATA)
+            .selectExpr("*", f"IF({ALIKE} IS NULL, NULL, {fields_at(_BEFORE)}) AS {_OLD}")
             .selectExpr("*", f"EXPLODE(IF({renamed}, ARRAY(TRUE, FALSE), ARRAY(FALSE))) AS _before")
             .selectExpr("*", f"IF(_before, 'd', {_OPS}[{_TYPE}]) AS op")
             .selectExpr("*", "op = 'd' AS deleted", f"{computed_once(sent_as)} AS _texts")
@@ -124,6 +101,6 @@ class Maxwell(JsonLines):
                 *records(place, _SEQUENCE),
                 *committed(side, "TIMESTAMP_SECONDS(TRY_CAST(_record.ts AS BIGINT))"),
                 f"{rounded(side, texts, 'row')} AS rounded",
-                f"{as_declared(NAMES, names)} AS fields",
+                f"{as_declared(names)} AS fields",
             )
         )

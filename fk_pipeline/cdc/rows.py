@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.cdc.json_lines import DIGEST, WRAPPED, digest, exact, fits, half_pair, parsed, value_of, wrapped
-from fk_pipeline.cdc.json_names import ALIKE, NAMES, as_declared, differ, fields_at, names_at, value_alike
+from fk_pipeline.cdc.json_lines import exact
+from fk_pipeline.cdc.json_names import as_declared, named_objects, value_alike
 from fk_pipeline.cdc.records import (
     ARRIVAL,
     ARRIVAL_TYPE,
@@ -50,22 +50,12 @@ class Rows(JsonLines):
         texts, word = {c.name: f"_texts.{c.quoted}" for c in side.columns}, f"_texts.{_WORD}"
         problem = operation_problem(side, side.op_column, word, unusable(side, texts, "row"))
         bad = f"IF(_record IS NULL OR NOT _fits, {NO_OBJECT}, {problem})"
-        fields = as_declared(NAMES, names)
+        fields = as_declared(names)
         if named and side.column(named) is None:
             fields = f"ARRAY_REMOVE({fields}, {text(named)})"
         place = [f"`{name}`" for name in lines.columns]
         return (
-            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
-            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, fields_of_texts({*names}))} AS _parsed", f"{names_at()} AS {NAMES}")
-            .selectExpr(
-                *place,
-                DIGEST,
-                NAMES,
-                f"{value_of('_parsed')} AS _record",
-                f"{fits('_parsed')} AND NOT {half_pair('value')} AS _fits",
-                f"IF({differ(NAMES, names)}, {fields_at()}, NULL) AS {ALIKE}",
-            )
+            named_objects(lines, fields_of_texts({*names}), names)
             .selectExpr("*", f"{computed_once(sent)} AS _texts")
             .selectExpr("*", f"{operation_of(word, side)} AS op")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")

@@ -270,11 +270,8 @@ def _all_fit(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> st
         inner = _all_fit(one, tree.expressions[1], days, depth + 1)
         return f"COALESCE(FORALL(MAP_VALUES({value}), {one} -> {inner}), TRUE)"
     if _is(tree, "STRUCT"):
-        return (
-            "("
-            + " AND ".join(_all_fit(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree))
-            + ")"
-        )
+        found = [_all_fit(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree)]
+        return f"({' AND '.join(found)})"
     if base(tree.sql(dialect=DIALECT)) == "STRING":
         return "TRUE"
     return f"({value} IS NULL OR {_made(value, tree, days, depth)} IS NOT NULL)"
