@@ -87,17 +87,14 @@ def parquet_rows(
         have different columns or may lack `op_column`; `position` is its number in the file, from 0.
     """
     wanted = {name.lower(): name for name in [*(c.name for c in side.columns), *([op_column] if op_column else [])]}
-    alike: dict[str, list[str]] = {}
-    columns: dict[str, FileColumns] = {}
+    declared = {c.name.lower(): c.type for c in side.columns}
+    alike: dict[FileColumns, list[str]] = {}
     for path in paths:
-        found = columns_of(path, wanted, {c.name.lower(): c.type for c in side.columns})
-        alike.setdefault(repr(found), []).append(path)
-        columns[repr(found)] = found
+        alike.setdefault(columns_of(path, wanted, declared), []).append(path)
     raw = "_raw" if len(alike) == 1 and not may_lack else "TO_JSON(_raw)"
     parts = []
-    for same, group in alike.items():
-        read, names = columns[same].read, columns[same].names
-        stored = session.read.schema(read).options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
-        op, named = operation(op_column, names, may_lack=may_lack)
-        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words, sent=names))
+    for columns, group in alike.items():
+        stored = session.read.schema(columns.read).options(**storage.PATHS_AS_THEY_ARE).parquet(*group)
+        op, named = operation(op_column, columns.names, may_lack=may_lack)
+        parts.append(as_lines(stored, side, raw, _PLACE, op=op, named=named, words=words, sent=columns.names))
     return reduce(DataFrame.unionByName, parts)

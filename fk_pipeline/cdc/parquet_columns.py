@@ -77,8 +77,10 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
             )
         if pt.is_null(field.type):
             continue
-        texts = iter([str(leaf.logical_type) == "Enum" for leaf in leaves if leaf.path.split(".")[0] == field.name])
-        kept = _clipped(_with_texts(field.type, texts), _tree(types.get(name, "STRING")))
+        kept = field.type
+        if pt.is_nested(kept):
+            texts = iter([str(leaf.logical_type) == "Enum" for leaf in leaves if leaf.path.split(".")[0] == field.name])
+            kept = _clipped(_with_texts(kept, texts), _tree(types.get(name, "STRING")))
         known = None if any(_is_within(leaf, field.name, kept) for leaf in hidden) else _in_spark(kept)
         if known is None:
             raise _not_read(field, path)
