@@ -151,10 +151,10 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
         scan = member[0]
     if text.broken is None and not scan.long and not hides:
         return Looked(scan.at)
-    return Looked(scan.at, _unreadable(text, scan, folder, shape))
+    return Looked(scan.at, _unreadable(text, scan, folder, shape, hides))
 
 
-def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape) -> Unreadable:
+def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape, hides: bool) -> Unreadable:
     """Returns the problem of a scanned file, and writes a copy of its readable lines."""
     if shape.header and scan.long and not scan.long[0][0]:
         tail = b"".join(text.between(0, BYTES_SHOWN)).decode("utf-8", "replace")
@@ -163,13 +163,16 @@ def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape) -> Unrea
     tail = b"".join(text.between(whole, min(scan.at, whole + BYTES_SHOWN))).decode("utf-8", "replace")
     if text.broken and scan.at - whole > scan.limit:
         text.broken = text.broken[0], f"{text.broken[1]}, within a line {too_long(scan.limit)}"
-    copy = _copy(text, scan, whole, folder, shape) if whole else None
+    copy = _copy(text, scan, whole, folder, shape, hides) if whole else None
     offset, problem = text.broken or (0, None)
     return Unreadable(offset, problem, tail, copy, scan.limit if scan.long else 0)
 
 
-def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) -> str:
-    """Writes the readable lines of a text to a file in the folder, compressed as the text is; returns its path."""
+def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, hides: bool) -> str:
+    """Writes the readable lines of a text to a file in the folder, compressed as the text is; returns its path.
+
+    A byte order mark that hides a quote is left out.
+    """
     fields = 0
     if shape.delimiter:
         named = b"".join(text.between(0, scan.first_end)).count(shape.delimiter.encode()) if shape.header else 0
@@ -181,7 +184,7 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape) ->
         told = MARK + line.decode("utf-8", "replace").encode().hex().upper()
         return (told + (shape.delimiter or "") * fields).encode()
 
-    has_mark = hides_quote(text.path, shape) and not (scan.long and scan.long[0][0] < len(BOM))
+    has_mark = hides and not (scan.long and scan.long[0][0] < len(BOM))
     cuts = [*([(0, len(BOM))] if has_mark else []), *scan.long]
     name = text.path.rsplit("/", 1)[-1]
     ending = name.removesuffix(".gz").rsplit(".", 1)[-1] + (".gz" if text.is_gzip else "")
