@@ -141,9 +141,7 @@ class Landing:
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
         self._notes += refusals.about_keys_that_may_change(self.spec, self.side, counts)
-        older = {*self.ledger.due.read_by(self.stage, READERS_KEPT)}  # they did not count the rows of snapshots
-        known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches if b not in older}
-        self._warnings += refusals.about_second_snapshots(self.side, {**known, **counts}, counts)
+        self._warnings += self._second_snapshots()
         bad = sum(c.get("quarantined", 0) for c in counts.values())
         log = changelog(records, self.spec, self.side, self.read.generations)
         if format_of(declared).has_holes:
@@ -158,6 +156,19 @@ class Landing:
             ReplaceBatches(self.log, rows, kept=self.kept),
             Report(counts, self._notes, self._warnings),
         ]
+
+    @property
+    def _precedes(self) -> str | None:
+        """SQL (BOOLEAN) over a record: `Format.precedes`; None also where a column decides the order."""
+        return None if self.declared.sequence_by else getattr(format_of(self.declared), "precedes", None)
+
+    def _second_snapshots(self) -> list[str]:
+        """Returns warnings about snapshots that have come after changes and lose against them."""
+        if self._precedes is None:
+            return []
+        older = {*self.ledger.due.read_by(self.stage, READERS_KEPT)}  # they did not count the rows of snapshots
+        known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches if b not in older}
+        return refusals.about_second_snapshots(self.side, {**known, **self.counts}, self.counts)
 
     def _bad(self, lines: DataFrame, records: DataFrame) -> DataFrame:
         """Returns the bad records with the columns of the quarantine, except the side."""
@@ -247,16 +258,14 @@ class Landing:
     def _records(self, parsed: DataFrame) -> DataFrame:
         """Returns records with the expressions of the pipeline evaluated, and with `why` they are ignored."""
         records = evaluate(parsed, self.spec, self.side, self.read.evaluator)
-        reads = format_of(self.declared)
-        holed = F.col("holes").isNotNull() if reads.has_holes else F.lit(False)
-        precedes = None if self.declared.sequence_by else getattr(reads, "precedes", None)
+        holed = F.col("holes").isNotNull() if format_of(self.declared).has_holes else F.lit(False)
         return records.withColumns(
             {
                 "why": F.when(F.col("kind").isin(IGNORED, TRUNCATE), F.col("reason")),
                 "holed": holed,
                 "drifted": F.col(DRIFT).isNotNull(),
                 "rounded": F.col("rounded") if "rounded" in parsed.columns else F.lit(None).cast("string"),
-                "precedes": F.lit(False) if precedes is None else F.expr(precedes),
+                "precedes": F.lit(False) if self._precedes is None else F.expr(self._precedes),
                 "blind": F.col("blind") if "blind" in parsed.columns else F.lit(None).cast("boolean"),
                 "derived": F.col("derived") if "derived" in records.columns else F.lit(None).cast("boolean"),
             }
