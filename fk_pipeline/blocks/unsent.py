@@ -45,13 +45,9 @@ def lacking(counts: Mapping[str, int]) -> dict[str, int]:
 
 def unproven(spec: PipelineSpec, ledger: Ledger, stage: str) -> list[str]:
     """Returns the declared columns, without the key, that no batch had whose rows were compared with the schema."""
-    side = ledger.inputs[stage]
-    left, since = {c.name for c in spec.side(side).as_sent.value_columns}, _declared_since(ledger, side)
-    for batch in ledger.batches:
-        if not left:
-            break
-        left -= _had(ledger.state(stage, batch), left, since)
-    return [c.name for c in spec.side(side).as_sent.value_columns if c.name in left]
+    columns = [c.name for c in spec.side(ledger.inputs[stage]).as_sent.value_columns]
+    never = _never_had(ledger, stage, columns)
+    return [name for name in columns if name in never]
 
 
 def never_sent(spec: PipelineSpec, ledger: Ledger) -> list[Unsent]:
@@ -79,16 +75,9 @@ def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple
     """
     counted = {int(batch): lacking(ledger.state(stage, batch).counts) for batch in batches}
     yield from had_before(ledger, stage, counted)
-    columns = {name for found in counted.values() for name in found}
-    since = _declared_since(ledger, ledger.inputs[stage])
-    for batch in ledger.batches if columns else ():
-        columns -= _had(ledger.state(stage, batch), columns, since)
-    yield from (
-        (batch, name, None, number)
-        for batch, found in counted.items()
-        for name, number in found.items()
-        if name in columns
-    )
+    never = _never_had(ledger, stage, {name for found in counted.values() for name in found})
+    for batch, found in counted.items():
+        yield from ((batch, name, None, number) for name, number in found.items() if name in never)
 
 
 def had_before(
@@ -130,6 +119,17 @@ def warn(side: Side, column: str, rows: Mapping[int, int], names: Iterable[str])
     if not close:
         return f"{said}: it is null for them"
     return f"{said}: it is null for them. They have {' and '.join(close)}: if that is its name, correct {side}.schema"
+
+
+def _never_had(ledger: Ledger, stage: str, columns: Iterable[str]) -> set[str]:
+    """Returns the columns that no batch had."""
+    left = {*columns}
+    since = _declared_since(ledger, ledger.inputs[stage]) if left else {}
+    for batch in ledger.batches:
+        if not left:
+            break
+        left -= _had(ledger.state(stage, batch), left, since)
+    return left
 
 
 def _had(state: StageState, columns: Collection[str], since: Mapping[str, int]) -> set[str]:
