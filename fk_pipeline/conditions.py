@@ -68,17 +68,26 @@ class RowTest(Protocol):
 
 
 @dataclass(frozen=True)
-class ConstantTest:
-    """A column compared with a constant; `name` is the function of Arrow, `bound` the constant as `EndsOf` has it."""
+class _OfColumn:
+    """A condition on one column, which rows between any ends may meet."""
 
     column: str
-    name: str
-    value: pa.Scalar
-    bound: Any = None
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset({self.column})
+
+    def may_meet(self, _: EndsOf) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class ConstantTest(_OfColumn):
+    """A column compared with a constant; `name` is the function of Arrow, `bound` the constant as `EndsOf` has it."""
+
+    name: str
+    value: pa.Scalar
+    bound: Any = None
 
     def mask(self, rows: pa.Table) -> Any:
         """Returns the comparison; a floating-point NaN is greater than every number, as Spark has it."""
@@ -104,34 +113,21 @@ class ConstantTest:
 
 
 @dataclass(frozen=True)
-class PatternTest:
+class PatternTest(_OfColumn):
     """A text that has the form of a pattern of LIKE."""
 
-    column: str
     pattern: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
 
     def mask(self, rows: pa.Table) -> Any:
         rows[self.column].validate(full=True)  # raises an error of Arrow for a text that is not UTF-8
         return pc.match_like(rows[self.column], self.pattern)
 
-    def may_meet(self, _: EndsOf) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
-class ListTest:
+class ListTest(_OfColumn):
     """A column with integers has one of some values."""
 
-    column: str
     values: pa.Array
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
 
     def mask(self, rows: pa.Table) -> Any:
         return pc.is_in(rows[self.column], self.values)
@@ -142,20 +138,11 @@ class ListTest:
 
 
 @dataclass(frozen=True)
-class NullTest:
+class NullTest(_OfColumn):
     """A column is null."""
-
-    column: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
 
     def mask(self, rows: pa.Table) -> Any:
         return pc.is_null(rows[self.column])
-
-    def may_meet(self, _: EndsOf) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -176,14 +163,18 @@ class NotTest:
 
 
 @dataclass(frozen=True)
-class AllTests:
-    """Conditions that all hold."""
+class _OfParts:
+    """A condition that other conditions make."""
 
     parts: tuple[RowTest, ...]
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(part.columns for part in self.parts))
+
+
+class AllTests(_OfParts):
+    """Conditions that all hold."""
 
     def mask(self, rows: pa.Table) -> Any:
         return reduce(pc.and_kleene, (part.mask(rows) for part in self.parts))
@@ -192,15 +183,8 @@ class AllTests:
         return all(part.may_meet(ends) for part in self.parts)
 
 
-@dataclass(frozen=True)
-class AnyTest:
+class AnyTest(_OfParts):
     """Conditions of which one holds."""
-
-    parts: tuple[RowTest, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset().union(*(part.columns for part in self.parts))
 
     def mask(self, rows: pa.Table) -> Any:
         return reduce(pc.or_kleene, (part.mask(rows) for part in self.parts))
