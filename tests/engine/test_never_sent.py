@@ -18,10 +18,10 @@ from tests.cdc.test_as_meant import FORMATS, Rows
 
 pytestmark = pytest.mark.spark
 
+LEFT = {"path": "left", "schema": "id INT, customer STRING, v STRING", "key": "id", "foreign_key": "v"}
 FILE = {
     "name": "made",
     "join": "left",
-    "left": {"path": "left", "schema": "id INT, customer STRING, v STRING", "key": "id", "foreign_key": "v"},
     "right": {"path": "right", "format": "rows", "schema": "k STRING", "key": "k"},
 }
 NAMES = {"csv": "{}.csv", "dms": "2024050{}-120000000.csv", "parquet": "{}.parquet"}
@@ -39,7 +39,7 @@ class Made:
         self.left(**left)
 
     def left(self, **changes: Any) -> None:
-        self.file.write_text(json.dumps({**FILE, "left": FILE["left"] | changes}))  # type: ignore[operator]
+        self.file.write_text(json.dumps({**FILE, "left": LEFT | changes}))
         self.pipeline = Pipeline(load_spec(self.file), self.spark)
 
     def land(self, batch: int, *rows: dict[str, Any], name: str = "rows") -> None:
@@ -105,7 +105,7 @@ def test_only_rows_that_are_written_count(tmp_path: Path, spark: SparkSession) -
 
 
 def test_it_is_an_error_where_changes_of_the_schema_are(tmp_path: Path, spark: SparkSession) -> None:
-    file = FILE | {"schema_changes": "fail", "left": FILE["left"] | {"format": "rows"}}  # type: ignore[operator]
+    file = FILE | {"schema_changes": "fail", "left": LEFT | {"format": "rows"}}
     its = Made(tmp_path, spark, format="rows")
     its.file.write_text(json.dumps(file))
     its.pipeline = Pipeline(load_spec(its.file), spark)
