@@ -39,6 +39,7 @@ def _all(found: DataFrame) -> list[dict[str, Any]]:
     return sorted(told, key=lambda row: sorted(map(str, row.items())))
 
 
+@pytest.mark.slow
 def test_the_files_of_the_feed_have_the_changes_that_delta_tells(spark: SparkSession, tmp_path: Path) -> None:
     table = str(tmp_path / "t")
     first = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", None, "c"]})

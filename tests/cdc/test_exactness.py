@@ -422,6 +422,7 @@ def test_what_would_be_altered_is_quarantined_or_told(spark: SparkSession, tmp_p
     assert rest[-2:] == [None, "not a JSON object"]
 
 
+@pytest.mark.slow
 def test_a_long_line_is_read_in_one_pass(spark: SparkSession, tmp_path: Path) -> None:
     spec = SideSpec.model_validate({"path": "x", "schema": "id INT, s STRING, p STRING", "key": "id", "format": "rows"})
     long = '\\\\\\"x1.5' * 600_000

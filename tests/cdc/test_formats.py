@@ -103,6 +103,7 @@ def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
         assert [r["fields"] for r in found] == [[*ROW, "note"], [*ROW], None, None, [*ROW]]
 
 
+@pytest.mark.slow
 def test_lines_of_other_tables_are_ignored_where_the_table_is_named(spark: SparkSession) -> None:
     sources = [{"schema": "public", "table": "flights"}, {"db": "d", "table": "planes"}, {}]
     lines: list[Any] = [envelope("c", after=ROW, **source) for source in sources]

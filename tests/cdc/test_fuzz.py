@@ -11,11 +11,9 @@ from tests.cdc.fuzz import FORMATS, fuzz
 
 pytestmark = pytest.mark.spark
 
-SHORT = ("debezium",)
-"""What `make test` does; the others are slow."""
 
-
-@pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.slow) for n in FORMATS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
 def test_nothing_crashes_and_nothing_is_lost(spark: SparkSession, tmp_path: Path, name: str) -> None:
     found = fuzz(spark, tmp_path, name, records=300, batches=2, seed=9)
     assert found["read"] >= 250

@@ -67,7 +67,7 @@ def differences(events: list[dict[str, Any]], format_: str, key: str, names: tup
     return found
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["planes", pytest.param("flights", marks=pytest.mark.slow)])
 def test_captures_are_read_value_by_value(spark: SparkSession, table: str) -> None:
     key, columns = TABLES[table]
     files = {capture: sorted((capture / table).iterdir()) for capture in CAPTURES}

@@ -117,6 +117,7 @@ def test_where_no_spark_is_an_error_says_why_within_seconds(closed: int, silent:
     check_master(f"spark://127.0.0.1:{closed},127.0.0.1:{silent}")
 
 
+@pytest.mark.slow
 def test_run_and_doctor_say_so_in_one_error_with_status_3(file: Path, closed: int, server: Any) -> None:
     cases = [
         ("FK_SPARK_REMOTE", f"sc://127.0.0.1:{closed}", "no Spark Connect server answers: 127.0.0.1:"),

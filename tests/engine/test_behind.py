@@ -129,7 +129,8 @@ def test_a_version_that_was_restored_is_due_again(world: World) -> None:
     mended_by_a_run(world, "of resolved_join brought version 0 back")
 
 
-@pytest.mark.parametrize("table", ["subscription_store", pytest.param("right_table", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["subscription_store", "right_table"])
 def test_a_state_table_that_is_older_is_refused_with_the_rebuild_that_mends_it(world: World, table: str) -> None:
     world.back(table)
     before = sorted(world.home.rglob("*.json"))

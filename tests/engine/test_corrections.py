@@ -148,6 +148,7 @@ def unread(rows_pipeline: Callable[..., Any]) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_texts_come_back_from_csv_as_they_were(unread: Any, copy_of: Any) -> None:
     made = copy_of(unread)
     file = made.folder / "bad.csv"

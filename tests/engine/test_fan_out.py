@@ -32,7 +32,8 @@ def made(request: pytest.FixtureRequest, begun: Callable[..., Any], rows_pipelin
     return made
 
 
-@pytest.mark.parametrize("made", [pytest.param("indexed", marks=pytest.mark.slow), "whole"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("made", ["indexed", "whole"], indirect=True)
 def test_a_batch_beyond_the_budget_changes_nothing_until_somebody_agrees(made: Any) -> None:
     before = made.result()
     made.land(1, [(11, "none", "e")], [("a", "A2")])

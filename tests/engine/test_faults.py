@@ -65,6 +65,7 @@ def test_after_a_conflict_of_the_driver_the_whole_stage_is_computed_again(made: 
     assert made.result() == BEGUN | {4: ("w", "B")}
 
 
+@pytest.mark.slow
 @pytest.mark.connect
 def test_after_a_conflict_the_whole_stage_is_computed_again_from_what_is_there_now(rows_pipeline: Any) -> None:
     """Somebody else rewrites files of the table for as long as the first attempt of Spark goes on."""

@@ -72,6 +72,7 @@ def left_changelog_is_right(pipeline: Pipeline, done: list[StageRun]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_files_of_more_rows_than_the_driver_takes(spark: SparkSession, file: Path, compiled: set[str | None]) -> None:
     pipeline = Pipeline(load_spec(file), spark, sizes=Sizes(compressed_bytes=0))
     left_changelog_is_right(pipeline, pipeline.run(stages=[Stage.LEFT_CHANGELOG]))

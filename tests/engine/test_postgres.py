@@ -56,7 +56,8 @@ def digest_of(export: Path) -> tuple[str, int]:
     return digest.hexdigest(), len(rows)
 
 
-@pytest.mark.parametrize("join", ["left", pytest.param("inner", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("join", ["left", "inner"])
 def test_the_result_is_the_join_of_the_database(tmp_path: Path, spark: SparkSession, join: str) -> None:
     expected = json.loads((DATA / "expected.json").read_text())["batches"]
     pipeline = Pipeline(load_spec(pipeline_file(tmp_path, join)), spark)

@@ -69,6 +69,7 @@ def test_a_batch_tells_only_what_it_stored_until_it_is_resolved(changed: Any, co
     assert made.result() == BEGUN | {1: ("again", "A"), 10: ("x", "A")}
 
 
+@pytest.mark.slow
 def test_a_death_after_the_responses_were_committed_tells_nothing_of_them(made: Any) -> None:
     made.land(0, [LEFT[0], (1, "nil", "again"), *LEFT[2:]], RIGHT)
     with faults.listening(dies_at("after commit of responses")), pytest.raises(Killed):

@@ -186,6 +186,7 @@ def test_a_run_over_batches_checks_every_stage_before_the_next(
     assert sum(row["value"] for row in recorded) == len(batch_depth)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_full_check_alone_shows_a_stale_row_with_its_key(
     ran: Path, tmp_path: Path, spark: SparkSession, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def pending(pipeline: Pipeline, stage: Stage) -> dict[str, int]:
     return {name: finding.pending for name, finding in found.items() if finding.pending}
 
 
+@pytest.mark.slow
 def test_tables_that_are_not_there_yet_break_nothing(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = make(tmp_path, spark)
     pipeline.run("0", ["left_changelog"])
@@ -254,6 +255,7 @@ def test_a_value_that_debezium_did_not_send_is_a_hole(tmp_path: Path, spark: Spa
     assert (finding.value, [json.loads(row["key"]) for row in finding.sample]) == (1, [place])
 
 
+@pytest.mark.slow
 def test_a_row_on_which_the_foreign_key_fails_is_told_and_not_met(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monk
                 assert red(pipeline, str(table.stage), proof), f"{table.name}: a row {what}, and no check is red"
 
 
+@pytest.mark.slow
 def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark: SparkSession) -> None:
     spec = pipeline.spec
     before = pipeline.table(spec.definition.result.name).count()

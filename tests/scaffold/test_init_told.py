@@ -84,6 +84,7 @@ def test_a_sample_without_a_good_line_is_refused_with_the_first(tmp_path: Path) 
     assert not (tmp_path / "shop").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_run_quarantines_as_many_lines_as_init_skipped(tmp_path: Path, spark: Any) -> None:
     orders, customers = samples(tmp_path)

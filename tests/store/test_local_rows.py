@@ -303,6 +303,7 @@ def test_only_row_groups_that_may_have_a_key_are_read(
     assert len(read) == (4 if column == "a.id" else 1), "of the batch"
 
 
+@pytest.mark.slow
 def test_the_greatest_living_value_is_found_in_the_driver_as_by_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def feed(warehouse: Warehouse, first: int, last: int | None = None) -> list[tupl
     )
 
 
+@pytest.mark.slow
 def test_merges_leave_the_rows_and_the_change_feed_of_spark(
     spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows
 ) -> None:
@@ -96,6 +97,7 @@ def test_merges_leave_the_rows_and_the_change_feed_of_spark(
     assert sorted(row["k"] for row in before) == [0, 1, 2, 4, 5, 6, 7, 9]
 
 
+@pytest.mark.slow
 def test_other_readers_and_writers_of_delta_go_on_from_it(large: Warehouse, frame: Frame, rows: Rows) -> None:
     path = large.path("state")
     assert merged(large, rows((1, 2, "null"), (2, 2, "gone")))

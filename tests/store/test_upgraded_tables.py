@@ -238,6 +238,7 @@ def test_the_features_of_the_tests_are_those_of_delta(spark: SparkSession) -> No
     assert {*of_delta} == {*FEATURES, *NOT_IN_OLD_TABLES}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_table_whose_rows_stay_is_told_and_one_for_iceberg_is_written(tmp_path: Path, spark: SparkSession) -> None:
     """Iceberg reads no deletion vectors: the table does not get any, however large it grows."""

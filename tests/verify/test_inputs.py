@@ -67,6 +67,7 @@ def told(report: InputsReport) -> list[tuple[str, ...]]:
     return [(one.what, one.key, one.column, one.landed, one.stored) for one in report.sample]
 
 
+@pytest.mark.slow
 def test_rows_and_csv(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = made(
         tmp_path,

@@ -449,6 +449,7 @@ def _windows_of(times: list[datetime], zone: ZoneInfo, size: int, every: int) ->
                 yield _micros(one), start(number), start(number + size)
 
 
+@pytest.mark.slow
 def test_two_windows_that_begin_together_are_two_rows_in_any_order_of_batches(grouped: Callable[..., Grouped]) -> None:
     """Samoa had no 30 December 2011: two days from it begin when two days from the 31st do."""
     made = grouped(
@@ -475,6 +476,7 @@ def test_two_windows_that_begin_together_are_two_rows_in_any_order_of_batches(gr
     assert story.sentences()[0] == f"{found[1325239200_000_000, 1325412000_000_000]} rows count in it."
 
 
+@pytest.mark.slow
 def test_a_time_after_2262_hides_no_row_after_a_checkpoint_by_another_session(
     grouped: Callable[..., Grouped],
 ) -> None:

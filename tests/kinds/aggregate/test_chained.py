@@ -39,6 +39,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_windows_are_joined_to_those_before_them(grouped: Callable[..., Grouped], spark: SparkSession) -> None:
     made, random = grouped(window=f"window: {{time: at, size: {SIZE} milliseconds}}"), Random(4)
@@ -193,6 +194,7 @@ def test_a_result_without_rows_is_read_and_its_first_rows_come_once(
     assert [tuple(one) for one in heard.groupBy("user").count().orderBy("user").collect()] == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_result_that_an_older_version_did_not_make_is_made_by_the_next_run(
     standing: tuple[Grouped, Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
