@@ -125,7 +125,7 @@ class PatternTest(_OfColumn):
 
 @dataclass(frozen=True)
 class ListTest(_OfColumn):
-    """A column with integers has one of some values."""
+    """A column has one of some values; they are no floating-point numbers."""
 
     values: pa.Array
 
@@ -134,7 +134,9 @@ class ListTest(_OfColumn):
 
     def may_meet(self, ends: EndsOf) -> bool:
         found = ends(self.column)
-        return found is None or any(found[0] <= value <= found[1] for value in self.values.to_pylist())
+        if found is None or not (pa.types.is_integer(self.values.type) or pa.types.is_string(self.values.type)):
+            return True
+        return any(found[0] <= value <= found[1] for value in self.values.to_pylist())
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,16 @@ def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
     if not _fits(number, kind):
         return ListTest(column, pa.nulls(0, kind))
     return ConstantTest(column, "equal", integer(number, kind), number)
+
+
+def is_value(column: str, said: str, kind: pa.DataType) -> ConstantTest:
+    """Returns the condition that a column has a value, given as the text that Spark casts to the type of the column.
+
+    Raises:
+        LeftToSpark: it is not certain which value Spark makes of the text.
+    """
+    value, bound = _of_text(said, kind, exp.Literal.string(said))
+    return ConstantTest(column, "equal", value, bound)
 
 
 def between(column: str, low: int, high: int, kind: pa.DataType) -> RowTest:

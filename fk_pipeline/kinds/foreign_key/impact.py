@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from fk_pipeline.cdc.names import as_utf8, linked, strange
 from fk_pipeline.cdc.reader import read_records
 from fk_pipeline.cdc.records import BAD
 from fk_pipeline.cdc.unreadable import remove_copies
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -34,6 +35,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.rows_here import Relation
 from fk_pipeline.store.sizes import UNKNOWN
 
 _EFFECT = "_fk_effect"
@@ -101,15 +103,52 @@ def impact(
         UsageError: it is neither or both, not a key of the right side, or not a file in its format; or a time is given
             without `as_of` and a right key, or does not fit its type.
     """
+    _check(spec, right_key, changes, since)
+    if right_key is not None:
+        return of_key(read, spec, ledger, right_key, since)
+    assert changes is not None
+    return of_changes(read, spec, ledger, changes, limit)
+
+
+def _check(spec: ForeignKeySpec, right_key: str | None, changes: Path | None, since: str | None) -> None:
+    """Refuses what does not go together; see `impact`."""
     if since is not None and (right_key is None or spec.as_of is None):
         raise UsageError("a time goes with a right key of a pipeline with as_of", fix="--right-key KEY --from TIME")
-    if right_key is not None and changes is None:
-        return of_key(read, spec, ledger, right_key, since)
-    if changes is not None and right_key is None:
-        return of_changes(read, spec, ledger, changes, limit)
-    raise UsageError(
-        "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
-    )
+    if (right_key is None) == (changes is None):
+        raise UsageError(
+            "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
+        )
+
+
+def impact_here(
+    table: Callable[[str], Relation],
+    spec: ForeignKeySpec,
+    _ledger: Ledger,
+    right_key: str | None,
+    changes: Path | None,
+    _limit: int,
+    since: str | None = None,
+) -> Impact:
+    """Returns what `impact` does, without Spark; `table` opens a stored table.
+
+    Raises:
+        LeftToSpark: it is not certain that Spark finds the same.
+        UsageError: as of `impact`.
+    """
+    from fk_pipeline.conditions import NotTest, NullTest
+    from fk_pipeline.kinds.foreign_key.evidence_here import on_foreign_key, typed_key
+    from fk_pipeline.store.rows_here import Wanted
+
+    _check(spec, right_key, changes, since)
+    if right_key is None:
+        raise LeftToSpark("a file of changes is read by Spark")
+    if since is not None:
+        raise LeftToSpark("the left rows that see a version are found by Spark")
+    rights, alive = table(k.RIGHT_TABLE), NotTest(NullTest(s.HASH))
+    tests, key = typed_key(parse_key(right_key, spec.right, "--right-key"), spec.right, rights.schema)
+    there = rights.read(Wanted([s.HASH], [*tests, alive], limit=1))
+    subscribed = table(k.SUBSCRIPTION_STORE).read(Wanted([s.HASH], [*on_foreign_key(tests), alive]))
+    return _of_key(shown(key), len(there) > 0, len(subscribed), spec)
 
 
 def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
@@ -133,8 +172,11 @@ def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, s
     if since is not None:
         name = f"{name} since {since}"
         there, referring_to_it = _of_the_version(there, referring_to_it, since, _horizon(ledger))
-    effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
-    fan_out = referring_to_it.count()
+    return _of_key(name, not there.isEmpty(), referring_to_it.count(), spec)
+
+
+def _of_key(name: str, is_there: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
+    effect = f"{CHANGED} or {REMOVED}" if is_there else ADDED
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 

@@ -1,0 +1,322 @@
+"""The evidence of a story, read in this process; what is not certainly equal to that of Spark is left to Spark.
+
+Columns of the pipeline file are taken as they are, no expression is evaluated. A content hash is computed, after the
+hash of the whole row has come out as the stored one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fk_pipeline.arrow_text import json_lines
+from fk_pipeline.blocks.changelog import content_columns
+from fk_pipeline.blocks.hashing_here import row_digests
+from fk_pipeline.conditions import AllTests, AnyTest, ConstantTest, ListTest, NotTest, NullTest, RowTest, is_value
+from fk_pipeline.errors import LeftToSpark, UsageError
+from fk_pipeline.identity import Origin, Side
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, naming_patterns, versions_of
+from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.story import JsonRow, Version
+from fk_pipeline.spec import Column, SideSpec
+from fk_pipeline.spec.sql import INTEGERS, parse_expression
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, ordered
+
+Tables = Callable[[str], Relation]
+"""A function that opens a stored table."""
+
+MOST_REFERRING = 10_000
+"""The largest number of left rows that refer to a right row whose story is told here."""
+
+_NOT_KEYS = ("FLOAT", "DOUBLE", "CHAR", "VARCHAR")
+"""The beginnings of types whose values are compared by Spark: NaN and zeros, or spaces at the end, count otherwise."""
+
+_KNOWN_LETTERS = "\u024f"
+"""The last of the characters that are letters, digits or neither for Python and every Java alike."""
+
+
+class LeftHere:
+    """The stored rows about a left key (`LeftEvidence`).
+
+    Raises:
+        LeftToSpark: only Spark can read them, or compute what the pipeline file says.
+        UsageError: a text is not a value of the type of its column.
+    """
+
+    def __init__(self, table: Tables, spec: ForeignKeySpec, key: Mapping[str, str]) -> None:
+        _check(spec)
+        self._table, self._spec = cache(table), spec
+        tests, self.key = typed_key(key, spec.left, self._table(k.LEFT_CHANGELOG).schema)
+        self._in_state = [ConstantTest(k.pk(one.column), one.name, one.value, one.bound) for one in tests]
+        left = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
+        lefts = _with_references(_json(left), spec)
+        keys = _tuples(lefts, [name for name, _ in k.fk_columns(spec)])
+        asked = dict(zip([c.name for c in spec.right.key_columns], (left[name] for name in _fks(spec)), strict=True))
+        right = _json(_log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, _among(asked)))
+        self.logs = {Side.LEFT: lefts, Side.RIGHT: _of_keys(right, keys, spec.right)}
+
+    def of_key(self, table: str) -> list[JsonRow]:
+        """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
+        return _json(_all(self._table(table), self._in_state))
+
+    def quarantined(self, refers_to: JsonRow | None) -> list[JsonRow]:
+        """Returns the records of the quarantine that may concern the key."""
+        return _quarantined(self._table(s.QUARANTINE), {Origin.LEFT: self.key, Origin.RIGHT: refers_to})
+
+    def expected(self) -> JsonRow | None:
+        """Returns the row of the join."""
+        left = next(_living(self.logs[Side.LEFT], self._spec, Side.LEFT), None)
+        if left is None:
+            return None
+        rights = _living(self.logs[Side.RIGHT], self._spec, Side.RIGHT)
+        right = next((one for one in rights if one.key == left.refers_to), None)
+        return None if right is None and self._spec.inner else _joined(left, right, self._spec)
+
+
+class RightHere:
+    """The stored rows about a right key of an outer join (`RightEvidence`).
+
+    Raises:
+        LeftToSpark: as `LeftHere`.
+        UsageError: as `LeftHere`.
+    """
+
+    def __init__(self, table: Tables, spec: ForeignKeySpec, key: Mapping[str, str]) -> None:
+        _check(spec)
+        self._table, self._spec = cache(table), spec
+        tests, self.key = typed_key(key, spec.right, self._table(k.RIGHT_CHANGELOG).schema)
+        self.log = _json(_log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests))))
+        in_state = on_foreign_key(tests)
+        pks = [name for name, _ in k.pk_columns(spec)]
+        referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
+        there = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
+        joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *there], [(name, False) for name in pks]))
+        self.referring, self.joined = len(referring), len(joined)
+        self.example = next(iter(_json(joined.slice(0, 1))), None)
+        alone = [*in_state, NullTest(pks[0])]
+        self.alone = next(iter(_json(_all(self._table(k.RESOLVED_JOIN), alone))), None)
+        if self.referring + self.joined > MOST_REFERRING:
+            raise LeftToSpark(f"{max(self.referring, self.joined):,} left rows refer to it")
+        self._lefts = pa.concat_tables([referring, joined])
+
+    def quarantined(self) -> list[JsonRow]:
+        """Returns the records of the quarantine that may concern the key."""
+        return _quarantined(self._table(s.QUARANTINE), {Origin.RIGHT: self.key})
+
+    def expected(self) -> JsonRow | None:
+        """Returns the row of the join without a left row."""
+        right = next(_living(self.log, self._spec, Side.RIGHT), None)
+        if right is None:
+            return None
+        left, pks = self._spec.left, self._lefts.column_names
+        among = _among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
+        rows = _json(_log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, among))
+        rows = _with_references(_of_keys(rows, _tuples(_json(self._lefts), pks), left), self._spec)
+        lefts = _living(rows, self._spec, Side.LEFT)
+        return None if any(one.refers_to == self.key for one in lefts) else _joined(None, right, self._spec)
+
+
+def on_foreign_key(tests: Iterable[ConstantTest]) -> list[RowTest]:
+    """Returns the conditions of a right key on the columns of a foreign key."""
+    return [ConstantTest(k.fk(one.column), one.name, one.value, one.bound) for one in tests]
+
+
+def _check(spec: ForeignKeySpec) -> None:
+    """Refuses a pipeline whose join is not made of columns as they are.
+
+    Raises:
+        LeftToSpark: it has expressions, or keys that only Spark compares.
+    """
+    if spec.as_of is not None:
+        raise LeftToSpark("the versions that as_of means are found by Spark")
+    for sql, whole in (*((one, 1) for one in spec.left.foreign_key), *((one.sql, 2) for one in spec.computed)):
+        parsed = parse_expression(sql)
+        if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in tuple(Side) else 1):
+            raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
+    for column in (*spec.left.key_columns, *spec.right.key_columns):
+        _check_key(column)
+
+
+def _check_key(column: Column) -> None:
+    if column.type.upper().startswith(_NOT_KEYS):
+        raise LeftToSpark(f"key column {column.name} is {column.type}, which Spark compares")
+
+
+def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tuple[Sequence[ConstantTest], JsonRow]:
+    """Returns a key, given as text, as conditions on the key columns of a table with such types, and as JSON.
+
+    Raises:
+        LeftToSpark: it is not certain which value Spark makes of a text.
+        UsageError: a text is not a value of the type of its column.
+    """
+    tests, values = [], {}
+    for column in side.key_columns:
+        _check_key(column)
+        said, kind = key[column.name], schema.field(column.name).type
+        if column.type.upper() in INTEGERS and re.search(r"[A-Za-z]", said):
+            raise UsageError(f"{said!r} is no {column.type}", where=f"key column {column.name}")
+        try:
+            tests.append(is_value(column.name, said, kind))
+        except LeftToSpark:
+            raise LeftToSpark(f"which {column.type} the text of key column {column.name} is, Spark knows") from None
+        values[column.name] = pa.repeat(tests[-1].value, 1)
+    (row,) = _json(pa.table(values))
+    return tests, row
+
+
+def _fks(spec: ForeignKeySpec) -> list[str]:
+    """Returns the columns of the left changelog that are the foreign key."""
+    columns = [spec.left.column(parse_expression(sql).reads[0][-1]) for sql in spec.left.foreign_key]
+    return [column.name for column in columns if column is not None]
+
+
+def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | None) -> pa.Table:
+    """Returns the rows of a changelog of some keys, and all truncates, in the source's order, with the content hash."""
+    truncates = NullTest(spec.side(side).key_columns[0].name)
+    declared = spec.side(side)
+    names = [c.name for c in declared.columns]
+    columns = [s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE, s.HASH, *names]
+    columns += [] if declared.valid_from is None else [s.VALID_FROM]
+    with leaving_errors():
+        rows = table.read(Wanted(columns, [truncates if of_keys is None else AnyTest((of_keys, truncates))]))
+        return _with_content(_in_order(rows, declared), spec, side)
+
+
+def _in_order(rows: pa.Table, side: SideSpec) -> pa.Table:
+    """Returns rows of a changelog in the source's order; a truncate comes before the rows of its batch and sequence."""
+    if not len(rows):
+        return rows
+    keys = [rows[name] for name in side.stored_key]
+    sequence = rows[s.SEQUENCE]
+    fields = [pc.struct_field(sequence, [i]) for i in range(sequence.type.num_fields)]
+    by = [pc.is_valid(sequence), *fields, rows[s.BATCH], pc.is_valid(keys[0]), *keys]
+    names = [f"{i}" for i in range(len(by))]
+    places = pa.chunked_array([pa.array(range(len(rows)), pa.int64())])
+    found = ordered(pa.table([*by, places], names=[*names, "place"]), [(name, False) for name in names])
+    return rows.take(found["place"])
+
+
+def _with_content(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
+    """Returns rows of a changelog with the hash of their content, as `changelog.with_content` does.
+
+    Raises:
+        LeftToSpark: the hash of a whole row is not the stored one.
+    """
+    content, names = content_columns(spec, side), [c.name for c in spec.side(side).columns]
+    if not len(rows) or {*content} == {*names}:
+        return rows
+    stored, deleted = rows[s.HASH].to_pylist(), rows[s.DELETED].to_pylist()
+    digests = row_digests(rows, [name for name in rows.column_names if name in (*names, s.VALID_FROM)])
+    if any(one != other for one, other, gone in zip(digests, stored, deleted, strict=True) if not gone):
+        raise LeftToSpark("the hash of a row is another one than this process computes")
+    if any(name not in names for name in content):  # the foreign key is not among the columns
+        rows = _with_foreign_key(rows, spec)
+    digests = row_digests(rows, content)
+    hashes = pa.array([None if gone else digest for gone, digest in zip(deleted, digests, strict=True)], pa.binary())
+    return rows.set_column(rows.column_names.index(s.HASH), rows.schema.field(s.HASH), hashes)
+
+
+def _with_foreign_key(rows: pa.Table, spec: ForeignKeySpec) -> pa.Table:
+    """Returns rows of the left changelog with the foreign key (`_fk_fk_*`): all null if one component is."""
+    columns = [rows[name] for name in _fks(spec)]
+    whole = reduce(pc.and_, map(pc.is_valid, columns))
+    for (name, _), column in zip(k.fk_columns(spec), columns, strict=True):
+        rows = rows.append_column(name, pc.if_else(whole, column, pa.nulls(len(rows), column.type)))
+    return rows
+
+
+def _with_references(rows: Sequence[JsonRow], spec: ForeignKeySpec) -> list[JsonRow]:
+    """Returns rows of the left changelog with the foreign key (`_fk_fk_*`): all null if one component is."""
+    names, found = dict(zip([name for name, _ in k.fk_columns(spec)], _fks(spec), strict=True)), []
+    for row in rows:
+        key = {name: row[of] for name, of in names.items()}
+        there = not row[s.DELETED] and None not in key.values()
+        found.append(row | (key if there else dict.fromkeys(key)))
+    return found
+
+
+def _among(columns: Mapping[str, pa.ChunkedArray]) -> RowTest | None:
+    """Returns the condition that each of some columns has one of some values; None if there are no values."""
+    values = {name: pc.drop_null(pc.unique(column)) for name, column in columns.items()}
+    if not all(map(len, values.values())):
+        return None
+    return AllTests(tuple(ListTest(name, found) for name, found in values.items()))
+
+
+def _of_keys(rows: Sequence[JsonRow], keys: Collection[tuple[Any, ...]], side: SideSpec) -> list[JsonRow]:
+    """Returns the rows of a changelog that have one of some keys, and the truncates."""
+    names = [c.name for c in side.key_columns]
+    return [row for row in rows if row[names[0]] is None or tuple(row[name] for name in names) in keys]
+
+
+def _tuples(rows: Iterable[JsonRow], names: Sequence[str]) -> set[tuple[Any, ...]]:
+    return {tuple(row[name] for name in names) for row in rows}
+
+
+def _all(table: Relation, where: Sequence[RowTest]) -> pa.Table:
+    return table.read(Wanted(table.schema.names, where))
+
+
+def _json(rows: pa.Table) -> list[JsonRow]:
+    return [json.loads(line) for line in json_lines(rows, hexadecimal=True)]
+
+
+def _living(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> Iterator[Version]:
+    """Yields the current versions of a side that are no deletions."""
+    return (one for one in versions_of(rows, spec, side) if one.current and one.row is not None)
+
+
+def _joined(left: Version | None, right: Version | None, spec: ForeignKeySpec) -> JsonRow:
+    """Returns the selected columns of a pair of rows, of which one may be missing."""
+    rows = {Side.LEFT: left, Side.RIGHT: right}
+    found: JsonRow = {}
+    for output in spec.outputs:
+        ((side, column),) = spec.reads(output)
+        version = rows[side]
+        found[output.name] = None if version is None or version.row is None else version.row[column.name]
+    return found
+
+
+def _quarantined(table: Relation, keys: Mapping[Origin, JsonRow | None]) -> list[JsonRow]:
+    """Returns the newest records of the quarantine whose lines name a key, oldest first.
+
+    Raises:
+        LeftToSpark: there are pairs of rows, which Spark reads; or a line has rare letters.
+    """
+    of_pairs = is_value(s.SIDE, Origin.JOIN, pa.string())
+    if len(table.read(Wanted([s.SIDE], [of_pairs], limit=1))):
+        raise LeftToSpark("pairs of rows are in the quarantine, which Spark reads")
+    order = [(name, True) for name in (s.BATCH, s.FILE, s.LINE)]
+    with leaving_errors():
+        found = table.read(Wanted([*RECORD, s.RAW], order=order))
+        sides, raws = found[s.SIDE].to_pylist(), found[s.RAW].to_pylist()
+    named = [
+        i
+        for i, (side, raw) in enumerate(zip(sides, raws, strict=True))
+        if raw is not None and (key := keys.get(side)) is not None and _names(key, raw)
+    ][:MOST_QUARANTINED]
+    return _json(found.select([*RECORD]).take(pa.array(named[::-1], pa.int64())))
+
+
+def _names(key: JsonRow, raw: str) -> bool:
+    """Returns whether a line has all values of a key, as `evidence_by_spark.names_key` tells it.
+
+    Raises:
+        LeftToSpark: the line has letters that versions of Python and Java may not both know.
+    """
+    if not all(str(value) in raw for value in key.values()):
+        return False
+    if max(raw) > _KNOWN_LETTERS:
+        raise LeftToSpark("a line in the quarantine has rare letters, which Spark tells apart")
+    return all(
+        re.search(behind if re.search(column, raw) else alone, raw) is not None
+        for column, behind, alone in naming_patterns(key, r"\w", r"\W", re.escape, "(?ai:")
+    )
