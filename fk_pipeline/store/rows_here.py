@@ -373,8 +373,15 @@ def ordered(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Table:
     Raises:
         LeftToSpark: a column has no order here.
     """
-    if not order or not len(rows):
-        return rows
+    return rows.take(places_in_order(rows, order)) if order and len(rows) else rows
+
+
+def places_in_order(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Array:
+    """Returns the places of rows in the order of `ordered`; equal rows keep their order.
+
+    Raises:
+        LeftToSpark: a column has no order here.
+    """
     keys: dict[str, Any] = {}
     for column, _ in order:
         values = rows[column]
@@ -393,5 +400,4 @@ def ordered(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Table:
         directions += ["descending" if descends else "ascending"] * (
             3 if pa.types.is_floating(rows[column].type) else 2
         )
-    places = pc.sort_indices(table, sort_keys=[*zip(table.column_names, directions, strict=True)])
-    return rows.take(places)
+    return pc.sort_indices(table, sort_keys=[*zip(table.column_names, directions, strict=True)])

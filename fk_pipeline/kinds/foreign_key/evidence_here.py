@@ -28,7 +28,7 @@ from fk_pipeline.kinds.foreign_key.story import JsonRow, Version
 from fk_pipeline.spec import Column, SideSpec
 from fk_pipeline.spec.sql import INTEGERS, parse_expression
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, ordered
+from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, places_in_order
 
 Tables = Callable[[str], Relation]
 """A function that opens a stored table."""
@@ -56,11 +56,11 @@ class LeftHere:
         self._table, self._spec = cache(table), spec
         tests, self.key = typed_key(key, spec.left, self._table(k.LEFT_CHANGELOG).schema)
         self._in_state = [ConstantTest(k.pk(one.column), one.name, one.value, one.bound) for one in tests]
-        left = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
-        lefts = _with_references(_json(left), spec)
+        left, rows = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
+        lefts = _with_references(rows, spec)
         keys = _tuples(lefts, [name for name, _ in k.fk_columns(spec)])
         asked = dict(zip([c.name for c in spec.right.key_columns], (left[name] for name in _fks(spec)), strict=True))
-        right = _json(_log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, _among(asked)))
+        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, _among(asked))
         self.logs = {Side.LEFT: lefts, Side.RIGHT: _of_keys(right, keys, spec.right)}
 
     def of_key(self, table: str) -> list[JsonRow]:
@@ -93,7 +93,7 @@ class RightHere:
         _check(spec)
         self._table, self._spec = cache(table), spec
         tests, self.key = typed_key(key, spec.right, self._table(k.RIGHT_CHANGELOG).schema)
-        self.log = _json(_log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests))))
+        _, self.log = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests)))
         in_state = on_foreign_key(tests)
         pks = [name for name, _ in k.pk_columns(spec)]
         referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
@@ -118,7 +118,7 @@ class RightHere:
             return None
         left, pks = self._spec.left, self._lefts.column_names
         among = _among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
-        rows = _json(_log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, among))
+        _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, among)
         rows = _with_references(_of_keys(rows, _tuples(_json(self._lefts), pks), left), self._spec)
         lefts = _living(rows, self._spec, Side.LEFT)
         return None if any(one.refers_to == self.key for one in lefts) else _joined(None, right, self._spec)
@@ -168,7 +168,7 @@ def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tupl
         except LeftToSpark:
             raise LeftToSpark(f"which {column.type} the text of key column {column.name} is, Spark knows") from None
         values[column.name] = pa.repeat(tests[-1].value, 1)
-    (row,) = _json(pa.table(values))
+    (row,) = _json(pa.Table.from_arrays([*values.values()], [*values]))
     return tests, row
 
 
@@ -178,8 +178,12 @@ def _fks(spec: ForeignKeySpec) -> list[str]:
     return [column.name for column in columns if column is not None]
 
 
-def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | None) -> pa.Table:
-    """Returns the rows of a changelog of some keys, and all truncates, in the source's order, with the content hash."""
+def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | None) -> tuple[pa.Table, list[JsonRow]]:
+    """Returns the rows of a changelog of some keys, and all truncates, in the source's order.
+
+    Returns:
+        The rows, and the same as JSON with the hash of their content.
+    """
     truncates = NullTest(spec.side(side).key_columns[0].name)
     declared = spec.side(side)
     names = [c.name for c in declared.columns]
@@ -187,7 +191,11 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | N
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
     with leaving_errors():
         rows = table.read(Wanted(columns, [truncates if of_keys is None else AnyTest((of_keys, truncates))]))
-        return _with_content(_in_order(rows, declared), spec, side)
+        rows = _in_order(rows, declared)
+        found, digests = _json(rows), _contents(rows, spec, side)
+    for row, digest in zip(found, digests, strict=True):
+        row[s.HASH] = None if row[s.DELETED] else digest.hex().upper()
+    return rows, found
 
 
 def _in_order(rows: pa.Table, side: SideSpec) -> pa.Table:
@@ -199,29 +207,27 @@ def _in_order(rows: pa.Table, side: SideSpec) -> pa.Table:
     fields = [pc.struct_field(sequence, [i]) for i in range(sequence.type.num_fields)]
     by = [pc.is_valid(sequence), *fields, rows[s.BATCH], pc.is_valid(keys[0]), *keys]
     names = [f"{i}" for i in range(len(by))]
-    places = pa.chunked_array([pa.array(range(len(rows)), pa.int64())])
-    found = ordered(pa.table([*by, places], names=[*names, "place"]), [(name, False) for name in names])
-    return rows.take(found["place"])
+    return rows.take(places_in_order(pa.Table.from_arrays(by, names), [(name, False) for name in names]))
 
 
-def _with_content(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
-    """Returns rows of a changelog with the hash of their content, as `changelog.with_content` does.
+def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
+    """Returns the hashes of the content of rows of a changelog, as `changelog.with_content` computes them.
+
+    That of a tombstone has no meaning.
 
     Raises:
         LeftToSpark: the hash of a whole row is not the stored one.
     """
     content, names = content_columns(spec, side), [c.name for c in spec.side(side).columns]
-    if not len(rows) or {*content} == {*names}:
-        return rows
     stored, deleted = rows[s.HASH].to_pylist(), rows[s.DELETED].to_pylist()
+    if not stored or {*content} == {*names}:
+        return stored
     digests = row_digests(rows, [name for name in rows.column_names if name in (*names, s.VALID_FROM)])
     if any(one != other for one, other, gone in zip(digests, stored, deleted, strict=True) if not gone):
         raise LeftToSpark("the hash of a row is another one than this process computes")
     if any(name not in names for name in content):  # the foreign key is not among the columns
         rows = _with_foreign_key(rows, spec)
-    digests = row_digests(rows, content)
-    hashes = pa.array([None if gone else digest for gone, digest in zip(deleted, digests, strict=True)], pa.binary())
-    return rows.set_column(rows.column_names.index(s.HASH), rows.schema.field(s.HASH), hashes)
+    return row_digests(rows, content)
 
 
 def _with_foreign_key(rows: pa.Table, spec: ForeignKeySpec) -> pa.Table:
@@ -303,7 +309,7 @@ def _quarantined(table: Relation, keys: Mapping[Origin, JsonRow | None]) -> list
         for i, (side, raw) in enumerate(zip(sides, raws, strict=True))
         if raw is not None and (key := keys.get(side)) is not None and _names(key, raw)
     ][:MOST_QUARANTINED]
-    return _json(found.select([*RECORD]).take(pa.array(named[::-1], pa.int64())))
+    return [row for i in reversed(named) for row in _json(found.select([*RECORD]).slice(i, 1))]
 
 
 def _names(key: JsonRow, raw: str) -> bool:
