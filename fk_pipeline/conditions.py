@@ -28,10 +28,10 @@ EndsOf = Callable[[str], tuple[Any, Any] | None]
 """A function from a column to its least and greatest value in some rows, timestamps in microseconds; None: unknown."""
 
 _MOST_LISTED = 1_000
-_INTEGER = re.compile(r"-?\d{1,18}")
-_DECIMAL = re.compile(r"-?\d{1,18}(\.\d{1,18})?")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?", re.ASCII)
 _DAY = 86_400_000_000
 
 _OPERATORS: dict[type[exp.Expression], str] = {

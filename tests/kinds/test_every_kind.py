@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -142,6 +143,20 @@ def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark:
     more = made.table(spec.definition.result.name).count() - before
     assert (more > 0) == (getattr(spec, "join", None) != "inner")
     assert made.verify().ok
+
+
+def test_this_process_tells_every_story_as_spark_does(
+    pipeline: Pipeline, subject: Subject, told_alike: Callable[..., Any]
+) -> None:
+    if not subject.kind.explain_here:
+        with pytest.raises(LeftToSpark, match="told by Spark"):
+            pipeline._told_here("", "1")
+        return
+    alone = [f"right.{key}" for key in "ab"] if getattr(pipeline.spec, "join", None) == "outer" else []
+    keys = [*map(subject.explained, range(5)), *alone]
+    stories = [told_alike(pipeline, key) for key in keys]
+    assert all(story.as_expected for story in stories)
+    assert len({story.as_json()["conclusion"] for story in stories}) > 2
 
 
 def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ A story is told of rows that Spark reads (`evidence_by_spark`), or of the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from fk_pipeline.identity import Side
@@ -32,7 +32,7 @@ class LeftEvidence(Protocol):
     """
 
     key: JsonRow
-    logs: Mapping[Side, Sequence[JsonRow]]
+    logs: dict[Side, list[JsonRow]]
 
     def of_key(self, table: str) -> list[JsonRow]:
         """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
@@ -64,7 +64,7 @@ class RightEvidence(Protocol):
     """
 
     key: JsonRow
-    log: Sequence[JsonRow]
+    log: list[JsonRow]
     referring: int
     joined: int
     example: JsonRow | None
@@ -126,6 +126,24 @@ def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tu
         )
         for i, (row, key) in enumerate(zip(rows, keys, strict=True))
     )
+
+
+def held(versions: Iterable[Version], refers_to: JsonRow | None, at: Any, spec: ForeignKeySpec) -> Version | None:
+    """Returns the current version of a right key that holds at a time, maybe a deletion; None if there is none.
+
+    Args:
+        versions: the versions of right keys, and the truncates.
+        refers_to: the key.
+        at: the time; None: there is none.
+        spec: the pipeline, with `as_of`.
+    """
+    if refers_to is None or at is None:
+        return None
+    versions = [*versions]
+    current = [v for v in versions if v.current and v.key == refers_to and v.at <= at]
+    found = max(current, key=lambda version: version.at, default=None)
+    ends = [v.batch for v in versions if v.key is None and spec.as_of_batch]
+    return None if found is None or any(found.at < end <= at for end in ends) else found
 
 
 def reference(row: JsonRow, spec: ForeignKeySpec, column: Callable[[str], str] = k.fk) -> JsonRow | None:

@@ -22,8 +22,8 @@ from fk_pipeline.conditions import AllTests, AnyTest, ConstantTest, ListTest, No
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, naming_patterns, versions_of
-from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, held, naming_patterns, versions_of
+from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Version
 from fk_pipeline.spec import Column, SideSpec
 from fk_pipeline.spec.sql import INTEGERS, parse_expression
@@ -56,11 +56,10 @@ class LeftHere:
         self._table, self._spec = cache(table), spec
         tests, self.key = typed_key(key, spec.left, self._table(k.LEFT_CHANGELOG).schema)
         self._in_state = [ConstantTest(k.pk(one.column), one.name, one.value, one.bound) for one in tests]
-        left, rows = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
-        lefts = _with_references(rows, spec)
+        left, lefts = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
+        among = _among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
+        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, among)
         keys = _tuples(lefts, [name for name, _ in k.fk_columns(spec)])
-        asked = dict(zip([c.name for c in spec.right.key_columns], (left[name] for name in _fks(spec)), strict=True))
-        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, _among(asked))
         self.logs = {Side.LEFT: lefts, Side.RIGHT: _of_keys(right, keys, spec.right)}
 
     def of_key(self, table: str) -> list[JsonRow]:
@@ -73,12 +72,21 @@ class LeftHere:
 
     def expected(self) -> JsonRow | None:
         """Returns the row of the join."""
-        left = next(_living(self.logs[Side.LEFT], self._spec, Side.LEFT), None)
+        spec = self._spec
+        left = next(_living(self.logs[Side.LEFT], spec, Side.LEFT), None)
         if left is None:
             return None
-        rights = _living(self.logs[Side.RIGHT], self._spec, Side.RIGHT)
-        right = next((one for one in rights if one.key == left.refers_to), None)
-        return None if right is None and self._spec.inner else _joined(left, right, self._spec)
+        rights = versions_of(self.logs[Side.RIGHT], spec, Side.RIGHT)
+        if any(isinstance(one.at, str) and not one.at[0].isdigit() for one in (left, *rights)):
+            raise LeftToSpark("times before the year 0 or after 9999 are ordered by Spark")
+        if spec.as_of is None:
+            right = next((one for one in rights if one.current and one.key == left.refers_to), None)
+        else:
+            right = held(rights, left.refers_to, left.at, spec)
+        right = None if right is None or right.deleted or left.refers_to is None else right
+        if right is None:
+            return None if spec.inner else _joined(left, None, spec)
+        return _joined(left, right, spec, _end_of(right, rights, spec) if spec.selects_end else None)
 
 
 class RightHere:
@@ -119,8 +127,7 @@ class RightHere:
         left, pks = self._spec.left, self._lefts.column_names
         among = _among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
         _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, among)
-        rows = _with_references(_of_keys(rows, _tuples(_json(self._lefts), pks), left), self._spec)
-        lefts = _living(rows, self._spec, Side.LEFT)
+        lefts = _living(_of_keys(rows, _tuples(_json(self._lefts), pks), left), self._spec, Side.LEFT)
         return None if any(one.refers_to == self.key for one in lefts) else _joined(None, right, self._spec)
 
 
@@ -135,9 +142,8 @@ def _check(spec: ForeignKeySpec) -> None:
     Raises:
         LeftToSpark: it has expressions, or keys that only Spark compares.
     """
-    if spec.as_of is not None:
-        raise LeftToSpark("the versions that as_of means are found by Spark")
-    for sql, whole in (*((one, 1) for one in spec.left.foreign_key), *((one.sql, 2) for one in spec.computed)):
+    over_left = [sql for sql in (*spec.left.foreign_key, spec.as_of) if sql not in (None, BY_BATCH)]
+    for sql, whole in (*((one, 1) for one in over_left), *((one.sql, 2) for one in spec.computed)):
         parsed = parse_expression(sql)
         if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in tuple(Side) else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
@@ -172,10 +178,14 @@ def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tupl
     return tests, row
 
 
-def _fks(spec: ForeignKeySpec) -> list[str]:
-    """Returns the columns of the left changelog that are the foreign key."""
-    columns = [spec.left.column(parse_expression(sql).reads[0][-1]) for sql in spec.left.foreign_key]
-    return [column.name for column in columns if column is not None]
+def _subscribed_to(spec: ForeignKeySpec) -> dict[str, str]:
+    """Returns, per column of what a left row subscribes to, the column of the left changelog that it is."""
+    times = [] if spec.as_of is None else [s.BATCH if spec.as_of_batch else spec.as_of]
+    columns = []
+    for sql in (*spec.left.foreign_key, *times):
+        column = None if sql == s.BATCH else spec.left.column(parse_expression(sql).reads[0][0])
+        columns.append(s.BATCH if column is None else column.name)
+    return dict(zip(k.subscribed(spec), columns, strict=True))
 
 
 def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | None) -> tuple[pa.Table, list[JsonRow]]:
@@ -191,10 +201,13 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | N
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
     with leaving_errors():
         rows = table.read(Wanted(columns, [truncates if of_keys is None else AnyTest((of_keys, truncates))]))
-        rows = _in_order(rows, declared)
+        rows = _with_derived(_in_order(rows, declared), spec, side)
         found, digests = _json(rows), _contents(rows, spec, side)
+    # Where the state keeps every version, the deletion of a row is a version too.
+    no_hash = s.DELETED if side is Side.LEFT or spec.as_of is None else None
     for row, digest in zip(found, digests, strict=True):
-        row[s.HASH] = None if row[s.DELETED] else digest.hex().upper()
+        gone = row[no_hash] if no_hash is not None else row[declared.key_columns[0].name] is None
+        row[s.HASH] = None if gone else digest.hex().upper()
     return rows, found
 
 
@@ -213,40 +226,36 @@ def _in_order(rows: pa.Table, side: SideSpec) -> pa.Table:
 def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
     """Returns the hashes of the content of rows of a changelog, as `changelog.with_content` computes them.
 
-    That of a tombstone has no meaning.
+    That of a row without content has no meaning.
 
     Raises:
         LeftToSpark: the hash of a whole row is not the stored one.
     """
     content, names = content_columns(spec, side), [c.name for c in spec.side(side).columns]
+    stored: list[bytes]
     stored, deleted = rows[s.HASH].to_pylist(), rows[s.DELETED].to_pylist()
     if not stored or {*content} == {*names}:
         return stored
-    digests = row_digests(rows, [name for name in rows.column_names if name in (*names, s.VALID_FROM)])
+    since = [] if spec.side(side).valid_from is None else [s.VALID_FROM]
+    digests = row_digests(rows, [*names, *since])
     if any(one != other for one, other, gone in zip(digests, stored, deleted, strict=True) if not gone):
         raise LeftToSpark("the hash of a row is another one than this process computes")
-    if any(name not in names for name in content):  # the foreign key is not among the columns
-        rows = _with_foreign_key(rows, spec)
     return row_digests(rows, content)
 
 
-def _with_foreign_key(rows: pa.Table, spec: ForeignKeySpec) -> pa.Table:
-    """Returns rows of the left changelog with the foreign key (`_fk_fk_*`): all null if one component is."""
-    columns = [rows[name] for name in _fks(spec)]
-    whole = reduce(pc.and_, map(pc.is_valid, columns))
-    for (name, _), column in zip(k.fk_columns(spec), columns, strict=True):
+def _with_derived(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
+    """Returns rows of a changelog with what follows from them.
+
+    These are of a left row what it subscribes to, all null if one column is, and of a right row the time since which it
+    holds.
+    """
+    if side is Side.RIGHT:
+        return rows.append_column(s.VALID_FROM, rows[s.BATCH]) if spec.as_of_batch else rows
+    columns = {name: rows[of] for name, of in _subscribed_to(spec).items()}
+    whole = reduce(pc.and_, map(pc.is_valid, columns.values()), pc.invert(rows[s.DELETED]))
+    for name, column in columns.items():
         rows = rows.append_column(name, pc.if_else(whole, column, pa.nulls(len(rows), column.type)))
     return rows
-
-
-def _with_references(rows: Sequence[JsonRow], spec: ForeignKeySpec) -> list[JsonRow]:
-    """Returns rows of the left changelog with the foreign key (`_fk_fk_*`): all null if one component is."""
-    names, found = dict(zip([name for name, _ in k.fk_columns(spec)], _fks(spec), strict=True)), []
-    for row in rows:
-        key = {name: row[of] for name, of in names.items()}
-        there = not row[s.DELETED] and None not in key.values()
-        found.append(row | (key if there else dict.fromkeys(key)))
-    return found
 
 
 def _among(columns: Mapping[str, pa.ChunkedArray]) -> RowTest | None:
@@ -280,15 +289,21 @@ def _living(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> Iterat
     return (one for one in versions_of(rows, spec, side) if one.current and one.row is not None)
 
 
-def _joined(left: Version | None, right: Version | None, spec: ForeignKeySpec) -> JsonRow:
-    """Returns the selected columns of a pair of rows, of which one may be missing."""
-    rows = {Side.LEFT: left, Side.RIGHT: right}
-    found: JsonRow = {}
-    for output in spec.outputs:
-        ((side, column),) = spec.reads(output)
-        version = rows[side]
-        found[output.name] = None if version is None or version.row is None else version.row[column.name]
-    return found
+def _end_of(version: Version, rights: Sequence[Version], spec: ForeignKeySpec) -> Any:
+    """Returns the time from which a version does not hold any more: None while it holds."""
+    later = [one.at for one in rights if one.current and one.key == version.key]
+    later += [one.batch for one in rights if one.key is None and spec.as_of_batch]
+    return min((at for at in later if at > version.at), default=None)
+
+
+def _joined(left: Version | None, right: Version | None, spec: ForeignKeySpec, end: Any = None) -> JsonRow:
+    """Returns the selected columns of a pair of rows, of which one may be missing; the right one holds until `end`."""
+    validity = {} if right is None else dict(zip(VALIDITY, (right.at, end), strict=True))
+    rows = {
+        Side.LEFT: {} if left is None else left.row or {},
+        Side.RIGHT: {} if right is None else validity | (right.row or {}),
+    }
+    return {o.name: rows[side].get(column.name) for o in spec.outputs for side, column in spec.reads(o)}
 
 
 def _quarantined(table: Relation, keys: Mapping[Origin, JsonRow | None]) -> list[JsonRow]:

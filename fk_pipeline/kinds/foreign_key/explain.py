@@ -15,7 +15,7 @@ from fk_pipeline.contract import AnyStory
 from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, records_of, reference, versions_of
+from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
 from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
@@ -201,13 +201,8 @@ class _Explained:
         return _bringing((v for v in self.right if v.key == refers_to), right, response[s.BATCH])
 
     def _held(self, refers_to: JsonRow | None, at: Any) -> Version | None:
-        """Returns the current version of a right key that holds at a time, maybe a deletion; None if there is none."""
-        if refers_to is None or at is None:
-            return None
-        current = [v for v in self.right if v.current and v.key == refers_to and v.at <= at]
-        held = max(current, key=lambda version: version.at, default=None)
-        ends = [v.batch for v in self.right if v.key is None and self.spec.as_of_batch]
-        return None if held is None or any(held.at < end <= at for end in ends) else held
+        """Returns the current version of a right key that holds at a time; see `evidence.held`."""
+        return held(self.right, refers_to, at, self.spec)
 
     def _why_as_of(self, left: Version) -> str:
         """Returns the version that a left row sees in a few words, and its neighbours."""

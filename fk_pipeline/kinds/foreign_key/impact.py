@@ -28,6 +28,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.story import JsonRow
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -123,7 +124,7 @@ def _check(spec: ForeignKeySpec, right_key: str | None, changes: Path | None, si
 def impact_here(
     table: Callable[[str], Relation],
     spec: ForeignKeySpec,
-    _ledger: Ledger,
+    ledger: Ledger,
     right_key: str | None,
     changes: Path | None,
     _limit: int,
@@ -135,20 +136,13 @@ def impact_here(
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: as of `impact`.
     """
-    from fk_pipeline.conditions import NotTest, NullTest
-    from fk_pipeline.kinds.foreign_key.evidence_here import on_foreign_key, typed_key
-    from fk_pipeline.store.rows_here import Wanted
+    from fk_pipeline.kinds.foreign_key.impact_here import seen_here
 
     _check(spec, right_key, changes, since)
     if right_key is None:
         raise LeftToSpark("a file of changes is read by Spark")
-    if since is not None:
-        raise LeftToSpark("the left rows that see a version are found by Spark")
-    rights, alive = table(k.RIGHT_TABLE), NotTest(NullTest(s.HASH))
-    tests, key = typed_key(parse_key(right_key, spec.right, "--right-key"), spec.right, rights.schema)
-    there = rights.read(Wanted([s.HASH], [*tests, alive], limit=1))
-    subscribed = table(k.SUBSCRIPTION_STORE).read(Wanted([s.HASH], [*on_foreign_key(tests), alive]))
-    return _of_key(shown(key), len(there) > 0, len(subscribed), spec)
+    key, is_there, fan_out = seen_here(table, spec, ledger, right_key, since)
+    return _of_key(key, since, is_there, fan_out, spec)
 
 
 def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
@@ -166,16 +160,16 @@ def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, s
     """
     side = spec.right
     key = parse_key(said, side, "--right-key")
-    name = shown(key_row(read.warehouse.session, key, side))
+    name = key_row(read.warehouse.session, key, side)
     there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     referring_to_it = _referring(read, spec).where(is_key(key, side, k.fk))
     if since is not None:
-        name = f"{name} since {since}"
         there, referring_to_it = _of_the_version(there, referring_to_it, since, _horizon(ledger))
-    return _of_key(name, not there.isEmpty(), referring_to_it.count(), spec)
+    return _of_key(name, since, not there.isEmpty(), referring_to_it.count(), spec)
 
 
-def _of_key(name: str, is_there: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
+def _of_key(key: JsonRow, since: str | None, is_there: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
+    name = shown(key) + ("" if since is None else f" since {since}")
     effect = f"{CHANGED} or {REMOVED}" if is_there else ADDED
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
