@@ -207,6 +207,13 @@ def _text(text: str) -> pa.Scalar:
     return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(data)])[0]
 
 
+def scalar(value: Any) -> pa.Scalar:
+    """Returns a value in Arrow, an integer or a text without pandas."""
+    if type(value) is int:
+        return integer(value)
+    return _text(value) if isinstance(value, str) else pa.scalar(value)
+
+
 def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers has a value."""
     if not _fits(number, kind):

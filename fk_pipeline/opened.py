@@ -266,13 +266,14 @@ class OpenPipeline:
         """
         from fk_pipeline.privacy import concealing
         from fk_pipeline.reads import stored
+        from fk_pipeline.store.rows_here import leaving_errors
 
         self.check_fingerprints()
         self.refuse_unfinished()
         self.refuse_never_run()
         if not reference:
             raise LeftToSpark(f"the kind {self.spec.kind} is told by Spark")
-        with concealing(self.spec):
+        with concealing(self.spec), leaving_errors():
             return loaded(reference)(partial(stored, self.spec, self.sizes), self.spec, self._ledger, *args)
 
     def _refuse_unknown(self, name: str, tables: Iterable[Any]) -> None:

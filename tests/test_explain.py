@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from fk_pipeline.blocks.keyed_here import typed_key
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence_here import typed_key
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.story import SubscriptionStory
 from fk_pipeline.spec import SideSpec
@@ -229,7 +229,12 @@ def test_lines_and_truncates_are_told_without_spark_too(
     rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
 ) -> None:
     made = rows_pipeline("left", select="[id, name]")  # v is not selected: the content has a hash of its own
-    lines = ['{"op": "u", "ID": 7, "note": "17"', '{"op": "u", "id": 17, "v": "ä7"', '"note": 7, "idle": 7']
+    lines = [
+        '{"op": "u", "ID": 7, "note": "17"',
+        '{"op": "u", "id": 17, "v": "ä7"',
+        '"note": 7, "idle": 7',
+        '"id": 99, Ж',
+    ]
     made.land(0, [(7, "a.b", "v"), (17, "a.b", "ä"), (1, None, "v"), *lines], [("a.b", "A"), '{"k": "a.b"', '"axb"'])
     made.pipeline.run()
     made.land(1, [(7, "a.b", "w")], [("a.b", "B")])
@@ -247,6 +252,9 @@ def test_lines_and_truncates_are_told_without_spark_too(
     assert stories["1"].result == {"id": 1, "name": None}
     with pytest.raises(UsageError, match="'never' is no INT"):
         made.pipeline.explain("never", pytest.fail)
+    told: list[str] = []
+    assert [one.line for one in made.pipeline.explain("99", told.append).quarantined] == [7]
+    assert told == ["a line in the quarantine has rare letters, which Spark tells apart"]
 
 
 @pytest.mark.slow

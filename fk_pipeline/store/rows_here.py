@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.conditions import RowTest, integer
+from fk_pipeline.conditions import RowTest, integer, scalar
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.parquet_files import DAMAGED, at_once, is_exact, typed
@@ -312,7 +312,7 @@ class _Reading:
         for name, value in parts.items():
             if name in rows.column_names and value is not None:
                 field = rows.schema.field(name)
-                values = pa.repeat(pa.scalar(value), len(rows)).cast(field.type)
+                values = pa.repeat(scalar(value), len(rows)).cast(field.type)
                 rows = rows.set_column(rows.column_names.index(name), field, values)
         return rows
 

@@ -6,38 +6,41 @@ hash of the whole row has come out as the stored one.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.blocks.changelog import content_columns
 from fk_pipeline.blocks.hashing_here import row_digests
-from fk_pipeline.conditions import AllTests, AnyTest, ConstantTest, ListTest, NotTest, NullTest, RowTest, is_value
-from fk_pipeline.errors import LeftToSpark, UsageError
+from fk_pipeline.blocks.keyed_here import (
+    Tables,
+    among,
+    check_keys,
+    in_source_order,
+    json_of,
+    of_keys,
+    tuples,
+    typed_key,
+    under,
+    whole_rows,
+)
+from fk_pipeline.conditions import AllTests, AnyTest, NotTest, NullTest, RowTest, is_value
+from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.identity import Origin, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, held, naming_patterns, versions_of
 from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Version
-from fk_pipeline.spec import Column, SideSpec
-from fk_pipeline.spec.sql import INTEGERS, parse_expression
+from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, places_in_order
-
-Tables = Callable[[str], Relation]
-"""A function that opens a stored table."""
+from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors
 
 MOST_REFERRING = 10_000
 """The largest number of left rows that refer to a right row whose story is told here."""
-
-_NOT_KEYS = ("FLOAT", "DOUBLE", "CHAR", "VARCHAR")
-"""The beginnings of types whose values are compared by Spark: NaN and zeros, or spaces at the end, count otherwise."""
 
 _KNOWN_LETTERS = "\u024f"
 """The last of the characters that are letters, digits or neither for Python and every Java alike."""
@@ -55,16 +58,16 @@ class LeftHere:
         _check(spec)
         self._table, self._spec = cache(table), spec
         tests, self.key = typed_key(key, spec.left, self._table(k.LEFT_CHANGELOG).schema)
-        self._in_state = [ConstantTest(k.pk(one.column), one.name, one.value, one.bound) for one in tests]
+        self._in_state = under(tests, k.pk)
         left, lefts = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
-        among = _among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
-        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, among)
-        keys = _tuples(lefts, [name for name, _ in k.fk_columns(spec)])
-        self.logs = {Side.LEFT: lefts, Side.RIGHT: _of_keys(right, keys, spec.right)}
+        asked = among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
+        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, asked)
+        keys = tuples(lefts, [name for name, _ in k.fk_columns(spec)])
+        self.logs = {Side.LEFT: lefts, Side.RIGHT: of_keys(right, keys, spec.right)}
 
     def of_key(self, table: str) -> list[JsonRow]:
         """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
-        return _json(_all(self._table(table), self._in_state))
+        return whole_rows(self._table(table), self._in_state)
 
     def quarantined(self, refers_to: JsonRow | None) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
@@ -102,18 +105,18 @@ class RightHere:
         self._table, self._spec = cache(table), spec
         tests, self.key = typed_key(key, spec.right, self._table(k.RIGHT_CHANGELOG).schema)
         _, self.log = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests)))
-        in_state = on_foreign_key(tests)
+        in_state = under(tests, k.fk)
         pks = [name for name, _ in k.pk_columns(spec)]
         referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
         there = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
         joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *there], [(name, False) for name in pks]))
         self.referring, self.joined = len(referring), len(joined)
-        self.example = next(iter(_json(joined.slice(0, 1))), None)
+        self.example = next(iter(json_of(joined.slice(0, 1))), None)
         alone = [*in_state, NullTest(pks[0])]
-        self.alone = next(iter(_json(_all(self._table(k.RESOLVED_JOIN), alone))), None)
+        self.alone = next(iter(whole_rows(self._table(k.RESOLVED_JOIN), alone)), None)
         if self.referring + self.joined > MOST_REFERRING:
             raise LeftToSpark(f"{max(self.referring, self.joined):,} left rows refer to it")
-        self._lefts = pa.concat_tables([referring, joined])
+        self._lefts = pa.concat_tables([referring, joined], promote_options="default")
 
     def quarantined(self) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
@@ -125,15 +128,10 @@ class RightHere:
         if right is None:
             return None
         left, pks = self._spec.left, self._lefts.column_names
-        among = _among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
-        _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, among)
-        lefts = _living(_of_keys(rows, _tuples(_json(self._lefts), pks), left), self._spec, Side.LEFT)
+        asked = among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
+        _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, asked)
+        lefts = _living(of_keys(rows, tuples(json_of(self._lefts), pks), left), self._spec, Side.LEFT)
         return None if any(one.refers_to == self.key for one in lefts) else _joined(None, right, self._spec)
-
-
-def on_foreign_key(tests: Iterable[ConstantTest]) -> list[RowTest]:
-    """Returns the conditions of a right key on the columns of a foreign key."""
-    return [ConstantTest(k.fk(one.column), one.name, one.value, one.bound) for one in tests]
 
 
 def _check(spec: ForeignKeySpec) -> None:
@@ -147,35 +145,7 @@ def _check(spec: ForeignKeySpec) -> None:
         parsed = parse_expression(sql)
         if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in tuple(Side) else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
-    for column in (*spec.left.key_columns, *spec.right.key_columns):
-        _check_key(column)
-
-
-def _check_key(column: Column) -> None:
-    if column.type.upper().startswith(_NOT_KEYS):
-        raise LeftToSpark(f"key column {column.name} is {column.type}, which Spark compares")
-
-
-def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tuple[Sequence[ConstantTest], JsonRow]:
-    """Returns a key, given as text, as conditions on the key columns of a table with such types, and as JSON.
-
-    Raises:
-        LeftToSpark: it is not certain which value Spark makes of a text.
-        UsageError: a text is not a value of the type of its column.
-    """
-    tests, values = [], {}
-    for column in side.key_columns:
-        _check_key(column)
-        said, kind = key[column.name], schema.field(column.name).type
-        if column.type.upper() in INTEGERS and re.search(r"[A-Za-z]", said):
-            raise UsageError(f"{said!r} is no {column.type}", where=f"key column {column.name}")
-        try:
-            tests.append(is_value(column.name, said, kind))
-        except LeftToSpark:
-            raise LeftToSpark(f"which {column.type} the text of key column {column.name} is, Spark knows") from None
-        values[column.name] = pa.repeat(tests[-1].value, 1)
-    (row,) = _json(pa.Table.from_arrays([*values.values()], [*values]))
-    return tests, row
+    check_keys((*spec.left.key_columns, *spec.right.key_columns))
 
 
 def _subscribed_to(spec: ForeignKeySpec) -> dict[str, str]:
@@ -188,39 +158,31 @@ def _subscribed_to(spec: ForeignKeySpec) -> dict[str, str]:
     return dict(zip(k.subscribed(spec), columns, strict=True))
 
 
-def _log(table: Relation, spec: ForeignKeySpec, side: Side, of_keys: RowTest | None) -> tuple[pa.Table, list[JsonRow]]:
+def _log(table: Relation, spec: ForeignKeySpec, side: Side, has_key: RowTest | None) -> tuple[pa.Table, list[JsonRow]]:
     """Returns the rows of a changelog of some keys, and all truncates, in the source's order.
+
+    Args:
+        table: the changelog.
+        spec: the pipeline.
+        side: its side.
+        has_key: the condition that a row has one of the keys; None: there are none.
 
     Returns:
         The rows, and the same as JSON with the hash of their content.
     """
-    truncates = NullTest(spec.side(side).key_columns[0].name)
     declared = spec.side(side)
-    names = [c.name for c in declared.columns]
-    columns = [s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE, s.HASH, *names]
+    first = declared.key_columns[0].name
+    where = NullTest(first) if has_key is None else AnyTest((has_key, NullTest(first)))
+    columns = [s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE, s.HASH, *(c.name for c in declared.columns)]
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
     with leaving_errors():
-        rows = table.read(Wanted(columns, [truncates if of_keys is None else AnyTest((of_keys, truncates))]))
-        rows = _with_derived(_in_order(rows, declared), spec, side)
-        found, digests = _json(rows), _contents(rows, spec, side)
-    # Where the state keeps every version, the deletion of a row is a version too.
-    no_hash = s.DELETED if side is Side.LEFT or spec.as_of is None else None
+        rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
+        found, digests = json_of(rows), _contents(rows, spec, side)
+    keeps_versions = side is Side.RIGHT and spec.as_of is not None  # then the deletion of a row is one, and has a hash
     for row, digest in zip(found, digests, strict=True):
-        gone = row[no_hash] if no_hash is not None else row[declared.key_columns[0].name] is None
+        gone = row[first] is None if keeps_versions else row[s.DELETED]
         row[s.HASH] = None if gone else digest.hex().upper()
     return rows, found
-
-
-def _in_order(rows: pa.Table, side: SideSpec) -> pa.Table:
-    """Returns rows of a changelog in the source's order; a truncate comes before the rows of its batch and sequence."""
-    if not len(rows):
-        return rows
-    keys = [rows[name] for name in side.stored_key]
-    sequence = rows[s.SEQUENCE]
-    fields = [pc.struct_field(sequence, [i]) for i in range(sequence.type.num_fields)]
-    by = [pc.is_valid(sequence), *fields, rows[s.BATCH], pc.is_valid(keys[0]), *keys]
-    names = [f"{i}" for i in range(len(by))]
-    return rows.take(places_in_order(pa.Table.from_arrays(by, names), [(name, False) for name in names]))
 
 
 def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
@@ -256,32 +218,6 @@ def _with_derived(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
     for name, column in columns.items():
         rows = rows.append_column(name, pc.if_else(whole, column, pa.nulls(len(rows), column.type)))
     return rows
-
-
-def _among(columns: Mapping[str, pa.ChunkedArray]) -> RowTest | None:
-    """Returns the condition that each of some columns has one of some values; None if there are no values."""
-    values = {name: pc.drop_null(pc.unique(column)) for name, column in columns.items()}
-    if not all(map(len, values.values())):
-        return None
-    return AllTests(tuple(ListTest(name, found) for name, found in values.items()))
-
-
-def _of_keys(rows: Sequence[JsonRow], keys: Collection[tuple[Any, ...]], side: SideSpec) -> list[JsonRow]:
-    """Returns the rows of a changelog that have one of some keys, and the truncates."""
-    names = [c.name for c in side.key_columns]
-    return [row for row in rows if row[names[0]] is None or tuple(row[name] for name in names) in keys]
-
-
-def _tuples(rows: Iterable[JsonRow], names: Sequence[str]) -> set[tuple[Any, ...]]:
-    return {tuple(row[name] for name in names) for row in rows}
-
-
-def _all(table: Relation, where: Sequence[RowTest]) -> pa.Table:
-    return table.read(Wanted(table.schema.names, where))
-
-
-def _json(rows: pa.Table) -> list[JsonRow]:
-    return [json.loads(line) for line in json_lines(rows, hexadecimal=True)]
 
 
 def _living(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> Iterator[Version]:
@@ -324,7 +260,7 @@ def _quarantined(table: Relation, keys: Mapping[Origin, JsonRow | None]) -> list
         for i, (side, raw) in enumerate(zip(sides, raws, strict=True))
         if raw is not None and (key := keys.get(side)) is not None and _names(key, raw)
     ][:MOST_QUARANTINED]
-    return [row for i in reversed(named) for row in _json(found.select([*RECORD]).slice(i, 1))]
+    return [row for i in reversed(named) for row in json_of(found.select([*RECORD]).slice(i, 1))]
 
 
 def _names(key: JsonRow, raw: str) -> bool:
@@ -335,7 +271,7 @@ def _names(key: JsonRow, raw: str) -> bool:
     """
     if not all(str(value) in raw for value in key.values()):
         return False
-    if max(raw) > _KNOWN_LETTERS:
+    if max(raw, default="") > _KNOWN_LETTERS:
         raise LeftToSpark("a line in the quarantine has rare letters, which Spark tells apart")
     return all(
         re.search(behind if re.search(column, raw) else alone, raw) is not None

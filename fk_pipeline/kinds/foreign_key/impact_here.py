@@ -7,10 +7,10 @@ import re
 import pyarrow as pa
 
 from fk_pipeline.arrow_text import as_numbers
+from fk_pipeline.blocks.keyed_here import Tables, typed_key, under
 from fk_pipeline.conditions import NotTest, NullTest, RowTest, is_value
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence_here import Tables, on_foreign_key, typed_key
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow
@@ -40,7 +40,7 @@ def seen_here(
     rights, alive = table(k.RIGHT_TABLE), NotTest(NullTest(s.HASH))
     tests, key = typed_key(parse_key(said, spec.right, "--right-key"), spec.right, rights.schema)
     there: list[RowTest] = [*tests, alive]
-    referring = [*on_foreign_key(tests), alive]
+    referring = [*under(tests, k.fk), alive]
     subscriptions = table(k.SUBSCRIPTION_STORE)
     if since is None:
         is_there = len(rights.read(Wanted([s.HASH], there, limit=1))) > 0
