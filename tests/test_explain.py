@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.story import SubscriptionStory
-from fk_pipeline.spec import SideSpec
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import SideSpec, load_spec
 from fk_pipeline.spec.keys import is_key, parse_key, shown, value_from_text
 from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import MEASURED
@@ -255,6 +257,59 @@ def test_lines_and_truncates_are_told_without_spark_too(
     told: list[str] = []
     assert [one.line for one in made.pipeline.explain("99", told.append).quarantined] == [7]
     assert told == ["a line in the quarantine has rare letters, which Spark tells apart"]
+
+
+SEVERAL = """
+name: several
+join: outer
+left:
+  path: landing/left
+  format: rows
+  schema: >-
+    day DATE, n SMALLINT, at TIMESTAMP, k STRING, price DECIMAL(12,3), tags ARRAY<STRING>,
+    more STRUCT<x: DOUBLE, y: DECIMAL(30,2)>
+  key: [day, n]
+  foreign_key: [at, k]
+  op_column: op
+right:
+  path: landing/right
+  format: rows
+  schema: "t TIMESTAMP, k STRING, rate FLOAT, no BINARY"
+  key: [t, k]
+  op_column: op
+select: [left.day AS day, n, price, more, right.k AS right_k, rate]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_keys_of_several_columns_and_values_of_all_kinds_are_told_alike(
+    tmp_path: Path, spark: SparkSession, told_alike: Callable[..., Any]
+) -> None:
+    (tmp_path / "several.yaml").write_text(SEVERAL)
+    noon, one = "2020-01-01T12:00:00.123456Z", {"op": "u", "day": "2020-02-29", "n": 1}
+    lefts = [
+        one | {"at": noon, "k": "a,b", "price": 1.5, "tags": ["x", None], "more": {"x": -0.0, "y": 12}},
+        one | {"n": 2, "at": noon, "k": None, "price": -0.001},
+        one | {"n": -3, "at": noon, "k": "ä", "more": {"x": 1e15}},
+    ]
+    rights = [{"op": "u", "t": noon, "k": key, "rate": 0.1} for key in ("a,b", "ä", "alone")]
+    gone = [{"op": "d", "day": "2020-02-29", "n": -3}]
+    made = Pipeline(load_spec(tmp_path / "several.yaml"), spark)
+    for batch, rows in (
+        (0, {"left": lefts, "right": rights}),
+        (1, {"left": gone, "right": [rights[0] | {"no": "eHh4"}]}),
+    ):
+        for side, of_side in rows.items():
+            (tmp_path / "landing" / side).mkdir(parents=True, exist_ok=True)
+            lines = (json.dumps(row) + "\n" for row in of_side)
+            (tmp_path / "landing" / side / f"{batch}.jsonl").write_text("".join(lines))
+        made.run()
+    results = [told_alike(made, f"day=2020-02-29,n={n}").result for n in (1, 2, -3, 4)]
+    assert [row and row["right_k"] for row in results] == ["a,b", None, None, None]
+    alone = [told_alike(made, f"right.t={noon},k={key}").result for key in ("a,b", "ä", "alone", "never")]
+    assert [row and row["right_k"] for row in alone] == [None, "ä", "alone", None]
+    assert told_alike(made, f"t={noon},k=a,b", "impact").fan_out == 1
 
 
 @pytest.mark.slow
