@@ -288,13 +288,13 @@ def test_keys_of_several_columns_and_values_of_all_kinds_are_told_alike(
 ) -> None:
     (tmp_path / "several.yaml").write_text(SEVERAL)
     noon, one = "2020-01-01T12:00:00.123456Z", {"op": "u", "day": "2020-02-29", "n": 1}
-    lefts = [
+    lefts: list[dict[str, Any]] = [
         one | {"at": noon, "k": "a,b", "price": 1.5, "tags": ["x", None], "more": {"x": -0.0, "y": 12}},
         one | {"n": 2, "at": noon, "k": None, "price": -0.001},
         one | {"n": -3, "at": noon, "k": "ä", "more": {"x": 1e15}},
     ]
-    rights = [{"op": "u", "t": noon, "k": key, "rate": 0.1} for key in ("a,b", "ä", "alone")]
-    gone = [{"op": "d", "day": "2020-02-29", "n": -3}]
+    rights: list[dict[str, Any]] = [{"op": "u", "t": noon, "k": key, "rate": 0.1} for key in ("a,b", "ä", "alone")]
+    gone: list[dict[str, Any]] = [{"op": "d", "day": "2020-02-29", "n": -3}]
     made = Pipeline(load_spec(tmp_path / "several.yaml"), spark)
     for batch, rows in (
         (0, {"left": lefts, "right": rights}),
