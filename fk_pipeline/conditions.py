@@ -28,10 +28,10 @@ EndsOf = Callable[[str], tuple[Any, Any] | None]
 """A function from a column to its least and greatest value in some rows, timestamps in microseconds; None: unknown."""
 
 _MOST_LISTED = 1_000
-_INTEGER = re.compile(r"-?\d{1,18}")
-_DECIMAL = re.compile(r"-?\d{1,18}(\.\d{1,18})?")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?", re.ASCII)
 _DAY = 86_400_000_000
 
 _OPERATORS: dict[type[exp.Expression], str] = {
@@ -125,7 +125,7 @@ class PatternTest(_OfColumn):
 
 @dataclass(frozen=True)
 class ListTest(_OfColumn):
-    """A column with integers has one of some values."""
+    """A column has one of some values; they are no floating-point numbers."""
 
     values: pa.Array
 
@@ -134,7 +134,9 @@ class ListTest(_OfColumn):
 
     def may_meet(self, ends: EndsOf) -> bool:
         found = ends(self.column)
-        return found is None or any(found[0] <= value <= found[1] for value in self.values.to_pylist())
+        if found is None or not (pa.types.is_integer(self.values.type) or pa.types.is_string(self.values.type)):
+            return True
+        return any(found[0] <= value <= found[1] for value in self.values.to_pylist())
 
 
 @dataclass(frozen=True)
@@ -205,11 +207,28 @@ def _text(text: str) -> pa.Scalar:
     return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(data)])[0]
 
 
+def scalar(value: Any) -> pa.Scalar:
+    """Returns a value in Arrow, an integer or a text without pandas."""
+    if type(value) is int:
+        return integer(value)
+    return _text(value) if isinstance(value, str) else pa.scalar(value)
+
+
 def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers has a value."""
     if not _fits(number, kind):
         return ListTest(column, pa.nulls(0, kind))
     return ConstantTest(column, "equal", integer(number, kind), number)
+
+
+def is_value(column: str, said: str, kind: pa.DataType) -> ConstantTest:
+    """Returns the condition that a column has a value, given as the text that Spark casts to the type of the column.
+
+    Raises:
+        LeftToSpark: it is not certain which value Spark makes of the text.
+    """
+    value, bound = _of_text(said, kind, exp.Literal.string(said))
+    return ConstantTest(column, "equal", value, bound)
 
 
 def between(column: str, low: int, high: int, kind: pa.DataType) -> RowTest:

@@ -340,6 +340,10 @@ class Kind:
             returns all its rows.
         views_here: per such table, reference to a function that returns the same without Spark
             (`store.rows_here.Relation`), of a function that opens a table, ledger and pipeline; None if it has no rows.
+        explain_here: reference to a function as `explain` that needs no Spark: in place of the reader it has a function
+            from the name of a table to its stored rows (`store.rows_here.Relation`). It raises `LeftToSpark` where it
+            is not certain that Spark tells the same; empty: Spark tells every story.
+        impact_here: such a function as `impact`.
     """
 
     name: str
@@ -365,6 +369,8 @@ class Kind:
     closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
     views_here: Mapping[str, str] = field(default_factory=dict)
+    explain_here: str = ""
+    impact_here: str = ""
 
     @cached_property
     def stage_names(self) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.contract import loaded
-from fk_pipeline.errors import EnvironmentNotFit, StateError, UsageError
+from fk_pipeline.errors import EnvironmentNotFit, LeftToSpark, StateError, UsageError
 from fk_pipeline.identity import (
     BatchId,
 )
@@ -256,6 +256,25 @@ class OpenPipeline:
         from fk_pipeline.reads import relation
 
         return relation(self.spec, self._ledger, self.sizes, name)
+
+    def _told_here(self, reference: str, *args: Any) -> Any:
+        """Returns what a function of the kind tells by the stored rows of the tables (`Kind.explain_here`).
+
+        Raises:
+            LeftToSpark: only Spark can tell it.
+            UsageError, StateError: as with `here`.
+        """
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.reads import stored
+        from fk_pipeline.store.rows_here import leaving_errors
+
+        self.check_fingerprints()
+        self.refuse_unfinished()
+        self.refuse_never_run()
+        if not reference:
+            raise LeftToSpark(f"the kind {self.spec.kind} is told by Spark")
+        with concealing(self.spec), leaving_errors():
+            return loaded(reference)(partial(stored, self.spec, self.sizes), self.spec, self._ledger, *args)
 
     def _refuse_unknown(self, name: str, tables: Iterable[Any]) -> None:
         names = [*(one.name for one in tables), *LEDGER_TABLES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.cdc.landing import refuse_missing
 from fk_pipeline.contract import AnyImpact, AnyStory, Source, loaded
@@ -325,15 +325,16 @@ class Pipeline(OpenPipeline):
         with concealing(self.spec):
             return verify_inputs(self.spec, self.ledger(), self.zone, self.runner.reader(), share)
 
-    def explain(self, key: str) -> AnyStory:
+    def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> AnyStory:
         """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
 
         Args:
             key: `17`, or `a=1,b=2` if it has several columns; a right key as `right.17`.
+            told: is called with the reason if Spark has to tell it.
         """
-        with self._looking() as read:
-            story: AnyStory = loaded(self.spec.definition.explain)(read, self.spec, self._ledger, key)
-            return story
+        kind = self.spec.definition
+        story: AnyStory = self._told(kind.explain_here, kind.explain, told, key)
+        return story
 
     def impact(
         self,
@@ -341,6 +342,7 @@ class Pipeline(OpenPipeline):
         changes: str | Path | None = None,
         limit: int = 20,
         since: str | None = None,
+        told: Callable[[str], None] = lambda _: None,
     ) -> AnyImpact:
         """Returns the impact of a change of the right side: see `Kind.impact`. Changes nothing.
 
@@ -349,13 +351,21 @@ class Pipeline(OpenPipeline):
             changes: a file as it would land.
             limit: the largest number of right keys to report.
             since: with `as_of` and a right key, the time since which the changed version holds; default: any version.
+            told: is called with the reason if Spark has to find it.
         """
-        file = None if changes is None else Path(changes)
+        kind, file = self.spec.definition, None if changes is None else Path(changes)
+        found: AnyImpact = self._told(kind.impact_here, kind.impact, told, right_key, file, limit, since)
+        return found
+
+    def _told(self, here: str, by_spark: str, told: Callable[[str], None], *args: Any) -> Any:
+        """Returns what a function of the kind tells without Spark, or where it cannot, what another tells with it."""
+        try:
+            return self._told_here(here, *args)
+        except LeftToSpark as left:
+            why = str(left)
+        told(why)
         with self._looking() as read:
-            found: AnyImpact = loaded(self.spec.definition.impact)(
-                read, self.spec, self._ledger, right_key, file, limit, since
-            )
-            return found
+            return loaded(by_spark)(read, self.spec, self._ledger, *args)
 
     def changes(self, batch: int) -> DataFrame:
         """Returns the rows that the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""

@@ -47,7 +47,24 @@ def relation(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, name: str) -> Rel
     view = spec.definition.views_here.get(name)
     if view is None and name in spec.definition.views:
         raise LeftToSpark(f"not all rows of {name} are stored")
-    found = table(name) if view is None else loaded(view)(table, ledger, spec)
+    return _checked(spec, name, table(name) if view is None else loaded(view)(table, ledger, spec))
+
+
+def stored(spec: PipelineSpec, sizes: Sizes, name: str) -> Relation:
+    """Returns the stored rows of a table of a pipeline.
+
+    Raises:
+        LeftToSpark: only Spark can read them.
+    """
+    return _checked(spec, name, HereTable.of(DeltaLogs(), f"{spec.home}/{name}", sizes))
+
+
+def _checked(spec: PipelineSpec, name: str, found: Relation | None) -> Relation:
+    """Returns rows with the columns that the pipeline file says, in its order; none if there is no table.
+
+    Raises:
+        LeftToSpark: they have other columns.
+    """
     layout: Layout = loaded(spec.definition.declared_layout)(spec)
     names = layout[name].names
     if found is None:

@@ -15,6 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment.storage import filesystem
+from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -94,6 +96,27 @@ def copy_of(rows_pipeline: Callable[..., RowsPipeline]) -> Callable[[RowsPipelin
         return copied
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def told_alike() -> Callable[..., Any]:
+    """Returns a function that returns a story, or an impact, as it is told without Spark: Spark tells the same."""
+
+    def told(pipeline: Pipeline, key: str, what: str = "explain", **given: Any) -> Any:
+        tell = getattr(pipeline, what)
+        story = tell(key, told=pytest.fail, **given)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(OpenPipeline, "_told_here", left_to_spark)
+            by_spark = tell(key, **given)
+        assert json.dumps(story.as_json()) == json.dumps(by_spark.as_json())
+        return story
+
+    return told
+
+
+def left_to_spark(*_: object) -> None:
+    """Stands for a function that would answer without Spark."""
+    raise LeftToSpark("it is asked for")
 
 
 @pytest.fixture(scope="session")

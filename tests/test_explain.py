@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from fk_pipeline.blocks.keyed_here import typed_key
 from fk_pipeline.cli.main import app
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import LeftToSpark, UsageError
+from fk_pipeline.export import json_rows
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.story import SubscriptionStory
-from fk_pipeline.spec import SideSpec
-from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import SideSpec, load_spec
+from fk_pipeline.spec.keys import is_key, parse_key, shown, value_from_text
+from fk_pipeline.store.settings import file_settings, settings
+from fk_pipeline.store.sizes import MEASURED
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
@@ -37,6 +45,38 @@ def test_a_key_is_said_in_one_text() -> None:
     assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1,b=x", "a", "-")
 
 
+KINDS = {
+    "INT": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "STRING": pa.string(), "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us"), "BOOLEAN": pa.bool_(),
+    "DECIMAL(10,2)": pa.decimal128(10, 2),
+}  # fmt: skip
+SAID = [
+    "17", " 17", "+17", "-007", "-0", "300", "9223372036854775808", "1.0", "1e3", "1L", "x", "", "null", "true", "NaN",
+    "2020-02-30", "2020-02-29", "2020-2-9", "+2020-02-29", "0001-01-01", "0000-01-01", "2020-02-29T10:00:00.123456Z",
+    "2020-02-29 10:00:00", "2020-02-29T24:00:00Z", "2020-02-29T10:00:00+01:00", "2020-02-29T10:00:00.1234567Z", "now",
+    "it's $\\n", "\u0661",
+]  # fmt: skip
+
+
+def test_a_key_is_the_value_that_spark_makes_of_its_text(spark: SparkSession) -> None:
+    columns = ", ".join(f"c{i} {kind}" for i, kind in enumerate(KINDS))
+    side, certain = SideSpec.model_validate({"path": "x", "schema": columns, "key": "c0"}), 0
+    casts = [f"{value_from_text(said, c)} AS {c.name}_{n}" for c in side.columns for n, said in enumerate(SAID)]
+    [told] = json_rows(spark.range(1).selectExpr(*casts))
+    for column, kind in zip(side.columns, KINDS.values(), strict=True):
+        one = side.model_copy(update={"key": (column.name,)})
+        for n, said in enumerate(SAID):
+            try:
+                _, key = typed_key({column.name: said}, one, pa.schema([(column.name, kind)]))
+            except UsageError:
+                key = {column.name: None}
+            except LeftToSpark:
+                continue
+            assert key == {column.name: told[f"{column.name}_{n}"]}, (column, said)
+            certain += 1
+    assert certain > len(SAID) + 30
+
+
 @pytest.fixture(scope="module")
 def made(rows_pipeline: Callable[..., Any]) -> Any:
     """An inner join: 1 changes its right row, 2 is deleted, 3 refers to nothing, 4 to a right row that is deleted."""
@@ -51,9 +91,9 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def story_of(made: Any) -> Callable[[str], Any]:
+def story_of(made: Any, told_alike: Callable[..., Any]) -> Callable[[str], Any]:
     """What `explain` says of a key."""
-    return cache(made.pipeline.explain)
+    return cache(partial(told_alike, made.pipeline))
 
 
 @pytest.mark.spark
@@ -102,7 +142,9 @@ def test_the_story_has_every_version_and_every_answer(story_of: Callable[[str], 
 
 @pytest.mark.slow  # beside the story before
 @pytest.mark.spark
-def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: Callable[..., Any]) -> None:
+def test_every_answer_is_told_with_the_versions_that_it_is_about(
+    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
+) -> None:
     made = rows_pipeline("left", left_extra="  sequence_by: note\n")
 
     def left(fk: str, v: str, note: int) -> str:
@@ -119,7 +161,7 @@ def test_every_answer_is_told_with_the_versions_that_it_is_about(rows_pipeline: 
         for stage in [*Stage][:-1]:
             made.pipeline.runner.run(stage, BatchRange.of(batch))
     made.pipeline.run()
-    story = made.pipeline.explain("1")
+    story = told_alike(made.pipeline, "1")
     assert [(v.batch, v.late, v.current) for v in story.left] == [
         (3, True, False),
         (0, False, False),
@@ -184,9 +226,97 @@ def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[.
     assert "refers to right row a, which was deleted by batch 1: a left join keeps the left row." in emptied
 
 
+@pytest.mark.spark
+def test_lines_and_truncates_are_told_without_spark_too(
+    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
+) -> None:
+    made = rows_pipeline("left", select="[id, name]")  # v is not selected: the content has a hash of its own
+    lines = [
+        '{"op": "u", "ID": 7, "note": "17"',
+        '{"op": "u", "id": 17, "v": "ä7"',
+        '"note": 7, "idle": 7',
+        '"id": 99, Ж',
+    ]
+    made.land(0, [(7, "a.b", "v"), (17, "a.b", "ä"), (1, None, "v"), *lines], [("a.b", "A"), '{"k": "a.b"', '"axb"'])
+    made.pipeline.run()
+    made.land(1, [(7, "a.b", "w")], [("a.b", "B")])
+    made.pipeline.run()
+    numbers = {key: [one.line for one in told_alike(made.pipeline, key).quarantined] for key in ("7", "17", "1")}
+    assert numbers == {"7": [4, 6, 2], "17": [5, 2], "1": []}
+    assert [v.hash is None for v in told_alike(made.pipeline, "7").left] == [False, False]
+    made.land(2, ['{"op": "t"}', (1, "a.b", "v")], ['{"op": "t"}'])
+    made.pipeline.run()
+    stories = {key: told_alike(made.pipeline, key) for key in ("7", "1")}
+    assert [(v.key is None, v.current) for v in stories["7"].left][-1] == (True, True)
+    assert stories["7"].conclusion.endswith(
+        "truncates the left table, and nothing newer has come. 2 line(s) in the quarantine may concern it."
+    )
+    assert stories["1"].result == {"id": 1, "name": None}
+    with pytest.raises(UsageError, match="'never' is no INT"):
+        made.pipeline.explain("never", pytest.fail)
+    told: list[str] = []
+    assert [one.line for one in made.pipeline.explain("99", told.append).quarantined] == [7]
+    assert told == ["a line in the quarantine has rare letters, which Spark tells apart"]
+
+
+SEVERAL = """
+name: several
+join: outer
+left:
+  path: landing/left
+  format: rows
+  schema: >-
+    day DATE, n SMALLINT, at TIMESTAMP, k STRING, price DECIMAL(12,3), tags ARRAY<STRING>,
+    more STRUCT<x: DOUBLE, y: DECIMAL(30,2)>
+  key: [day, n]
+  foreign_key: [at, k]
+  op_column: op
+right:
+  path: landing/right
+  format: rows
+  schema: "t TIMESTAMP, k STRING, rate FLOAT, no BINARY"
+  key: [t, k]
+  op_column: op
+select: [left.day AS day, n, price, more, right.k AS right_k, rate]
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.spark
-def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline: Callable[..., Any]) -> None:
+def test_keys_of_several_columns_and_values_of_all_kinds_are_told_alike(
+    tmp_path: Path, spark: SparkSession, told_alike: Callable[..., Any]
+) -> None:
+    (tmp_path / "several.yaml").write_text(SEVERAL)
+    noon, one = "2020-01-01T12:00:00.123456Z", {"op": "u", "day": "2020-02-29", "n": 1}
+    lefts: list[dict[str, Any]] = [
+        one | {"at": noon, "k": "a,b", "price": 1.5, "tags": ["x", None], "more": {"x": -0.0, "y": 12}},
+        one | {"n": 2, "at": noon, "k": None, "price": -0.001},
+        one | {"n": -3, "at": noon, "k": "ä", "more": {"x": 1e15}},
+    ]
+    rights: list[dict[str, Any]] = [{"op": "u", "t": noon, "k": key, "rate": 0.1} for key in ("a,b", "ä", "alone")]
+    gone: list[dict[str, Any]] = [{"op": "d", "day": "2020-02-29", "n": -3}]
+    made = Pipeline(load_spec(tmp_path / "several.yaml"), spark)
+    for batch, rows in (
+        (0, {"left": lefts, "right": rights}),
+        (1, {"left": gone, "right": [rights[0] | {"no": "eHh4"}]}),
+    ):
+        for side, of_side in rows.items():
+            (tmp_path / "landing" / side).mkdir(parents=True, exist_ok=True)
+            lines = (json.dumps(row) + "\n" for row in of_side)
+            (tmp_path / "landing" / side / f"{batch}.jsonl").write_text("".join(lines))
+        made.run()
+    results = [told_alike(made, f"day=2020-02-29,n={n}").result for n in (1, 2, -3, 4)]
+    assert [row and row["right_k"] for row in results] == ["a,b", None, None, None]
+    alone = [told_alike(made, f"right.t={noon},k={key}").result for key in ("a,b", "ä", "alone", "never")]
+    assert [row and row["right_k"] for row in alone] == [None, "ä", "alone", None]
+    assert told_alike(made, f"t={noon},k=a,b", "impact").fan_out == 1
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(
+    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
+) -> None:
     made = rows_pipeline("left")
     made.land(0, [(1, "a", "v1"), (2, None, "v2")], [("a", "A")])
     made.pipeline.run()
@@ -194,7 +324,7 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline:
     made.pipeline.discover()
     for stage in (Stage.LEFT_CHANGELOG, Stage.SUBSCRIPTION_STORE, Stage.RESPONSES):
         made.pipeline.runner.run(stage, BatchRange.of(1))
-    story = made.pipeline.explain("1")
+    story = told_alike(made.pipeline, "1")
     assert story.conclusion.startswith("The row in the result is another one than the join has it, and work is due")
     assert [(a.verdict, a.why) for a in story.responses if a.batch == 1] == [(None, "not resolved yet")]
     assert story.due["resolved_join"] == [1]
@@ -205,10 +335,11 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline:
     made.pipeline.run()
     assert [(a.cause, a.verdict) for a in made.pipeline.explain("1").responses if a.batch == 1] == [("left", "joined")]
     result = f"{made.pipeline.spec.home}/resolved_join"
-    made.pipeline.session.sql(f"UPDATE delta.`{result}` SET name = 'wrong' WHERE id = 1")
-    made.pipeline.session.sql(f"DELETE FROM delta.`{result}` WHERE id = 2")
-    assert made.pipeline.explain("1").conclusion.startswith("WRONG: the row in the result is another one.")
-    assert made.pipeline.explain("2").conclusion.startswith("WRONG: the row is not in the result.")
+    with settings(made.pipeline.session, file_settings(MEASURED)):
+        made.pipeline.session.sql(f"UPDATE delta.`{result}` SET name = 'wrong' WHERE id = 1")
+        made.pipeline.session.sql(f"DELETE FROM delta.`{result}` WHERE id = 2")
+    assert told_alike(made.pipeline, "1").conclusion.startswith("WRONG: the row in the result is another one.")
+    assert told_alike(made.pipeline, "2").conclusion.startswith("WRONG: the row is not in the result.")
     shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"])
     assert shown.exit_code == 1
     for part in ("Left row 1", "PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE", "name=wrong", "name=A1", "WRONG"):
@@ -221,16 +352,18 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(rows_pipeline:
 
 
 @pytest.mark.spark
-def test_the_impact_of_a_right_change_is_known_before_it_is_made(rows_pipeline: Callable[..., Any]) -> None:
+def test_the_impact_of_a_right_change_is_known_before_it_is_made(
+    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
+) -> None:
     made = rows_pipeline("left")
     left = [(n, "abc"[n % 3], "v") for n in range(9)] + [(9, "new", "v"), (10, None, "v")]
     made.land(0, left, [("a", "A"), ("b", "B"), ("c", "C")])
     made.land(1, [(0,)])
     made.pipeline.run()
-    one = made.pipeline.impact("a")
+    one = told_alike(made.pipeline, "a", "impact")
     assert (one.fan_out, one.right_rows) == (2, {"changed or removed": 1})
-    assert made.pipeline.impact("new").keys == ({"key": "new", "subscribers": 1, "effect": "added"},)
-    assert made.pipeline.impact("never").fan_out == 0
+    assert told_alike(made.pipeline, "new", "impact").keys == ({"key": "new", "subscribers": 1, "effect": "added"},)
+    assert told_alike(made.pipeline, "never", "impact").fan_out == 0
     file = made.folder / "7.jsonl"
     lines = [{"op": "u", "k": "a", "name": "A"}, {"op": "u", "k": "b", "name": "B2"}, {"op": "d", "k": "c"}]
     lines += [{"op": "u", "k": "new", "name": "N"}, {"op": "d", "k": "never"}, {"op": "u", "k": "nobody", "name": "X"}]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
-from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table
+from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say_by_spark
 
 if TYPE_CHECKING:
     from fk_pipeline.contract import AnyStory
@@ -29,7 +29,7 @@ def explain(
     """The story of one key: what came, what was asked and answered, and why its row is (not) in the result."""
     from fk_pipeline.pipeline import load
 
-    story = load(pipeline).explain(key)
+    story = load(pipeline).explain(key, say_by_spark)
     if format_ is OutputFormat.JSON:
         print_json(story.as_json())
     else:
@@ -56,7 +56,7 @@ def impact(
     """How many result rows a change of the right side would touch, before it is made. Changes nothing."""
     from fk_pipeline.pipeline import load
 
-    found = load(pipeline).impact(right_key, changes, limit, since)
+    found = load(pipeline).impact(right_key, changes, limit, since, say_by_spark)
     if format_ is OutputFormat.JSON:
         print_json(found.as_json())
     else:

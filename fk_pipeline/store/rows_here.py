@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.conditions import RowTest, integer
+from fk_pipeline.conditions import RowTest, integer, scalar
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.parquet_files import DAMAGED, at_once, is_exact, typed
@@ -312,7 +312,7 @@ class _Reading:
         for name, value in parts.items():
             if name in rows.column_names and value is not None:
                 field = rows.schema.field(name)
-                values = pa.repeat(pa.scalar(value), len(rows)).cast(field.type)
+                values = pa.repeat(scalar(value), len(rows)).cast(field.type)
                 rows = rows.set_column(rows.column_names.index(name), field, values)
         return rows
 
@@ -373,8 +373,15 @@ def ordered(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Table:
     Raises:
         LeftToSpark: a column has no order here.
     """
-    if not order or not len(rows):
-        return rows
+    return rows.take(places_in_order(rows, order)) if order and len(rows) else rows
+
+
+def places_in_order(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Array:
+    """Returns the places of rows in the order of `ordered`; equal rows keep their order.
+
+    Raises:
+        LeftToSpark: a column has no order here.
+    """
     keys: dict[str, Any] = {}
     for column, _ in order:
         values = rows[column]
@@ -393,5 +400,4 @@ def ordered(rows: pa.Table, order: Sequence[tuple[str, bool]]) -> pa.Table:
         directions += ["descending" if descends else "ascending"] * (
             3 if pa.types.is_floating(rows[column].type) else 2
         )
-    places = pc.sort_indices(table, sort_keys=[*zip(table.column_names, directions, strict=True)])
-    return rows.take(places)
+    return pc.sort_indices(table, sort_keys=[*zip(table.column_names, directions, strict=True)])

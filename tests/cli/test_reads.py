@@ -68,18 +68,36 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
     assert command("quarantine", made.file, "--batch", "1", "--side", "left").out == "Nothing is in the quarantine.\n"
     assert command("quarantine", made.file, "--export", tmp_path / "bad.csv").out.startswith("3 records written")
     assert command("export", made.file, "--to", tmp_path / "o.csv").out.startswith("3 rows written")
+    story = command("explain", made.file, "--key", 10)
+    assert (story.status, story.err) == (0, "")
+    assert story.out.splitlines()[-1].endswith("the left row of batch 0 refers to right row b of batch 1.")
+    impact = command("impact", made.file, "--right-key", "a", "--format", "json")
+    assert (json.loads(impact.out)["fan_out"], impact.err) == (1, "")
+    assert command("explain", made.file, "--key", "x").err == "UsageError: key column id: 'x' is no INT\n"
     assert (tmp_path / "o.csv").read_text() == 'id,v,name\n2,x,A\n3,w,\n10,"",B\n'
 
 
-def test_show_starts_quickly(made: Any) -> None:
-    args = ["show", str(made.file), "resolved_join", "--where", "v <> 'x' AND id > 1", "--order-by", "id"]
+@pytest.mark.parametrize(
+    ("args", "last"),
+    [
+        (["show", "resolved_join", "--where", "v <> 'x' AND id > 1", "--order-by", "id"], "10 |   | B"),
+        (
+            ["explain", "--key", "2"],
+            "The row is in the result: the left row of batch 0 refers to right row a of batch 0.",
+        ),
+        (["impact", "--right-key", "b"], "1 rows of the result would be written or taken out."),
+    ],
+)
+def test_they_start_quickly(made: Any, args: list[str], last: str) -> None:
+    args = [args[0], str(made.file), *args[1:]]
     code = (
         f"import sys; from fk_pipeline.cli.main import app; app({args}, standalone_mode=False); "
-        "print([name for name in ('pandas', 'dagster', 'great_expectations') if name in sys.modules])"
+        "print([name for name in ('pandas', 'dagster', 'great_expectations') if name in sys.modules]); "
+        "from pyspark import SparkContext; print(SparkContext._gateway)"  # the process of Spark
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-3:] == ["3  | w | NULL", "10 |   | B", "[]"]
+    assert done.stdout.splitlines()[-3:] == [last, "[]", "None"]
 
 
 def test_what_they_print_is_what_spark_prints(
@@ -117,6 +135,21 @@ def test_a_condition_with_a_function_is_answered_by_spark_and_says_so(made: Any,
     said = command("show", made.file, "resolved_join", "--where", "length(v) = 0", "--format", "json")
     assert json.loads(said.out) == [{"id": 10, "v": "", "name": "B"}]
     assert said.err.splitlines()[0].startswith("Spark reads it: 'LENGTH(v) = 0'")
+
+
+@pytest.mark.parametrize("args", [["explain", "--key", "2"], ["impact", "--right-key", "a"]])
+def test_what_spark_has_to_tell_is_told_by_spark_and_says_so(
+    made: Any, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    here = command(args[0], made.file, *args[1:])
+
+    def left(*_: object, **__: object) -> None:
+        raise LeftToSpark("it is asked for")
+
+    monkeypatch.setattr("fk_pipeline.opened.OpenPipeline._told_here", left)
+    by_spark = command(args[0], made.file, *args[1:])
+    assert (by_spark.status, by_spark.out) == (here.status, here.out)
+    assert by_spark.err.splitlines()[0] == "Spark reads it: it is asked for."
 
 
 @pytest.mark.usefixtures("alone")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import export
+from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import LEDGER_TABLES
@@ -143,6 +145,21 @@ def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark:
     more = made.table(spec.definition.result.name).count() - before
     assert (more > 0) == (getattr(spec, "join", None) != "inner")
     assert made.verify().ok
+
+
+def test_this_process_tells_every_story_as_spark_does(
+    pipeline: Pipeline, subject: Subject, told_alike: Callable[..., Any]
+) -> None:
+    if not subject.kind.explain_here:
+        with pytest.raises(LeftToSpark, match="told by Spark"):
+            pipeline._told_here("", "1")
+        return
+    keys = [*map(subject.explained, range(5))]
+    if subject.kind is WINDOW or getattr(pipeline.spec, "outer", False):
+        keys += [f"right.{row['k']}" for row in pipeline.table("right_table").orderBy("k").limit(3).collect()]
+    stories = [told_alike(pipeline, key) for key in keys]
+    assert all(story.as_expected for story in stories)
+    assert len({str(story.sentences()) for story in stories}) > 2
 
 
 def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.arrow_text import csv_rows, json_lines, json_text, time_text
+from fk_pipeline.blocks.hashing import row_hash
+from fk_pipeline.blocks.hashing_here import row_digests
 from fk_pipeline.conditions import parsed
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
@@ -92,6 +94,15 @@ def test_every_type_is_written_as_spark_writes_it(stored: str, spark: SparkSessi
     assert list(csv_rows(found.drop_columns(nested))) == [*map(list, told)]
 
 
+def test_every_type_is_hashed_as_spark_hashes_it(stored: str, spark: SparkSession) -> None:
+    frame = by_spark(spark, stored).orderBy("id")
+    found = here(stored).read(Wanted(frame.columns, order=[("id", False)]))
+    for names in (frame.columns, ["ts", "id"], ["fl", "do"], ["bn"]):
+        fields = [(field.name, field.dataType) for field in frame.schema if field.name in names]
+        told = [bytes(row[0]) for row in frame.select(F.expr(row_hash(fields))).collect()]
+        assert row_digests(found, names) == told
+
+
 CONDITIONS = [
     "id = 4", "id <> 4", "4 < id", "id in (1, 4, 9)", "not (id = 4 or id = 1)", "id not in (1)", "id between 2 and 4",
     "ID = 1 AND st = 'a'", "`st` = ''", "st is null", "st is not null and not st = 'a'", "st like 'q%'", "st like '_'",
@@ -108,7 +119,7 @@ LEFT = [
     "sr.x = 1", "st = 'a' 'b'", "id = 1 = true", "da = '2020-1-1'", "ti = 300", "st ilike 'A'",
     "case when bo then 1 end = 1", "id = bi", "exists (select 1)",
     "tn = TIMESTAMP '2020-01-01 00:00:00'", "\"st\" = 'a'", "nope = 1",
-    "id =",
+    "id =", "id = '\u0661'", "da = '202\u0661-01-01'",
     "id = 1 -- x", "st = r'a'", "id in (select 1)", "bn = X'80'", "do = 1e3",
     "ti between symmetric 5 and 1", "st like 'a' escape '/'",
 ]  # fmt: skip

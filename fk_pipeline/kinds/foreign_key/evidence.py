@@ -1,39 +1,94 @@
-"""The evidence of a story, read from the tables: versions of keys, records of the quarantine, due batches."""
+"""The evidence of a story: stored rows as JSON, and what is made of them. No Spark.
+
+A story is told of rows that Spark reads (`evidence_by_spark`), or of the same rows, read in this process
+(`evidence_here`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from fk_pipeline.export import json_rows
-from fk_pipeline.identity import Origin, Side
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, Version
-from fk_pipeline.spec import quote
-from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.reader import TableReader
 
 MOST_QUARANTINED = 20
 """The maximum number of records of the quarantine in a story; those of the newest batches are taken."""
 
+RECORD = (s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON)
+"""The columns of a record of the quarantine in a story."""
 
-def versions_of(log: DataFrame, spec: ForeignKeySpec, side: Side) -> tuple[Version, ...]:
+
+class LeftEvidence(Protocol):
+    """The stored rows about a left key, as JSON.
+
+    Attributes:
+        key: the key.
+        logs: per side, rows of the changelog with their content (`changelog.with_content`), in the source's order:
+            those of the key, or of the right keys that the left versions refer to, and all truncates.
+    """
+
+    key: JsonRow
+    logs: dict[Side, list[JsonRow]]
+
+    def of_key(self, table: str) -> list[JsonRow]:
+        """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
+        ...
+
+    def quarantined(self, refers_to: JsonRow | None) -> Sequence[JsonRow]:
+        """Returns the newest records of the quarantine about the key, or the right key that it refers to, newest last.
+
+        A line that could not be read has no columns: it is included if its text contains the values of the key. A pair
+        of rows has columns, which are compared.
+        """
+        ...
+
+    def expected(self) -> JsonRow | None:
+        """Returns the row of the join computed now; None if there is none."""
+        ...
+
+
+class RightEvidence(Protocol):
+    """The stored rows about a right key of an outer join, as JSON.
+
+    Attributes:
+        key: the key.
+        log: rows of the right changelog, those of the key and all truncates, as in `LeftEvidence`.
+        referring: the number of left rows that refer to it, by the subscription store.
+        joined: the number of rows of the result that have its row and a left row.
+        example: the least left key of these (`_fk_pk_*`); None if there are none.
+        alone: the row of the result without a left row; None if there is none.
+    """
+
+    key: JsonRow
+    log: list[JsonRow]
+    referring: int
+    joined: int
+    example: JsonRow | None
+    alone: JsonRow | None
+
+    def quarantined(self) -> Sequence[JsonRow]:
+        """Returns the newest records of the quarantine about the key, as in `LeftEvidence`."""
+        ...
+
+    def expected(self) -> JsonRow | None:
+        """Returns the row without a left row that the join computed now has; None if it has none."""
+        ...
+
+
+def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tuple[Version, ...]:
     """Returns the versions of some keys of a side, in the source's order.
 
     Args:
-        log: the rows of the changelog with these keys, and all truncates, with their content (`with_content`).
+        rows: the rows of the changelog with these keys, and all truncates, with their content (`with_content`), in this
+            order; a truncate comes before the rows of its batch and sequence.
         spec: the pipeline.
         side: the side.
     """
     names = [c.name for c in spec.side(side).key_columns]
-    # A truncate comes before the rows of its batch and sequence.
-    rows = json_rows(log.orderBy(s.SEQUENCE, s.BATCH, F.col(quote(names[0])).isNotNull()))
     keys = [None if row[names[0]] is None else {name: row[name] for name in names} for row in rows]
     time = None if spec.as_of is None else k.AS_OF if side is Side.LEFT else s.VALID_FROM
     times = [None if time is None or key is None else row[time] for row, key in zip(rows, keys, strict=True)]
@@ -73,31 +128,32 @@ def versions_of(log: DataFrame, spec: ForeignKeySpec, side: Side) -> tuple[Versi
     )
 
 
+def held(versions: Iterable[Version], refers_to: JsonRow | None, at: Any, spec: ForeignKeySpec) -> Version | None:
+    """Returns the current version of a right key that holds at a time, maybe a deletion; None if there is none.
+
+    Args:
+        versions: the versions of right keys, and the truncates.
+        refers_to: the key.
+        at: the time; None: there is none.
+        spec: the pipeline, with `as_of`.
+    """
+    if refers_to is None or at is None:
+        return None
+    versions = [*versions]
+    current = [v for v in versions if v.current and v.key == refers_to and v.at <= at]
+    found = max(current, key=lambda version: version.at, default=None)
+    ends = [v.batch for v in versions if v.key is None and spec.as_of_batch]
+    return None if found is None or any(found.at < end <= at for end in ends) else found
+
+
 def reference(row: JsonRow, spec: ForeignKeySpec, column: Callable[[str], str] = k.fk) -> JsonRow | None:
     """Returns the right key that a row refers to, from the columns that `column` names; None if there is none."""
     key = {c.name: row[column(c.name)] for c in spec.right.key_columns}
     return None if None in key.values() else key
 
 
-def quarantined_of(
-    read: TableReader, spec: ForeignKeySpec, conditions: Mapping[Origin, str]
-) -> tuple[Quarantined, ...]:
-    """Returns the records of the quarantine that meet a condition, oldest first.
-
-    Args:
-        read: reads the quarantine.
-        spec: the pipeline.
-        conditions: per origin, SQL (BOOLEAN) over a record. For a pair of rows it has the columns of the left key as
-            `_fk_pk_*` and of the right key as `_fk_fk_*`, null without the row.
-    """
-    found = (
-        read.read(s.QUARANTINE)
-        .select("*", *pair_keys(spec))
-        .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
-        .orderBy(F.col(s.BATCH).desc(), F.col(s.FILE).desc(), F.col(s.LINE).desc())
-        .limit(MOST_QUARANTINED)
-        .select(s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON)
-    )
+def records_of(rows: Iterable[JsonRow], spec: ForeignKeySpec) -> tuple[Quarantined, ...]:
+    """Returns records of the quarantine, given with the columns `RECORD`."""
     return tuple(
         Quarantined(
             batch=row[s.BATCH],
@@ -106,22 +162,24 @@ def quarantined_of(
             line=row[s.LINE],
             reason=row[s.REASON],
         )
-        for row in reversed(json_rows(found))
+        for row in rows
     )
 
 
-def names_key(key: JsonRow | None) -> str:
-    """SQL (BOOLEAN): the raw text of a record has all values of a key; if it names a column, right after its name."""
-    if key is None:
-        return "FALSE"
-    word, found = r"[\p{L}\p{N}_]", []
+def naming_patterns(
+    key: JsonRow, word: str, other: str, literally: Callable[[str], str], alike: str
+) -> Iterator[tuple[str, str, str]]:
+    """Yields per component of a key three patterns over a line: its name, its value right after that, its value.
+
+    A line names the component if it has the value right after the name, or has the value, and the name nowhere.
+
+    Args:
+        key: the key.
+        word: the pattern of a character of a word: of a letter, a digit, `_`.
+        other: the pattern of any other character.
+        literally: function from a text to a pattern that matches only this text.
+        alike: the beginning of a group in which upper and lower case of ASCII letters are alike.
+    """
     for name, value in key.items():
-        column, said = rf"(?<!{word})(?i:{_literally(name)})(?!{word})", rf"{_literally(str(value))}(?!{word})"
-        behind, alone = rf"{column}[^\p{{L}}\p{{N}}_]{{1,8}}{said}", f"(?<!{word}){said}"
-        found.append(f"IF({s.RAW} RLIKE {text(column)}, {s.RAW} RLIKE {text(behind)}, {s.RAW} RLIKE {text(alone)})")
-    return " AND ".join(found)
-
-
-def _literally(said: str) -> str:
-    """Returns a pattern that matches only this text."""
-    return r"\Q" + said.replace(r"\E", r"\E\\E\Q") + r"\E"
+        column, said = rf"(?<!{word}){alike}{literally(name)})(?!{word})", rf"{literally(str(value))}(?!{word})"
+        yield column, rf"{column}{other}{{1,8}}{said}", f"(?<!{word}){said}"

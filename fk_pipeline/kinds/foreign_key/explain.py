@@ -7,22 +7,16 @@ the join of both changelogs, computed now. See `docs/reference/command.md`, expl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.contract import AnyStory
-from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, SIDES, Origin, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Origin, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.evidence import names_key, quarantined_of, reference, versions_of
+from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
 from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
-from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
@@ -34,12 +28,13 @@ from fk_pipeline.kinds.foreign_key.story import (
     Version,
     wrong_said,
 )
-from fk_pipeline.spec import quote
-from fk_pipeline.spec.failing import ISOLATING
-from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.rows_here import Relation
+
+if TYPE_CHECKING:
+    from fk_pipeline.store.reader import TableReader
 
 _WHY = {
     None: "not resolved yet",
@@ -68,55 +63,58 @@ def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) 
     Raises:
         UsageError: the text is not a key of the side.
     """
-    if spec.outer and said.startswith(OF_RIGHT):
-        return explain_alone(read, spec, ledger, parse_key(said.removeprefix(OF_RIGHT), spec.right))
-    key = parse_key(said, spec.left)
+    from fk_pipeline.kinds.foreign_key.evidence_by_spark import LeftBySpark, RightBySpark
+
     try:
-        return _Explained(read, spec, ledger, key).story()
+        if _is_of_right(spec, said):
+            return explain_alone(RightBySpark(read, spec, _right_key(spec, said)), spec, ledger)
+        return _Explained(LeftBySpark(read, spec, parse_key(said, spec.left)), spec, ledger).story()
     finally:
         read.release()
 
 
+def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, said: str) -> AnyStory:
+    """Returns what `explain` does, without Spark.
+
+    Args:
+        table: function that opens a stored table.
+        spec: the pipeline.
+        ledger: its ledger.
+        said: the key as text.
+
+    Raises:
+        LeftToSpark: it is not certain that Spark tells the same.
+        UsageError: the text is not a key of the side.
+    """
+    from fk_pipeline.kinds.foreign_key.evidence_here import LeftHere, RightHere
+
+    if _is_of_right(spec, said):
+        return explain_alone(RightHere(table, spec, _right_key(spec, said)), spec, ledger)
+    return _Explained(LeftHere(table, spec, parse_key(said, spec.left)), spec, ledger).story()
+
+
+def _is_of_right(spec: ForeignKeySpec, said: str) -> bool:
+    return spec.outer and said.startswith(OF_RIGHT)
+
+
+def _right_key(spec: ForeignKeySpec, said: str) -> dict[str, str]:
+    return parse_key(said.removeprefix(OF_RIGHT), spec.right)
+
+
 class _Explained:
-    """Reads the rows of a key from the tables. Its rows in the changelogs are read once and cached."""
+    """Tells the story of a left key by the evidence about it."""
 
-    def __init__(self, read: TableReader, spec: ForeignKeySpec, ledger: Ledger, key: Mapping[str, str]) -> None:
-        self.read, self.spec, self.ledger = read, spec, ledger
-        self.key = key_row(read.warehouse.session, key, self.spec.left)
-        self.own, self.in_state = is_key(key, self.spec.left), is_key(key, self.spec.left, k.pk)
-        self.keys = {side: [c.name for c in self.spec.side(side).key_columns] for side in SIDES}
-        self.logs: dict[Side, DataFrame] = {}
-        for side, rows in ((Side.LEFT, self._left_log), (Side.RIGHT, self._right_log)):
-            self.logs[side] = read.cached(rows(), None).frame
-
-    def _left_log(self) -> DataFrame:
-        """Returns the rows of the left changelog that concern the key: its versions, and all truncates."""
-        of_key = F.expr(self.own) | F.col(quote(self.keys[Side.LEFT][0])).isNull()
-        return with_content(self.read.read(k.LEFT_CHANGELOG).where(of_key), self.spec, Side.LEFT, ISOLATING)
-
-    def _right_log(self) -> DataFrame:
-        """Returns the rows of the right changelog of the keys that the left versions refer to, and all truncates."""
-        log, keys = self.read.read(k.RIGHT_CHANGELOG), self.keys[Side.RIGHT]
-        fks = [quote(name) for name, _ in k.fk_columns(self.spec)]
-        wanted = self.logs[Side.LEFT].where(self.own).select(*fks).distinct().toDF(*keys)
-        rows = log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
-        return with_content(rows, self.spec, Side.RIGHT)
-
-    def _of_key(self, table: str) -> list[JsonRow]:
-        """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
-        return json_rows(self.read.read(table).where(self.in_state))
+    def __init__(self, evidence: LeftEvidence, spec: ForeignKeySpec, ledger: Ledger) -> None:
+        self.evidence, self.spec, self.ledger = evidence, spec, ledger
 
     def story(self) -> Story:
         names = [o.name for o in self.spec.outputs]
-        stored = next(iter(self._of_key(k.RESOLVED_JOIN)), None)
-        logs = {self.spec.definition.input(side).log: rows for side, rows in self.logs.items()}
-        # An outer join has right rows alone as well.
-        joined = expected_join(logs, self.spec, isolating=True).where(k.has_left(self.spec))
-        expected = next(iter(json_rows(joined.select(*map(quote, names)))), None)
+        stored = next(iter(self.evidence.of_key(k.RESOLVED_JOIN)), None)
+        expected = self.evidence.expected()
         result = {name: stored[name] for name in names} if stored else None
         due = self.ledger.due.by_stage()
         return Story(
-            key=self.key,
+            key=self.evidence.key,
             left=self.left,
             right=self.right,
             responses=self.responses,
@@ -134,15 +132,15 @@ class _Explained:
     @cached_property
     def left(self) -> tuple[Version, ...]:
         """The versions of the left row."""
-        return versions_of(self.logs[Side.LEFT], self.spec, Side.LEFT)
+        return versions_of(self.evidence.logs[Side.LEFT], self.spec, Side.LEFT)
 
     @cached_property
     def right(self) -> tuple[Version, ...]:
         """The versions of the right rows."""
-        return versions_of(self.logs[Side.RIGHT], self.spec, Side.RIGHT)
+        return versions_of(self.evidence.logs[Side.RIGHT], self.spec, Side.RIGHT)
 
     def _subscription(self) -> SubscriptionStory | None:
-        for row in self._of_key(k.SUBSCRIPTION_STORE):
+        for row in self.evidence.of_key(k.SUBSCRIPTION_STORE):
             return SubscriptionStory(
                 refers_to=reference(row, self.spec),
                 before=reference(row, self.spec, k.previous_fk),
@@ -158,7 +156,8 @@ class _Explained:
         """The responses, stored or resolved, with their verdicts."""
         before = decided_batches(self.ledger)
         asked, stored = (
-            {(row[s.BATCH], row[s.CAUSE]): row for row in self._of_key(table)} for table in (k.RESPONSES, k.VERDICTS)
+            {(row[s.BATCH], row[s.CAUSE]): row for row in self.evidence.of_key(table)}
+            for table in (k.RESPONSES, k.VERDICTS)
         )
         self.ledger.refresh()
         decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
@@ -202,13 +201,8 @@ class _Explained:
         return _bringing((v for v in self.right if v.key == refers_to), right, response[s.BATCH])
 
     def _held(self, refers_to: JsonRow | None, at: Any) -> Version | None:
-        """Returns the current version of a right key that holds at a time, maybe a deletion; None if there is none."""
-        if refers_to is None or at is None:
-            return None
-        current = [v for v in self.right if v.current and v.key == refers_to and v.at <= at]
-        held = max(current, key=lambda version: version.at, default=None)
-        ends = [v.batch for v in self.right if v.key is None and self.spec.as_of_batch]
-        return None if held is None or any(held.at < end <= at for end in ends) else held
+        """Returns the current version of a right key that holds at a time; see `evidence.held`."""
+        return held(self.right, refers_to, at, self.spec)
 
     def _why_as_of(self, left: Version) -> str:
         """Returns the version that a left row sees in a few words, and its neighbours."""
@@ -261,18 +255,9 @@ class _Explained:
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """The records of the quarantine that may concern the key, oldest first.
-
-        A line that could not be read has no columns: it is included if its text contains the values of the key. A pair
-        of rows has columns, which are compared.
-        """
+        """The records of the quarantine that may concern the key, oldest first."""
         left = next((v for v in self.left if v.current), None)
-        conditions = {
-            Origin.LEFT: names_key(self.key),
-            Origin.RIGHT: names_key(left.refers_to if left else None),
-            Origin.JOIN: self.in_state,
-        }
-        return quarantined_of(self.read, self.spec, conditions)
+        return records_of(self.evidence.quarantined(left.refers_to if left else None), self.spec)
 
     def _conclusion(self, result: JsonRow | None, expected: JsonRow | None, work: bool) -> str:
         why = self._why()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +21,14 @@ from fk_pipeline.cdc.names import as_utf8, linked, strange
 from fk_pipeline.cdc.reader import read_records
 from fk_pipeline.cdc.records import BAD
 from fk_pipeline.cdc.unreadable import remove_copies
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.story import JsonRow
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
@@ -34,6 +36,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.rows_here import Relation
 from fk_pipeline.store.sizes import UNKNOWN
 
 _EFFECT = "_fk_effect"
@@ -101,15 +104,45 @@ def impact(
         UsageError: it is neither or both, not a key of the right side, or not a file in its format; or a time is given
             without `as_of` and a right key, or does not fit its type.
     """
+    _check(spec, right_key, changes, since)
+    if right_key is not None:
+        return of_key(read, spec, ledger, right_key, since)
+    assert changes is not None
+    return of_changes(read, spec, ledger, changes, limit)
+
+
+def _check(spec: ForeignKeySpec, right_key: str | None, changes: Path | None, since: str | None) -> None:
+    """Refuses what does not go together; see `impact`."""
     if since is not None and (right_key is None or spec.as_of is None):
         raise UsageError("a time goes with a right key of a pipeline with as_of", fix="--right-key KEY --from TIME")
-    if right_key is not None and changes is None:
-        return of_key(read, spec, ledger, right_key, since)
-    if changes is not None and right_key is None:
-        return of_changes(read, spec, ledger, changes, limit)
-    raise UsageError(
-        "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
-    )
+    if (right_key is None) == (changes is None):
+        raise UsageError(
+            "impact needs a right key, or a file of changes", fix="--right-key KEY, or --changes FILE; not both"
+        )
+
+
+def impact_here(
+    table: Callable[[str], Relation],
+    spec: ForeignKeySpec,
+    ledger: Ledger,
+    right_key: str | None,
+    changes: Path | None,
+    _limit: int,
+    since: str | None = None,
+) -> Impact:
+    """Returns what `impact` does, without Spark; `table` opens a stored table.
+
+    Raises:
+        LeftToSpark: it is not certain that Spark finds the same.
+        UsageError: as of `impact`.
+    """
+    from fk_pipeline.kinds.foreign_key.impact_here import seen_here
+
+    _check(spec, right_key, changes, since)
+    if right_key is None:
+        raise LeftToSpark("a file of changes is read by Spark")
+    key, is_there, fan_out = seen_here(table, spec, ledger, right_key, since)
+    return _of_key(key, since, is_there, fan_out, spec)
 
 
 def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
@@ -127,14 +160,17 @@ def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, s
     """
     side = spec.right
     key = parse_key(said, side, "--right-key")
-    name = shown(key_row(read.warehouse.session, key, side))
+    name = key_row(read.warehouse.session, key, side)
     there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     referring_to_it = _referring(read, spec).where(is_key(key, side, k.fk))
     if since is not None:
-        name = f"{name} since {since}"
         there, referring_to_it = _of_the_version(there, referring_to_it, since, _horizon(ledger))
-    effect = ADDED if there.isEmpty() else f"{CHANGED} or {REMOVED}"
-    fan_out = referring_to_it.count()
+    return _of_key(name, since, not there.isEmpty(), referring_to_it.count(), spec)
+
+
+def _of_key(key: JsonRow, since: str | None, is_there: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
+    name = shown(key) + ("" if since is None else f" since {since}")
+    effect = f"{CHANGED} or {REMOVED}" if is_there else ADDED
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 

@@ -70,6 +70,10 @@ class Spans:
         """Returns how long after its time a row of a side without a match is closed."""
         return (self.after if side is Side.LEFT else self.before) + self.grace
 
+    def around(self, side: Side) -> tuple[int, int]:
+        """Returns how much earlier, and later, than a row of a side the other row of a pair may have happened."""
+        return (self.before, self.after) if side is Side.LEFT else (self.after, self.before)
+
     def older(self, spec: WindowSpec, source: Side) -> int:
         """Returns how much older than its partners a row of a state may be; the state may serve both sides."""
         lengths = {Side.LEFT: self.after, Side.RIGHT: self.before}
@@ -93,7 +97,7 @@ class Spans:
 
     def buckets(self, side: Side, ticks: str) -> str:
         """SQL (ARRAY<BIGINT>): the buckets in which the other rows of pairs with a row of a side are."""
-        earlier, later = (self.before, self.after) if side is Side.LEFT else (self.after, self.before)
+        earlier, later = self.around(side)
         first, last = self.bucket(f"({ticks} - ({earlier}))"), self.bucket(f"({ticks} + ({later}))")
         return f"SEQUENCE({first}, {last})"
 

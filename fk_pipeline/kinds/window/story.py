@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import time_text
-from fk_pipeline.kinds.window.kind import EXPIRED_ROW, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.evidence import RowEvidence
+from fk_pipeline.kinds.window.kind import WindowStage
 from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
-from fk_pipeline.kinds.window.resolved_join import heard, is_pair, living
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
-from fk_pipeline.spec import quote
-from fk_pipeline.spec.keys import is_key, parse_key, shown
+from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.rows_here import Relation
+
+if TYPE_CHECKING:
+    from fk_pipeline.store.reader import TableReader
 
 OF_RIGHT_ROW = "right."
 """The beginning of the key of a right row, as people write it."""
@@ -174,57 +171,70 @@ def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> W
     Raises:
         UsageError: the text is not a key of the side.
     """
-    side = Side.RIGHT if said.startswith(OF_RIGHT_ROW) else Side.LEFT
-    key = parse_key(said.removeprefix(OF_RIGHT_ROW), spec.side(side))
+    from fk_pipeline.kinds.window.evidence_by_spark import RowBySpark
+
+    side, key = _said(spec, said)
+    spans = Spans.of_state(spec, read.table_of(WindowStage.SUBSCRIPTION_STORE))
     try:
-        return _Told(read, spec, ledger, side, key).story()
+        return _Told(RowBySpark(read, spec, side, key, spans), spec, ledger, side, spans).story()
     finally:
         read.release()
 
 
-class _Told:
-    """Collects the story of one row from the tables."""
+def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:
+    """Returns what `explain` does, without Spark; `table` opens a stored table.
 
-    def __init__(self, read: TableReader, spec: WindowSpec, ledger: Ledger, side: Side, key: dict[str, str]) -> None:
-        self.read, self.spec, self.ledger, self.side, self.key = read, spec, ledger, side, key
-        self.other = k.other(side)
-        self.spans = Spans.of_state(spec, read.table_of(WindowStage.SUBSCRIPTION_STORE))
+    Raises:
+        LeftToSpark: it is not certain that Spark tells the same.
+        UsageError: the text is not a key of the side.
+    """
+    from fk_pipeline.kinds.window.evidence_here import RowHere, spans_here
+
+    side, key = _said(spec, said)
+    spans = spans_here(table, spec)
+    return _Told(RowHere(table, spec, side, key, spans), spec, ledger, side, spans).story()
+
+
+def _said(spec: WindowSpec, said: str) -> tuple[Side, dict[str, str]]:
+    """Returns the side and the key columns, as text, of a row that people mean."""
+    side = Side.RIGHT if said.startswith(OF_RIGHT_ROW) else Side.LEFT
+    return side, parse_key(said.removeprefix(OF_RIGHT_ROW), spec.side(side))
+
+
+class _Told:
+    """Tells the story of one row by the evidence about it."""
+
+    def __init__(self, evidence: RowEvidence, spec: WindowSpec, ledger: Ledger, side: Side, spans: Spans) -> None:
+        self.evidence, self.spec, self.ledger, self.side, self.spans = evidence, spec, ledger, side, spans
 
     def story(self) -> WindowStory:
         """Returns the story."""
-        spec, side = self.spec, self.side
-        key = key_row(self.read.warehouse.session, self.key, spec.side(side))
-        own = self._state(side).where(is_key(self.key, spec.side(side)))
-        old = own.where(EXPIRED_ROW).select(F.expr(self.spans.ticks(TIME)).alias("at")).first()
-        horizon = self._horizon
-        told = horizon is None or not own.isEmpty()
-        row = next(iter(living(own, side, spec).withColumn("at", F.expr(self.spans.ticks(TIME))).collect()), None)
-        at = None if row is None else row["at"]
-        batches = self._greatest()
-        clock = max(batches.values(), default=None) if spec.waits else None
+        spec, side, own = self.spec, self.side, self.evidence.own
+        horizon, lives = self._horizon, own is not None and own.lives
+        expired = None if own is None or own.lives else own.at
+        at = own.at if own is not None and own.lives else None
+        batches = self.evidence.greatest() if spec.waits else {}
+        clock = max(batches.values(), default=None)
         close = None if at is None or not spec.waits else at + self.spans.wait(side)
-        partners = self._partners(own, close, batches)
+        partners = self._partners(close, batches)
         matched = any(one.matches for one in partners)
         closed = not spec.waits or (close is not None and clock is not None and clock > close)
-        alone = self._result().where(f"NOT ({is_pair(spec)})").agg(F.max(s.BATCH)).first()
-        earlier, later = self.spans.before, self.spans.after
-        if side is Side.RIGHT:
-            earlier, later = later, earlier
+        earlier, later = self.spans.around(side)
         return WindowStory(
             side=side,
-            key=key,
+            key=self.evidence.key,
             versions=self._versions(),
             time=None if at is None else self._text(at),
             window=None if at is None else (self._text(at - earlier), self._text(at + later)),
             close=None if close is None else self._text(close),
             clock=None if clock is None else self._text(clock),
             partners=partners,
-            alone_in=None if alone is None else alone[0],
-            belongs_alone=side in k.alone_on(spec) and row is not None and not matched and closed,
+            alone_in=self.evidence.alone_in,
+            belongs_alone=side in k.alone_on(spec) and lives and not matched and closed,
             due=self.ledger.due.by_stage(),
             horizon=horizon,
-            expired_at=None if old is None else self._text(old["at"]),
-            forgotten=not told and not self._result().isEmpty(),
+            expired_at=None if expired is None else self._text(expired),
+            forgotten=horizon is not None and own is None and self.evidence.in_result,
         )
 
     @property
@@ -232,84 +242,34 @@ class _Told:
         """The time before which events expire; None if there is none."""
         return self.ledger.folds.horizon(k.log_stage(self.spec, self.side))
 
-    def _state(self, side: Side) -> DataFrame:
-        return self.read.read(k.STATE_OF[k.source(self.spec, side)])
-
-    def _result(self) -> DataFrame:
-        """Returns the rows of the result with the key."""
-        is_own = is_key(self.key, self.spec.side(self.side), lambda name: k.part(self.side, name))
-        return self.read.read(WindowStage.RESOLVED_JOIN).where(is_own)
-
-    def _greatest(self) -> dict[int, int]:
-        """Returns per batch the greatest time of the living rows that it owns."""
-        states = [self._state(side) for side in k.sources(self.spec)]
-        living_rows = [state.where(f"{s.HASH} IS NOT NULL") for state in states]
-        times = [state.select(s.OWNER, F.expr(self.spans.ticks(TIME)).alias("at")) for state in living_rows]
-        found = reduce(DataFrame.unionByName, times).where("at IS NOT NULL").groupBy(s.OWNER).agg(F.max("at")).collect()
-        return {row[0]: row[1] for row in found}
-
     def _versions(self) -> tuple[RowVersion, ...]:
-        side = self.spec.side(self.side)
-        rows = self.read.read(k.LOG_OF[k.source(self.spec, self.side)]).where(is_key(self.key, side))
-        current = self._state(self.side).where(is_key(self.key, side)).select(s.OWNER).first()
-        found = json_rows(rows.orderBy(s.SEQUENCE, s.BATCH))
+        own = self.evidence.own
         return tuple(
             RowVersion(
                 batch=row[s.BATCH],
                 op=row[s.OP],
-                row=None if row[s.DELETED] else {c.name: row[c.name] for c in side.columns},
+                row=None if row[s.DELETED] else {c.name: row[c.name] for c in self.spec.side(self.side).columns},
                 file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
-                current=current is not None and current[0] == row[s.BATCH],
+                current=own is not None and own.owner == row[s.BATCH],
             )
-            for row in found
+            for row in self.evidence.versions
         )
 
-    def _partners(self, own: DataFrame, close: int | None, greatest: dict[int, int]) -> tuple[Partner, ...]:
+    def _partners(self, close: int | None, greatest: Mapping[int, int]) -> tuple[Partner, ...]:
         """Returns the rows of the other side that match the row, or are in a pair with it in the result."""
-        spec, names = self.spec, k.parts(self.spec, self.other)
-        ours, theirs = (f"{TIME}_{one.value}" for one in (self.side, self.other))
-        mine = own.where(f"{s.HASH} IS NOT NULL").select(
-            *[F.col(quote(name)).alias(f"{name}_mine") for name in on_columns(spec)],
-            F.expr(self.spans.ticks(TIME)).alias(ours),
-            F.col(s.OWNER).alias("_fk_mine_of"),
-        )
-        others = (
-            self._state(self.other)
-            .where(f"{s.HASH} IS NOT NULL")
-            .selectExpr(
-                *k.own_key(spec, self.other),
-                *map(quote, on_columns(spec)),
-                f"{self.spans.ticks(TIME)} AS {theirs}",
-                f"{s.OWNER} AS _fk_theirs_of",
-            )
-        )
-        near = self.spans.matches(f"{TIME}_left", f"{TIME}_right")
-        condition = " AND ".join([*[f"{name} = {name}_mine" for name in on_columns(spec)], near])
-        matching = others.join(F.broadcast(mine), F.expr(condition)).select(
-            *map(quote, names), F.lit(True).alias("matches"), F.expr("GREATEST(_fk_mine_of, _fk_theirs_of)").alias("of")
-        )
-        there = self._result().where(is_pair(spec)).select(*map(quote, names), F.col(s.BATCH).alias("written_in"))
-        both = matching.join(there, names, "full")
-        both = both.join(others.select(*map(quote, names), theirs), names, "left")
-        told = heard(self._state(self.other), self.other, spec).withColumnRenamed("_fk_heard", "told")
-        both = both.join(told, names, "left").orderBy(theirs, *map(quote, names))
-        keys = json_rows(
-            both.select(
-                *[F.col(quote(n)).alias(c.name) for n, c in zip(names, spec.side(self.other).key_columns, strict=True)]
-            )
-        )
-        rows = both.select("matches", "of", "written_in", theirs, "told").collect()
         found = []
-        for key, row in zip(keys, rows, strict=True):
-            before = [at for batch, at in greatest.items() if row["of"] is not None and batch < row["of"]]
-            late = None if close is None or not before or self.side not in k.alone_on(spec) else max(before) - close
+        for one in self.evidence.near:
+            before = [at for batch, at in greatest.items() if one.batch is not None and batch < one.batch]
+            late = (
+                None if close is None or not before or self.side not in k.alone_on(self.spec) else max(before) - close
+            )
             found.append(
                 Partner(
-                    key=key,
-                    time=("gone" if row["told"] else "older") if row[theirs] is None else self._text(row[theirs]),
-                    batch=row["of"],
-                    written_in=row["written_in"],
-                    matches=bool(row["matches"]) or (not row["told"] and self._horizon is not None),
+                    key=one.key,
+                    time=("gone" if one.told else "older") if one.at is None else self._text(one.at),
+                    batch=one.batch,
+                    written_in=one.written_in,
+                    matches=one.batch is not None or (not one.told and self._horizon is not None),
                     late_by=None if late is None or late <= 0 else self._length(late),
                 )
             )
@@ -349,31 +309,37 @@ class WindowImpact:
         return asdict(self)
 
 
-def impact(
-    read: TableReader,
-    spec: WindowSpec,
-    ledger: Ledger,
-    right_key: str | None,
-    changes: Path | None,
-    _: int,
-    since: str | None,
-) -> WindowImpact:
+def impact(read: TableReader, spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
     """Returns the impact of a change of one right row.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         ledger: its ledger.
-        right_key: the key of a right row.
-        changes: not for windows.
-        _: the largest number of keys to report; there is one key.
-        since: not for windows.
+        asked: the key of a right row; a file and a time are not for windows, and there is one key to report.
 
     Raises:
         UsageError: there is no right key, or a file or a time is given.
     """
+    return _impact_of(explain(read, spec, ledger, _right_row(*asked)))
+
+
+def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
+    """Returns what `impact` does, without Spark; `table` opens a stored table.
+
+    Raises:
+        LeftToSpark: it is not certain that Spark finds the same.
+        UsageError: as of `impact`.
+    """
+    return _impact_of(explain_here(table, spec, ledger, _right_row(*asked)))
+
+
+def _right_row(right_key: str | None, changes: Path | None, _: int, since: str | None) -> str:
     if right_key is None or changes is not None or since is not None:
         raise UsageError("impact of a windowed join is that of one right row", fix="--right-key KEY, and nothing else")
-    story = explain(read, spec, ledger, f"{OF_RIGHT_ROW}{right_key}")
+    return f"{OF_RIGHT_ROW}{right_key}"
+
+
+def _impact_of(story: WindowStory) -> WindowImpact:
     written = sum(one.written_in is not None for one in story.partners)
     return WindowImpact(written, sum(one.matches for one in story.partners))

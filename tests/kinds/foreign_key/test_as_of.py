@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,9 @@ def test_a_version_that_comes_late_mends_what_falls_into_its_interval_and_nothin
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_end_of_validity_is_selected_and_follows_the_next_version(dated: Callable[..., Dated]) -> None:
+def test_the_end_of_validity_is_selected_and_follows_the_next_version(
+    dated: Callable[..., Dated], told_alike: Any
+) -> None:
     made = dated(join="inner", select="[id, fk, price, right.valid_from AS since, right.valid_to AS until]")
     made.land(0, [(1, "a", 12), (2, "a", 40), (3, "b", 1)], [("a", 10, 1)])
     made.pipeline.run()
@@ -136,7 +139,7 @@ def test_the_end_of_validity_is_selected_and_follows_the_next_version(dated: Cal
     assert until() == {1: (10, None), 2: (10, None)}
     assert made.pipeline.verify().ok
     assert made.red() == set()
-    assert "the version since 10 of batch 0 held" in made.pipeline.explain("1").conclusion
+    assert "the version since 10 of batch 0 held" in told_alike(made.pipeline, "1").conclusion
 
 
 @pytest.mark.slow
@@ -158,7 +161,7 @@ def test_a_response_about_a_version_that_was_taken_back_may_be_folded(dated: Cal
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dated]) -> None:
+def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dated], told_alike: Any) -> None:
     made = dated()
     made.land(0, [(1, "a", 12), (2, "a", 5), (3, "a", 40), (4, "b", 1)], [("a", 10, 1), ("a", 20, 2), ("a", 30)])
     made.pipeline.run()
@@ -169,23 +172,25 @@ def test_the_story_names_the_version_and_its_neighbours(dated: Callable[..., Dat
         "4": "refers to right row b at 1, when no version of it held: a left join keeps the left row.",
     }
     for key, end in ends.items():
-        story = made.pipeline.explain(key)
+        story = told_alike(made.pipeline, key)
         assert (story.conclusion.endswith(end), story.as_expected) == (True, True), story.conclusion
     made.land(1, [], [("a", 11, 9)])
     made.pipeline.run()
-    events = made.pipeline.explain("1").events()
+    events = told_alike(made.pipeline, "1").events()
     assert [what for batch, what, *_ in events if batch == 1] == ["right row a since 11 *", "response", "verdict"]
-    assert {version["at"] for version in made.pipeline.explain("1").as_json()["right"]} == {10, 11, 20, 30}
+    assert {version["at"] for version in told_alike(made.pipeline, "1").as_json()["right"]} == {10, 11, 20, 30}
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_impact_of_a_version_is_told_and_limited_before_it_is_applied(dated: Callable[..., Dated]) -> None:
+def test_the_impact_of_a_version_is_told_and_limited_before_it_is_applied(
+    dated: Callable[..., Dated], told_alike: Any
+) -> None:
     made = dated(settings="{max_fan_out: 2}")
     made.land(0, [(i, "a", i) for i in range(10)], [("a", 0, 1), ("a", 8, 2)])
     pipeline = made.pipeline
     pipeline.run()
-    impact = pipeline.impact
+    impact = partial(told_alike, pipeline, what="impact")
     assert [impact("a", since=at).as_json()["fan_out"] for at in ("5", "8", "20")] == [3, 2, 0]
     assert impact("a").as_json()["fan_out"] == 10
     found = impact("a", since="8").as_json()
@@ -496,15 +501,15 @@ def history_of(dated: Callable[..., Dated], way: str, join: str) -> Dated:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_history_closes_old_times_and_removes_versions_that_ended(dated: Callable[..., Dated]) -> None:
+def test_history_closes_old_times_and_removes_versions_that_ended(dated: Callable[..., Dated], told_alike: Any) -> None:
     made = history_of(dated, "by the driver", "left")
     with_history(made, "left")
     report = made.pipeline.verify()
     assert report.ok
     assert report.unproved == 3  # 25, which kept what it saw, and 15 and 16, which ask for what is not told any more
     assert made.red() == set()
-    assert "what held then is not told any more" in made.pipeline.explain("25").conclusion
-    assert made.pipeline.impact(right_key="a", since="12").fan_out == 0
+    assert "what held then is not told any more" in told_alike(made.pipeline, "25").conclusion
+    assert made.pipeline.impact("a", since="12").fan_out == 0
 
 
 @pytest.mark.slow

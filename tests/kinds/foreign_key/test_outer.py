@@ -11,6 +11,8 @@ from expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.store.settings import file_settings, settings
+from fk_pipeline.store.sizes import MEASURED
 from tests.any_order.subjects import WAYS
 from tests.expectations.world import mutated
 from tests.mutations import Copy, Delete, Update
@@ -108,13 +110,13 @@ def test_an_outer_join_is_checked_fed_and_shown(rows_pipeline: Any, monkeypatch:
 
 
 @pytest.mark.slow
-def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline: Any) -> None:
+def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline: Any, told_alike: Any) -> None:
     made = rows_pipeline("outer", **OUTER)
     pipeline = made.pipeline
     made.land(0, [(1, "a", "v"), (2, "a", "v")], [("a", "A"), ("b", "B"), ("c", "C")])
     made.land(1, [(1, "b", "w")], [("c",)])
     pipeline.run()
-    told = {key: pipeline.explain(f"right.{key}") for key in ("a", "b", "k=c", "d")}
+    told = {key: told_alike(pipeline, f"right.{key}") for key in ("a", "b", "k=c", "d")}
     assert all(story.as_expected for story in told.values())
     not_alone = "The right row does not stand alone in the result:"
     assert {key: story.sentences()[-1] for key, story in told.items()} == {
@@ -127,11 +129,14 @@ def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline
     referred = "Left rows that refer to it: 1; rows of the result with it: 1, for example that of left row 2"
     assert told["a"].sentences()[0] == referred
     assert [event[:3] for event in told["a"].events()] == [(0, "right row a *", "name=A, note=NULL")]
-    left = pipeline.explain("1")
+    left = told_alike(pipeline, "1")
     assert left.as_expected
     assert left.sentences()[-1].endswith("the left row of batch 1 refers to right row b of batch 0.")
 
-    assert [pipeline.impact(key).fan_out for key in ("a", "c")] == [1, 1]  # a left row; the row of the right row alone
+    assert [told_alike(pipeline, key, "impact").fan_out for key in "ac"] == [
+        1,
+        1,
+    ]  # a left row; the row of the right row alone
     changes = made.folder / "changes.jsonl"
     lines = [{"op": "u", "k": key, "name": "new"} for key in "ade"]
     changes.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -139,13 +144,14 @@ def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline
 
     made.land(2, [(2,)])
     pipeline.run()
-    story = pipeline.explain("right.a")
+    story = told_alike(pipeline, "right.a")
     assert (
         story.sentences()[-1] == "The right row stands alone in the result: no left row has the right row of batch 0."
     )
     assert story.as_json()["result"] == {"id": None, "fk": None, "v": None, "k": "a", "name": "A"}
-    pipeline.session.sql(f"DELETE FROM delta.`{pipeline.spec.home}/resolved_join` WHERE _fk_alone_k = 'a'")
-    story = pipeline.explain("right.a")
+    with settings(pipeline.session, file_settings(MEASURED)):
+        pipeline.session.sql(f"DELETE FROM delta.`{pipeline.spec.home}/resolved_join` WHERE _fk_alone_k = 'a'")
+    story = told_alike(pipeline, "right.a")
     assert not story.as_expected
     assert story.sentences()[-1].startswith("WRONG: ")
 

@@ -139,7 +139,7 @@ def test_what_may_be_withdrawn_stays_and_is_corrected_and_a_stream_joined_to_its
 @pytest.mark.slow
 @pytest.mark.spark
 def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_taken_out(
-    near: Callable[..., Near],
+    near: Callable[..., Near], told_alike: Callable[..., Any]
 ) -> None:
     of = near(options=KEPT, settings="{fold_after_hours: 1000, retention_hours: 0}")
     of.land(0, right=[("x", 37), ("z", 60)])
@@ -154,7 +154,7 @@ def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_
     assert of.result() == [kept, ("y", 37, None)]
 
     [[place]] = of.pipeline.table("subscription_store").where("user = 'x'").select("event").collect()
-    assert of.pipeline.explain(place).as_expected
+    assert told_alike(of.pipeline, place).as_expected
     of.land(1, left=[("y", 37)])  # without its left row
     settled(of)
     assert kept in of.result()
@@ -187,7 +187,9 @@ def test_a_rebuild_says_what_it_forgets_and_times_of_another_type_are_refused(ne
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(near: Callable[..., Near]) -> None:
+def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(
+    near: Callable[..., Near], told_alike: Callable[..., Any]
+) -> None:
     of = near(join="left", options=KEPT, settings=FOLDING)
     of.land(0, left=[("x", 10)])
     of.land(1, left=[("z", 60)])
@@ -195,14 +197,14 @@ def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(near: Call
     of.land(2, left=[("y", 20)])
     of.pipeline.run()
     [[place]] = of.pipeline.table("subscription_store").where(EXPIRED_ROW).select("event").collect()
-    told = of.pipeline.explain(place)
+    told = told_alike(of.pipeline, place)
     assert told.as_expected
     assert told.sentences() == [
         "It expired: it happened at 20, and events before 40 are not joined any more.",
         "The result does not have it, as it should.",
     ]
     [[place]] = of.pipeline.table("resolved_join").where("l = 10").select("_fk_pk_event").collect()
-    told = of.pipeline.explain(place)
+    told = told_alike(of.pipeline, place)
     assert told.sentences() == [
         "It is older than the pipeline goes back, to 40: what the result has of it stays.",
         "The result has it alone, as it should.",

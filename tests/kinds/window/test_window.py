@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -223,21 +224,21 @@ def test_the_result_tells_its_clock_and_how_many_rows_are_open(late_match: Pipel
 
 
 @pytest.mark.spark
-def test_explain_tells_of_matches_that_came_late(late_match: Pipeline) -> None:
+def test_explain_tells_of_matches_that_came_late(late_match: Pipeline, told_alike: Callable[..., Any]) -> None:
     [place], [right] = (
         [row["event"] for row in late_match.table(name).where("user = 'a'").collect()]
         for name in ("subscription_store", "right_table")
     )
-    story = late_match.explain(place)
+    story = told_alike(late_match, place)
     assert story.as_expected
     [partner] = story.as_json()["partners"]
     assert (partner["batch"], partner["written_in"], partner["late_by"]) == (2, 2, "0:00:00.016000")
     assert any("it stood alone until then" in event[2] for event in story.events())
-    assert late_match.explain(f"right.{right}").as_expected
-    assert late_match.impact(right_key=right).as_json() == {"pairs": 1, "matching": 1}
+    assert told_alike(late_match, f"right.{right}").as_expected
+    assert told_alike(late_match, right, "impact").as_json() == {"pairs": 1, "matching": 1}
     with pytest.raises(UsageError, match="that of one right row"):
         late_match.impact()
-    assert "No batch has brought this key" in late_match.explain("nothing").sentences()[0]
+    assert "No batch has brought this key" in told_alike(late_match, "nothing").sentences()[0]
 
 
 @pytest.mark.parametrize(
