@@ -78,7 +78,8 @@ class Format(Protocol):
 
     precedes: str | None
     """SQL (BOOLEAN) over a record: it is a row of a snapshot, which by a rule of the format is older than every change;
-    None if there are no such rows."""
+    null for a change that has no place in the source's order, so that the order of arrival decides between the two.
+    None if there are no such rows of snapshots."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """Returns the lines of the files: `value`, `path` (the URI of the file), `block` and `position`."""
