@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
+from fk_pipeline.cdc.records import BAD, OLD_IMAGE, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
@@ -137,9 +137,18 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
 
 
 def about_keys_that_may_change(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
-    """Returns a note per batch with updates that may change the key of the side, which is not the source's, unseen."""
-    key = ", ".join(spec.side(side).key)
-    return [
+    """Returns a note per batch with updates that may change the key of the side, unseen."""
+    declared = spec.side(side)
+    key = ", ".join(declared.key)
+    images = f"ignored: {OLD_IMAGE}"
+    ignored = [
+        f"batch {batch}: {found[images]:,} old image(s) of {side} were ignored: where an update changed the key, the "
+        "old row stays. Their order among the new rows is known from the commit: op_column: _change_type, sequence_by: "
+        "_commit_version"
+        for batch, found in counts.items()
+        if found.get(images) and declared.contents == "changes" and declared.valid_from is None
+    ]
+    return ignored + [
         f"batch {batch}: {found[WITHOUT_OLD_KEY]:,} update(s) of {side} do not have the old key, and {side}.key "
         f"({key}) is not the key of their messages: where one changed it, the old row stays. Let the source send old "
         "images (PostgreSQL: REPLICA IDENTITY FULL), or name its key"
