@@ -38,8 +38,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
         `{value}` when the side has a `sequence_by`, and in a feed of Delta `{value, written}`, removed rows first;
         with `valid_from` they get `valid_from`; records of an input with derived columns (`Input.derives`) or later
-        expressions (`Input.computed`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log has no
-        row on which one fails.
+        expressions (`Input.computed`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log has
+        no row on which one fails.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]

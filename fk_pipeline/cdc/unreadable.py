@@ -135,12 +135,13 @@ def misunderstood(path: str, shape: Shape) -> Beginning | None:
             first = _BREAK.search(start)
             if first and not first.start():
                 return None
-            while block and not scan.first_end:
+            while block:
                 before = scan.at
                 scan.feed(block)
                 if scan.first_end:
                     after = block[scan.first_end - before :] + stream.read(1)
                     ending = b"\r\n" if after.startswith(b"\r\n") else after[:1]
+                    break
                 block = stream.read(BLOCK)
     except (OSError, EOFError, zlib.error):
         return None

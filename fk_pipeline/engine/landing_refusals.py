@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.records import BAD, OLD_IMAGE, OTHER_TABLE, TRUNCATE
+from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
-from fk_pipeline.engine.landed_counts import BY_ARRIVAL, ROUNDED, SNAPSHOT_ROWS, WITHOUT_OLD_KEY
+from fk_pipeline.engine.landed_counts import BY_ARRIVAL, ROUNDED, SNAPSHOT_ROWS
+from fk_pipeline.engine.unseen_keys import unseen_keys
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import LandedFile, Side
@@ -138,20 +139,8 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
 
 def about_keys_that_may_change(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
     """Returns a note per batch with updates that may change the key of the side, unseen."""
-    declared = spec.side(side)
-    key = ", ".join(declared.key)
-    images = f"ignored: {OLD_IMAGE}"
-    ignored = [
-        f"batch {batch}: {found[images]:,} old image(s) of {side} were ignored: where an update changed the key, the "
-        "old row stays. Their order among the new rows is known from the commit: op_column: _change_type, sequence_by: "
-        "_commit_version"
+    return [
+        f"batch {batch}: {one.what}. {one.fix}"
         for batch, found in counts.items()
-        if found.get(images) and declared.contents == "changes" and declared.valid_from is None
-    ]
-    return ignored + [
-        f"batch {batch}: {found[WITHOUT_OLD_KEY]:,} update(s) of {side} do not have the old key, and {side}.key "
-        f"({key}) is not the key of their messages: where one changed it, the old row stays. Let the source send old "
-        "images (PostgreSQL: REPLICA IDENTITY FULL), or name its key"
-        for batch, found in counts.items()
-        if found.get(WITHOUT_OLD_KEY)
+        for one in unseen_keys(spec, side, found)
     ]

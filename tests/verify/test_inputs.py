@@ -87,6 +87,10 @@ def test_rows_and_csv(tmp_path: Path, spark: SparkSession) -> None:
     write_lines(tmp_path / "right/1.csv", ["k,v,d", 'a,"x, y",2024-05-01', 'b,"",'])
     notes = [note for run in pipeline.run() for note in run.notes]
     assert any("1 old image(s) of left were ignored: where an update changed the key" in note for note in notes)
+    checks = json.loads(CliRunner().invoke(app, ["doctor", str(tmp_path / "p.yaml"), "--format", "json"]).stdout)
+    assert [(one["ok"], one["found"].split(":")[0]) for one in checks if one["name"] == "Keys"] == [
+        (True, "1 old image(s) of left were ignored")
+    ]
     report = pipeline.verify_inputs()
     counts = {"batches": 3, "files": 3, "lines": 16, "written": 9, "deleted": 1, "truncated": 1, "quarantined": 3}
     assert report.counts() == counts | {"ignored": 2, "closed": 0, "doubtful": 0, "rows": 10, "differences": 0}, (
