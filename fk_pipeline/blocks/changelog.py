@@ -36,9 +36,10 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
     Returns:
         The records, `value` only for bad ones; those on which `delete_when` is true are tombstones; `sequence` is
-        `{value}` when the side has a `sequence_by`; with `valid_from` they get `valid_from`; records of an input with
-        derived columns (`Input.derives`) or later expressions (`Input.computed`) that may fail on a row get `derived`,
-        BOOLEAN: none of these is null. A log has no row on which one fails.
+        `{value}` when the side has a `sequence_by`, and in a feed of Delta `{value, written}`, removed rows first;
+        with `valid_from` they get `valid_from`; records of an input with derived columns (`Input.derives`) or later
+        expressions (`Input.computed`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log has
+        no row on which one fails.
     """
     side_spec = spec.side(side)
     kept = [c for c in records.columns if c != "row"]
@@ -74,7 +75,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     wrong = "_fk_failed"
     if side_spec.sequence_by is not None:
         wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
-        out["sequence"] = "STRUCT(_fk_value AS value)"
+        written = f", IF({out['deleted']}, 0, 1) AS written" if side_spec.feed_of_delta else ""
+        out["sequence"] = f"STRUCT(_fk_value AS value{written})"
     if since is not None:
         out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
         missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")

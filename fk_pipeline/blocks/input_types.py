@@ -22,6 +22,9 @@ from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 
+_WRITTEN = ", written: INT"
+"""DDL of what orders the rows of one commit in the files of a feed of Delta."""
+
 
 def empty_rows(session: SparkSession, spec: PipelineSpec, side: SideSpec) -> DataFrame:
     """Returns an empty frame with the declared columns of an input; refuses a type that Spark does not know."""
@@ -125,12 +128,14 @@ def sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str:
     if side_spec.sequence_by is None:
         return format_of(side_spec).sequence_type
     kind = type_of(spec, empty_rows(session, spec, side_spec), side_spec.sequence_by, f"{side}.sequence_by")
-    return f"STRUCT<value: {kind.simpleString()}>"
+    return f"STRUCT<value: {kind.simpleString()}{_WRITTEN if side_spec.feed_of_delta else ''}>"
 
 
 def declared_sequence_type(side: SideSpec) -> str:
     """Returns the type of the sequence of an input as far as the pipeline file alone tells it."""
-    return "STRUCT<value: expression>" if side.sequence_by else format_of(side).sequence_type
+    if side.sequence_by is None:
+        return format_of(side).sequence_type
+    return f"STRUCT<value: expression{_WRITTEN if side.feed_of_delta else ''}>"
 
 
 def declared_type(spec: JoinSpec, output: Output) -> str:

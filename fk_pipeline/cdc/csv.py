@@ -162,13 +162,13 @@ def _look(path: str) -> tuple[bytes, bool]:
 def _first_row(start: bytes, side: SideSpec, is_open: bool, *, header: bool) -> list[str]:
     """Returns the fields of a file's first row; none if an unclosed quote makes it span several lines.
 
-    Blanks around the names of a header do not count.
+    Blanks around the names of a header do not count, and empty lines before it are no rows.
     """
     begin = io.StringIO(start.decode("utf-8-sig", "replace"), newline="")
     rows = csv.reader(begin, delimiter=side.csv.delimiter, skipinitialspace=header and side.csv.delimiter != " ")
     csv.field_size_limit(sys.maxsize)
     try:
-        first = next(rows, [])
+        first = next(filter(None, rows), [])
     except csv.Error:
         return []
     if is_open and any("\n" in field or "\r" in field for field in first):

@@ -19,6 +19,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from pyspark.sql import DataFrame
 
@@ -31,6 +32,7 @@ from fk_pipeline.cdc.debezium_shapes import (
     path_of_image,
     path_of_row,
     schema_of,
+    source,
 )
 from fk_pipeline.cdc.json_lines import (
     DIGEST,
@@ -104,8 +106,7 @@ class Debezium(JsonLines):
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""
         names = [c.name for c in side.columns]
-        read = {c.name: exact(f"COALESCE(_image.{c.quoted}, {value_alike(c.name)})") for c in side.columns}
-        read |= {c.name: f"COALESCE({exact(value_alike(c.name, '_key'))}, {read[c.name]})" for c in side.key_columns}
+        read = {c.name: exact(f"_raw.{c.quoted}") for c in side.columns}
         moves = _moves(side, read)
         read |= {c.name: f"IF(_before, _old.{c.quoted}, {read[c.name]})" for c in side.key_columns}
         sent_as = ", ".join(f"{read[c.name]} AS {c.quoted}" for c in side.columns)
@@ -113,51 +114,76 @@ class Debezium(JsonLines):
         there = ", ".join(f"IF({sql} IN ({_NOT_SENT}), NULL, {sql}) AS {quote(name)}" for name, sql in sent.items())
         texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         place = [f"`{name}`" for name in lines.columns]
-        read_lines = (
-            lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
-            .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
-            .selectExpr("*", f"{parsed(WRAPPED, schema_of(side))} AS _parsed")
-            .selectExpr(
-                *place,
-                DIGEST,
-                WRAPPED,
-                f"{value_of('_parsed')} AS _record",
-                f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
-                "_parsed._corrupt IS NOT NULL AS _misshapen",
-            )
-        )
         return (
-            _with_keys(read_lines, side)
-            .selectExpr("*", f"{flat_row(side)} AS _flat")
-            .selectExpr("*", f"IF(_flat IS NULL, {ENVELOPE}, NULL) AS _envelope")
-            .selectExpr("*", f"{_OP} AS _op")
-            .selectExpr("*", f"{path_of_row()} AS _at", f"{image(side)} AS _image")
-            .selectExpr("*", f"{names_at('_at')} AS {NAMES}")
-            .selectExpr("*", f"{differ(NAMES, names)} AS _differ")
-            .selectExpr(
-                "*",
-                f"IF(_differ, {fields_at('_at')}, NULL) AS {ALIKE}",
-                f"IF(_differ AND _op = 'u', {fields_at(path_of_image('before'))}, NULL) AS _old_alike",
-            )
+            _with_events(lines, side)
             .selectExpr("*", f"{_old(side)} AS _old")
             .selectExpr("*", f"EXPLODE(IF({moves}, ARRAY(TRUE, FALSE), ARRAY(CAST(NULL AS BOOLEAN)))) AS _before")
-            .selectExpr("*", "IF(_before, 'd', _op) AS op")
-            .selectExpr("*", "op IN ('d', 't') AS deleted", f"{computed_once(sent_as)} AS _sent")
+            .selectExpr(
+                "*",
+                "IF(_before, 'd', _op) AS op",
+                "IF(_before, TRUE, _op IN ('d', 't')) AS deleted",
+                f"{computed_once(sent_as)} AS _sent",
+            )
             .selectExpr("*", f"{computed_once(there)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(
                 *records(place, _SEQUENCE),
-                *committed(
-                    side, f"IF(_flat IS NULL, {_committed('_envelope.source.')}, {_committed('_flat.__source_')})"
-                ),
+                *committed(side, _COMMITTED),
                 f"{rounded(side, texts, 'row')} AS rounded",
                 f"{_blind(side)} AS blind",
-                f"{_holes(side, sent)} AS holes",
+                f"{_holes(side)} AS holes",
                 f"{_renamed(side)} AS old_key",
                 f"IF(deleted, NULL, {_fields(names)}) AS fields",
             )
         )
+
+
+def _with_events(lines: DataFrame, side: SideSpec) -> DataFrame:
+    """Adds what each line has of an event: its shapes, `_op`, `_source`, `NAMES` and `ALIKE` of its row, and `_raw`.
+
+    `_raw` (STRUCT of texts) is the row, with the key of the message if it has one; texts have the marks of a line. Each
+    step computes what the next ones read more than once, because Spark repeats a computation that an expression names
+    twice. The steps of the key and those of the value are made together: each costs time in every batch.
+    """
+    names = [c.name for c in side.columns]
+    of_keys = _steps_of_keys(side)
+    of_event = [
+        [f"{flat_row(side)} AS _flat"],
+        [f"IF(_flat IS NULL, {ENVELOPE}, NULL) AS _envelope"],
+        [f"{_OP} AS _op", f"{source()} AS _source", f"{path_of_row()} AS _at", f"{image(side)} AS _image"],
+        [f"{names_at('_at')} AS {NAMES}"],
+        [f"IF({differ(NAMES, names)}, {fields_at('_at')}, NULL) AS {ALIKE}"],
+    ]
+    keys = {c.name: f"{value_alike(c.name, '_key')}, " for c in side.key_columns}
+    raw = (f"COALESCE({keys.get(c.name, '')}_image.{c.quoted}, {value_alike(c.name)})" for c in side.columns)
+    raw_as = ", ".join(f"{sql} AS {c.quoted}" for sql, c in zip(raw, side.columns, strict=True))
+    before = fields_at(path_of_image("before"))
+    last = [f"IF({ALIKE} IS NOT NULL AND _op = 'u', {before}, NULL) AS _old_alike", f"{computed_once(raw_as)} AS _raw"]
+    place = [f"`{name}`" for name in lines.columns]
+    record = value_of("_parsed")
+    read = (
+        lines.selectExpr(*place, f"{digest('value')} AS {DIGEST}")
+        .selectExpr("*", f"{wrapped('value')} AS {WRAPPED}")
+        .selectExpr("*", f"{parsed(WRAPPED, schema_of(side))} AS _parsed")
+        .selectExpr(
+            *place,
+            DIGEST,
+            WRAPPED,
+            f"{record} AS _record",
+            f"{is_one('_parsed')} AND NOT {half_pair('value')} AS _is_one",
+            "_parsed._corrupt IS NOT NULL AS _misshapen",
+            *(
+                [f"{exact(f'{record}.key')} AS _text_key", f"{exact(f'{record}.headers')} AS _headers"]
+                if of_keys
+                else []
+            ),
+        )
+    )
+    nothing: list[str] = []
+    for step, other in zip_longest(of_event, of_keys, fillvalue=nothing):
+        read = read.selectExpr("*", *step, *other)
+    return read.selectExpr("*", *last)
 
 
 _OP = "LOWER(IF(_flat IS NULL, _envelope.op, IF(_flat.__deleted = 'true', 'd', COALESCE(_flat.__op, 'u'))))"
@@ -168,13 +194,11 @@ _OLD_KEY = "__debezium.oldkey"
 
 def _ignored(side: SideSpec) -> str:
     """SQL (STRING): the reason why a line is ignored; null if it is not."""
-    others = [
-        of_another_table(side, f"{of}table", [f"{of}schema", f"{of}db", f"CONCAT({of}db, '.', {of}schema)"])
-        for of in ("_flat.__source_", "_envelope.source.")
-    ]
+    of = "_source."
+    other = of_another_table(side, f"{of}table", [f"{of}schema", f"{of}db", f"CONCAT({of}db, '.', {of}schema)"])
     return (
         f"CASE WHEN {TRIMMED} IN ('', 'null') THEN 'empty line' "
-        f"WHEN {' OR '.join(others)} THEN '{OTHER_TABLE}' "
+        f"WHEN {other} THEN '{OTHER_TABLE}' "
         "WHEN _flat IS NOT NULL OR NOT _is_one OR _misshapen THEN NULL "
         "WHEN op = 'm' THEN 'logical message' "
         "WHEN _envelope.status IN ('BEGIN', 'END') THEN 'transaction record' "
@@ -183,87 +207,75 @@ def _ignored(side: SideSpec) -> str:
     )
 
 
-def _order(of: str, commit: str) -> str:
-    """SQL (STRUCT): (commit, position) from the fields of `source`; 0 where the source has no value.
+_SQL_SERVER = "^[0-7][0-9a-fA-F]{7}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}$"
+"""Pattern of a log sequence number of SQL Server: virtual log file, block and slot."""
 
-    Args:
-        of: the text before the name of a field.
-        commit: SQL of the commit to use where only PostgreSQL's position is known.
+
+def _order() -> str:
+    """SQL (STRUCT): (commit, position) from `_source`; 0 where the source has no value.
+
+    A flattened row with PostgreSQL's position alone comes after the reads of a snapshot.
     """
-    pair = f"FROM_JSON({of}sequence, 'ARRAY<STRING>')"
-    binlog = f"TRY_CAST(REGEXP_EXTRACT({of}file, '([0-9]+)$', 1) AS BIGINT)"
-    lsn = [f"CAST(CONV(SPLIT_PART({of}commit_lsn, ':', {i}), 16, 10) AS BIGINT)" for i in (1, 2, 3)]
+    pair = "FROM_JSON(_source.sequence, 'ARRAY<STRING>')"
+    lsn = [f"CAST(CONV(SPLIT_PART(_source.commit_lsn, ':', {i}), 16, 10) AS BIGINT)" for i in (1, 2, 3)]
+    is_lsn = f"_source.commit_lsn RLIKE '{_SQL_SERVER}'"
+    after_reads = "_flat IS NOT NULL AND _source.sequence IS NULL AND _source.lsn IS NOT NULL AND op <> 'r'"
     commits = [
         f"TRY_CAST(GET({pair}, 0) AS BIGINT)",
-        binlog,
-        f"TRY_CAST(COALESCE({of}commit_scn, {of}scn) AS BIGINT)",
-        f"IF({of}commit_lsn RLIKE '{_SQL_SERVER}', SHIFTLEFT({lsn[0]}, 32) + {lsn[1]}, NULL)",
-        commit,
+        "TRY_CAST(REGEXP_EXTRACT(_source.file, '([0-9]+)$', 1) AS BIGINT)",
+        "TRY_CAST(COALESCE(_source.commit_scn, _source.scn) AS BIGINT)",
+        f"IF({is_lsn}, SHIFTLEFT({lsn[0]}, 32) + {lsn[1]}, NULL)",
+        f"IF({after_reads}, 1L, 0L)",
     ]
     positions = [
         f"TRY_CAST(GET({pair}, 1) AS BIGINT)",
-        f"TRY_CAST({of}lsn AS BIGINT)",
-        f"TRY_CAST({of}pos AS BIGINT)",
-        f"TRY_CAST({of}scn AS BIGINT)",
-        f"IF({of}commit_lsn RLIKE '{_SQL_SERVER}', {lsn[2]}, NULL)",
+        "TRY_CAST(_source.lsn AS BIGINT)",
+        "TRY_CAST(_source.pos AS BIGINT)",
+        "TRY_CAST(_source.scn AS BIGINT)",
+        f"IF({is_lsn}, {lsn[2]}, NULL)",
         "0L",
     ]
     return f"STRUCT(COALESCE({', '.join(commits)}) AS commit, COALESCE({', '.join(positions)}) AS position)"
 
 
-def _committed(of: str) -> str:
-    """SQL (TIMESTAMP): the time of the commit from the fields of `source`; `of` is the text before their names."""
-    micros, nanos, millis = (f"TRY_CAST({of}{name} AS BIGINT)" for name in COMMIT_TIMES)
-    return f"TIMESTAMP_MICROS(COALESCE({micros}, {nanos} DIV 1000, {millis} * 1000))"
+_SEQUENCE = _order()
 
-
-_SQL_SERVER = "^[0-7][0-9a-fA-F]{7}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}$"
-"""Pattern of a log sequence number of SQL Server: virtual log file, block and slot."""
-
-_SEQUENCE = "IF(_flat IS NULL, {}, {})".format(
-    _order("_envelope.source.", "0L"),
-    _order(
-        "_flat.__source_",
-        "IF(_flat.__source_sequence IS NOT NULL OR _flat.__source_lsn IS NULL OR op = 'r', 0L, 1L)",
-    ),
+_COMMITTED = "TIMESTAMP_MICROS(COALESCE({}, {} DIV 1000, {} * 1000))".format(
+    *(f"TRY_CAST(_source.{name} AS BIGINT)" for name in COMMIT_TIMES)
 )
+"""SQL (TIMESTAMP): the time of the commit."""
 
 
-def _with_keys(lines: DataFrame, side: SideSpec) -> DataFrame:
-    """Adds `_key` and `_old_key` to lines: the fields (see `named_values`) of the message key and of the old key.
+def _steps_of_keys(side: SideSpec) -> list[list[str]]:
+    """SQL of the steps from `_text_key` and `_headers` to `_key` and `_old_key`: the key of a message, and its old key.
 
-    A key is taken out of `{"schema", "payload"}` if necessary, and each may also be a text that holds the JSON. The
-    columns are computed step by step, because Spark repeats a computation that an expression names twice. Without key
-    columns nothing is added.
+    Both are fields as `named_values` has them. A key is taken out of `{"schema", "payload"}` if necessary, and each may
+    also be a text that holds the JSON. Without key columns there is no step.
     """
     if not side.key_columns:
-        return lines
+        return []
     keys = ("_key", "_old_key")
     old = value_of(parsed(wrapped("_headers"), f"{quote(_OLD_KEY)}: STRING"))
-    of_message = "_fits{0} AND _outer{0}.schema IS NOT NULL AND _outer{0}.payload LIKE '{{%'"
-    return (
-        lines.selectExpr("*", f"{exact('_record.key')} AS _text_key", f"{exact('_record.headers')} AS _headers")
-        .selectExpr("*", f"{exact(f'{old}.{quote(_OLD_KEY)}')} AS _text_old_key")
-        .selectExpr("*", *[f"{parsed(wrapped(f'_text{k}'), 'schema: STRING, payload: STRING')} AS _p{k}" for k in keys])
-        .selectExpr(
-            "*",
-            *[f"{value_of(f'_p{k}')} AS _outer{k}" for k in keys],
-            *[f"{is_one(f'_p{k}')} AS _fits{k}" for k in keys],
-        )
-        .selectExpr(
-            "*",
-            *[f"IF({of_message.format(k)}, {exact(f'_outer{k}.payload')}, _text{k}) AS _inner{k}" for k in keys],
-        )
-        .selectExpr("*", *[f"{fields_of(wrapped(f'_inner{k}'))} AS _read{k}" for k in keys])
-        .selectExpr(
-            "*", *[f"IF({is_one(f'_read{k}')}, {named_values(value_of(f'_read{k}'))}, NULL) AS {k}" for k in keys]
-        )
-    )
+    inner = []
+    for key in keys:
+        outer = value_of(f"_p{key}")
+        of_message = f"{is_one(f'_p{key}')} AND {outer}.schema IS NOT NULL AND {outer}.payload LIKE '{{%'"
+        inner.append(f"IF({of_message}, {exact(f'{outer}.payload')}, _text{key}) AS _inner{key}")
+    return [
+        [f"{exact(f'{old}.{quote(_OLD_KEY)}')} AS _text_old_key"],
+        [f"{parsed(wrapped(f'_text{key}'), 'schema: STRING, payload: STRING')} AS _p{key}" for key in keys],
+        inner,
+        [f"{fields_of(wrapped(f'_inner{key}'))} AS _read{key}" for key in keys],
+        [f"IF({is_one(f'_read{k}')}, {named_values(value_of(f'_read{k}'))}, NULL) AS {k}" for k in keys],
+    ]
 
 
-def _holes(side: SideSpec, sent: Mapping[str, str]) -> str:
+def _holes(side: SideSpec) -> str:
     """SQL (ARRAY<STRING>): the columns with an unavailable value; null if the source sent all values."""
-    columns = ", ".join(f"IF({sent[c.name]} IN ({_NOT_SENT}), {text(c.name)}, NULL)" for c in side.value_columns)
+    columns = ", ".join(
+        f"IF(_sent.{c.quoted} IS NOT NULL AND _texts.{c.quoted} IS NULL, {text(c.name)}, NULL)"
+        for c in side.value_columns
+    )
     found = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
     return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
 

@@ -38,6 +38,9 @@ ENVELOPE = "COALESCE({})".format(
 )
 """SQL of the envelope of a line, wherever its shape puts it; null for a tombstone line."""
 
+_DELETES = "LOWER(_envelope.op) = 'd'"
+"""SQL (BOOLEAN): an envelope is of a delete, and has its row in `before`."""
+
 _POSITIONS = ("sequence", "lsn", "file", "pos", "commit_scn", "scn", "commit_lsn")
 """The fields of `source` from which the order is read."""
 
@@ -86,7 +89,15 @@ def flat_row(side: SideSpec) -> str:
 def image(side: SideSpec) -> str:
     """SQL (STRUCT of texts): the row of a line's event, as its source wrote it."""
     flat = ", ".join(f"_flat.{c.quoted} AS {c.quoted}" for c in side.columns)
-    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF(_op = 'd', _envelope.before, _envelope.after))"
+    return f"IF(_flat IS NOT NULL, STRUCT({flat}), IF({_DELETES}, _envelope.before, _envelope.after))"
+
+
+def source() -> str:
+    """SQL (STRUCT of texts): what a line says of the source of its event, named as in an envelope."""
+    flat, envelope = (
+        ", ".join(f"{of}{name} AS {name}" for name in _SOURCE) for of in ("_flat.__source_", "_envelope.source.")
+    )
+    return f"IF(_flat IS NULL, STRUCT({envelope}), STRUCT({flat}))"
 
 
 def _of_flat(read: Callable[[Sequence[str]], str]) -> str:
@@ -112,5 +123,5 @@ def path_of_row() -> str:
     flat = _of_flat(lambda path: text(".".join(["$", *path])))
     return (
         f"CASE WHEN _flat IS NOT NULL THEN {flat} "
-        f"WHEN _op = 'd' THEN {path_of_image('before')} ELSE {path_of_image('after')} END"
+        f"WHEN {_DELETES} THEN {path_of_image('before')} ELSE {path_of_image('after')} END"
     )

@@ -104,16 +104,12 @@ def not_object(names: Sequence[str]) -> str:
     Args:
         names: the names on the way to each field, separated by points.
     """
-    words = "WHEN 'STRING' THEN 'a text' WHEN 'BOOLEAN' THEN 'a boolean' WHEN 'ARRAY' THEN 'a list' ELSE 'a number'"
-    found = []
-    for name in names:
-        kind = f"SCHEMA_OF_VARIANT(TRY_VARIANT_GET(TRY_PARSE_JSON(value), {text(f'$.{name}')}, 'variant'))"
-        first = f"REGEXP_EXTRACT({kind}, '^[A-Z]+', 0)"
-        is_other = f"{kind} IS NOT NULL AND {first} NOT IN ('OBJECT', 'VOID')"
-        found.append(
-            f"IF({is_other}, CONCAT({text(f'{name} is ')}, CASE {first} {words} END, ', not an object'), NULL)"
-        )
-    return f"COALESCE({', '.join(found)})"
+    kind = "REGEXP_EXTRACT(SCHEMA_OF_VARIANT(TRY_VARIANT_GET(TRY_PARSE_JSON(value), {}, 'variant')), '^[A-Z]+', 0)"
+    kinds = ", ".join(f"CONCAT({text(f'{name}=')}, {kind.format(text(f'$.{name}'))})" for name in names)
+    reason = f"REGEXP_EXTRACT(CONCAT_WS(';', {kinds}), '[^;]+=(?!OBJECT|VOID)[A-Z]+', 0)"
+    for of, what in {"STRING": "a text", "BOOLEAN": "a boolean", "ARRAY": "a list", "[A-Z]+": "a number"}.items():
+        reason = f"REGEXP_REPLACE({reason}, '={of}$', ' is {what}, not an object')"
+    return f"NULLIF({reason}, '')"
 
 
 def exact(value: str, mark: str = DIGEST) -> str:

@@ -1,8 +1,8 @@
 """Rows of MySQL as Maxwell's daemon writes them, one JSON object per line (`docs/reference/maxwell.md`).
 
 `insert`, `bootstrap-insert` and `update` write the row in `data`, `delete` removes it; an update that changes the key
-also removes the row with the key in `old`. Order: `position` (binlog file and offset), then `xoffset`; without
-`position` the number in `gtid`; without either, the position in the landing files.
+also removes the row with the key in `old`. Order: `position` (binlog file and offset), without it the number in `gtid`,
+then `xoffset`; without either, the position in the landing files.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ _WITHOUT_ROW = (
     "bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop", "table-rename",
     "database-create", "database-alter", "database-drop",
 )  # fmt: skip
+_POSITION = (
+    "COALESCE(TRY_CAST(SPLIT_PART(_record.position, ':', -1) AS BIGINT), "
+    "TRY_CAST(REGEXP_EXTRACT(_record.gtid, '([0-9]+)$', 1) AS BIGINT))"
+)
 _SEQUENCE = (
     "STRUCT(COALESCE(TRY_CAST(REGEXP_EXTRACT(_record.position, '([0-9]+):[0-9]+$', 1) AS BIGINT), 0L) AS file, "
-    "COALESCE(TRY_CAST(SPLIT_PART(_record.position, ':', -1) AS BIGINT), "
-    "TRY_CAST(REGEXP_EXTRACT(_record.gtid, '([0-9]+)$', 1) AS BIGINT), 0L) AS position, "
-    "COALESCE(TRY_CAST(_record.xoffset AS BIGINT), 0L) AS offset)"
+    f"COALESCE({_POSITION}, 0L) AS position, "
+    f"COALESCE(IF({_POSITION} IS NULL, NULL, TRY_CAST(_record.xoffset AS BIGINT)), 0L) AS offset)"
 )
 
 
@@ -55,7 +58,7 @@ class Maxwell(JsonLines):
     """The format `maxwell`: one JSON object per line."""
 
     sequence_type = "STRUCT<file: BIGINT, position: BIGINT, offset: BIGINT>"
-    precedes: str | None = "op = 'r' AND sequence.file = 0 AND sequence.position = 0"
+    precedes: str | None = "IF(sequence.file <> 0 OR sequence.position <> 0, FALSE, IF(op = 'r', TRUE, NULL))"
 
     def parse(self, lines: DataFrame, side: SideSpec) -> DataFrame:
         """Returns one record per line, two if an update changes the key; see `fk_pipeline.cdc.records`."""

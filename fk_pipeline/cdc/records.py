@@ -78,7 +78,8 @@ class Format(Protocol):
 
     precedes: str | None
     """SQL (BOOLEAN) over a record: it is a row of a snapshot, which by a rule of the format is older than every change;
-    None if there are no such rows."""
+    null for a change that has no place in the source's order, so that the order of arrival decides between the two.
+    None if there are no such rows of snapshots."""
 
     def read(self, session: SparkSession, paths: Sequence[str], side: SideSpec) -> DataFrame:
         """Returns the lines of the files: `value`, `path` (the URI of the file), `block` and `position`."""
@@ -288,7 +289,9 @@ def operation_of(word: str, side: SideSpec, words: Iterable[str] = WORDS) -> str
     """SQL (STRING): the operation of a plain row.
 
     Flink sends a row that an update replaces (`-U`) right before the new one, so it is a tombstone: with the same key
-    the new row follows, with another one the old row must go. Where rows are events or versions, each stays.
+    the new row follows, with another one the old row must go. Where rows are events or versions, each stays. Files of a
+    feed of Delta may have the new row before `update_preimage`: that is a tombstone only where the order tells the two
+    apart (`SideSpec.feed_of_delta`).
 
     Args:
         word: SQL (STRING) of the word that names it, in any case.
@@ -299,9 +302,12 @@ def operation_of(word: str, side: SideSpec, words: Iterable[str] = WORDS) -> str
         SQL of c, i, r, u, d, t or `before`, which is an old image; `unknown` for another word; null without a word.
     """
     stays = side.keyed_by_place or side.valid_from is not None
+    removes = {"retract": not stays, "before": side.feed_of_delta}
     by_operation: dict[str, list[str]] = {}
     for one in words:
-        op = ("before" if stays else "d") if WORDS[one] == "retract" else WORDS[one]
+        op = WORDS[one]
+        if op in removes:
+            op = "d" if removes[op] else "before"
         by_operation.setdefault(op, []).append(one)
     said = f"LOWER(CAST({word} AS STRING))"
     known = " ".join(f"WHEN {said} IN ({', '.join(map(text, ws))}) THEN '{op}'" for op, ws in by_operation.items())

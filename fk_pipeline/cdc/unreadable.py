@@ -1,15 +1,16 @@
 """Landing files that Spark cannot read as they are (`docs/reference/landing.md`): their problem and readable lines.
 
-A file may break off, have lines that are too long, or, if it is CSV, have a byte order mark before a quote, which Spark
-would not take for one. The first is checked after Spark failed on a file, the others before Spark reads a file that may
-have them. In each case a copy has the lines that can be read. For a gzip file that ends early these are the whole lines
-before its end; a Parquet file is read in full or not at all.
+A file may break off, have lines that are too long, or, if it is CSV, mislead Spark by its beginning (`Beginning`). The
+first is checked after Spark failed on a file, the others before Spark reads a file that may have them. In each case a
+copy has the lines that can be read. For a gzip file that ends early these are the whole lines before its end; a Parquet
+file is read in full or not at all.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import tempfile
 import uuid
 import zlib
@@ -33,8 +34,9 @@ TOO_LONG = "longer than "
 MARK = f"FK{uuid.uuid4().hex.upper()}"
 """The beginning of the lines of a copy that replace lines that are too long; no other line begins with it."""
 
-_HIDING = BOM + b'"'
-"""The beginning of a CSV file whose first quote Spark does not take for one."""
+_BREAK = re.compile(rb"\r\n|\n|\r")
+_LOOKS = 1 << 13
+"""The number of bytes in which Spark finds the first line break at any rate: those that it may read at once."""
 
 _PIECE = 1 << 16
 _GZIP = 31
@@ -91,6 +93,21 @@ class Shape:
 LINES = Shape()
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of a CSV file, as far as Spark misunderstands it.
+
+    Spark does not take a quote after a byte order mark for one. And it takes the first line break of a file for the
+    ending of its rows, also one within quotes: of rows that end in CR LF, the last field would then keep the CR, and
+    carriage returns within quotes would become line feeds.
+    """
+
+    has_mark: bool
+    """Whether a byte order mark begins the file; a copy leaves it out."""
+    empty_line: bytes
+    """The ending of its rows, with which a copy begins if the first line break is another one; else nothing."""
+
+
 def too_long(limit: int) -> str:
     """Returns the reason of a line that is too long."""
     return f"{TOO_LONG}{limit:,} bytes"
@@ -107,15 +124,31 @@ def needs_look(path: str, size: int, limit: int) -> bool:
     return size > (limit // HIGHEST_RATIO if path.endswith(".gz") else limit)
 
 
-def hides_quote(path: str, shape: Shape) -> bool:
-    """Returns whether a CSV file begins with a byte order mark and a quote; False if its begin cannot be read."""
+def misunderstood(path: str, shape: Shape) -> Beginning | None:
+    """Returns the beginning of a CSV file if Spark would misunderstand it; None if not, or if it cannot be read."""
     if shape.delimiter is None:
-        return False
+        return None
+    scan, ending = LineScan(1 << 62, shape.delimiter.encode()), b"\n"
     try:
         with storage.opened(path, compression="gzip" if path.endswith(".gz") else None) as stream:
-            return bool(stream.read(len(_HIDING)) == _HIDING)
+            start = block = stream.read(_LOOKS)
+            first = _BREAK.search(start)
+            if first and not first.start():
+                return None
+            while block:
+                before = scan.at
+                scan.feed(block)
+                if scan.first_end:
+                    after = block[scan.first_end - before :] + stream.read(1)
+                    ending = b"\r\n" if after.startswith(b"\r\n") else after[:1]
+                    break
+                block = stream.read(BLOCK)
     except (OSError, EOFError, zlib.error):
-        return False
+        return None
+    misleads = (first[0] if first else b"\n") != ending
+    has_mark = start.startswith(BOM)
+    hides = has_mark and start[len(BOM) :].startswith(b'"')
+    return Beginning(has_mark, ending if misleads else b"") if misleads or hides else None
 
 
 def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape = LINES) -> Looked:
@@ -132,8 +165,8 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
     """
     if path.endswith((".parquet", ".parq")):
         return Looked(0, _parquet(path))
-    hides = hides_quote(path, shape)
-    if not path.endswith(".gz") and not hides:
+    beginning = misunderstood(path, shape)
+    if not path.endswith(".gz") and beginning is None:
         if limit is None:
             return Looked(0)
         size = _size(path)
@@ -149,12 +182,12 @@ def look_into(path: str, folder: str, *, limit: int | None = None, shape: Shape 
         scan.end()
     elif text.is_lost:
         scan = member[0]
-    if text.broken is None and not scan.long and not hides:
+    if text.broken is None and not scan.long and beginning is None:
         return Looked(scan.at)
-    return Looked(scan.at, _unreadable(text, scan, folder, shape, hides))
+    return Looked(scan.at, _unreadable(text, scan, folder, shape, beginning))
 
 
-def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape, hides: bool) -> Unreadable:
+def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape, beginning: Beginning | None) -> Unreadable:
     """Returns the problem of a scanned file, and writes a copy of its readable lines."""
     if shape.header and scan.long and not scan.long[0][0]:
         tail = b"".join(text.between(0, BYTES_SHOWN)).decode("utf-8", "replace")
@@ -163,15 +196,16 @@ def _unreadable(text: _Text, scan: LineScan, folder: str, shape: Shape, hides: b
     tail = b"".join(text.between(whole, min(scan.at, whole + BYTES_SHOWN))).decode("utf-8", "replace")
     if text.broken and scan.at - whole > scan.limit:
         text.broken = text.broken[0], f"{text.broken[1]}, within a line {too_long(scan.limit)}"
-    copy = _copy(text, scan, whole, folder, shape, hides) if whole else None
+    copy = _copy(text, scan, whole, folder, shape, beginning) if whole else None
     offset, problem = text.broken or (0, None)
     return Unreadable(offset, problem, tail, copy, scan.limit if scan.long else 0)
 
 
-def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, hides: bool) -> str:
+def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, beginning: Beginning | None) -> str:
     """Writes the readable lines of a text to a file in the folder, compressed as the text is; returns its path.
 
-    A byte order mark that hides a quote is left out.
+    If Spark would misunderstand the beginning, the copy has no byte order mark, and an empty line first if the first
+    line break misleads.
     """
     fields = 0
     if shape.delimiter:
@@ -184,7 +218,7 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, hi
         told = MARK + line.decode("utf-8", "replace").encode().hex().upper()
         return (told + (shape.delimiter or "") * fields).encode()
 
-    has_mark = hides and not (scan.long and scan.long[0][0] < len(BOM))
+    has_mark = beginning is not None and beginning.has_mark and not (scan.long and scan.long[0][0] < len(BOM))
     cuts = [*([(0, len(BOM))] if has_mark else []), *scan.long]
     name = text.path.rsplit("/", 1)[-1]
     ending = name.removesuffix(".gz").rsplit(".", 1)[-1] + (".gz" if text.is_gzip else "")
@@ -193,6 +227,8 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, hi
     with storage.opened(to, "wb") as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1) if text.is_gzip else nullcontext(stream)
         with packed as out:
+            if beginning is not None:
+                out.write(beginning.empty_line)
             for piece in without(text.blocks(), whole, cuts, stands_for):
                 out.write(piece)
     return to

@@ -1,23 +1,45 @@
-"""The check of a pipeline's tables in `doctor PIPELINE.yaml`; it uses no Spark."""
+"""The checks of a pipeline's tables and ledger in `doctor PIPELINE.yaml`; they use no Spark."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fk_pipeline.environment.doctor import Check
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.spec import PipelineSpec
 
+if TYPE_CHECKING:
+    from fk_pipeline.engine.behind import Lag
+    from fk_pipeline.store.ledger import Ledger
 
-def check_tables(spec: PipelineSpec) -> Check:
-    """Returns the check whether the tables belong to this pipeline and agree with its ledger."""
+_TABLES, _WANTED = "Tables", "those that the ledger knows, of this pipeline"
+
+
+def check_pipeline(spec: PipelineSpec) -> list[Check]:
+    """Returns the checks whether the tables are right, and whether every change of a key was seen."""
     from fk_pipeline.pipeline import Pipeline
 
-    what, wanted = "Tables", "those that the ledger knows, of this pipeline"
+    pipeline = Pipeline(spec)
     try:
-        behind = Pipeline(spec).behind()
+        behind, ledger = pipeline.behind(), pipeline.ledger()
     except FkPipelineError as error:
-        return Check(what, ok=False, found=error.what, wanted=wanted, fix=error.fix or str(error))
+        return [Check(_TABLES, ok=False, found=error.what, wanted=_WANTED, fix=error.fix or str(error))]
+    return [_tables(spec, behind), *_keys(spec, ledger)]
+
+
+def _tables(spec: PipelineSpec, behind: Sequence[Lag]) -> Check:
+    """Returns the check whether the tables belong to this pipeline and agree with its ledger."""
     if not behind:
-        return Check(what, ok=True, found=spec.home, wanted=wanted)
+        return Check(_TABLES, ok=True, found=spec.home, wanted=_WANTED)
     first = next((lag for lag in behind if lag.rebuild is not None), behind[0])
     found = "; ".join(lag.what for lag in behind)
-    return Check(what, first.rebuild is None, found, wanted, first.fix(spec))
+    return Check(_TABLES, first.rebuild is None, found, _WANTED, first.fix(spec))
+
+
+def _keys(spec: PipelineSpec, ledger: Ledger) -> list[Check]:
+    """Returns a warning per kind of records that may have changed a key without telling which row must go."""
+    from fk_pipeline.engine.unseen_keys import all_unseen_keys
+
+    wanted = "old images, or the key of the source"
+    return [Check("Keys", ok=True, found=one.what, wanted=wanted, fix=one.fix) for one in all_unseen_keys(spec, ledger)]

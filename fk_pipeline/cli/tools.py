@@ -41,7 +41,7 @@ def doctor(
     debug: Debug = False,
 ) -> None:
     """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
-    from fk_pipeline.cli.doctor import check_tables
+    from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
 
@@ -50,7 +50,7 @@ def doctor(
     else:
         spec = load_spec(pipeline)
         landing = [spec.landing(side) for side in spec.sides]
-        checks = [*check_environment(pipeline.parent, spec.home, landing, spec.settings.spark), check_tables(spec)]
+        checks = [*check_environment(pipeline.parent, spec.home, landing, spec.settings.spark), *check_pipeline(spec)]
     if format_ is OutputFormat.JSON:
         print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
     else:

@@ -42,7 +42,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         parts[f"{side}.format"] = _format(side_spec)
         logical = [f"{c.name}: {how}" for c in side_spec.columns if (how := side_spec.logical_type(c)) is not None]
         parts[f"{side}.logical_types"] = ", ".join(logical)
-        parts[f"{side}.sequence_by"] = side_spec.sequence_by or ""
+        last = ", and written rows after removed ones" if side_spec.feed_of_delta else ""
+        parts[f"{side}.sequence_by"] = (side_spec.sequence_by or "") + last
         if side_spec.valid_from is not None:
             source = " of the source" if side_spec.holds_since_commit else ""  # else a column may have this name
             parts[f"{side}.valid_from"] = side_spec.valid_from + source

@@ -10,6 +10,9 @@ from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
 SNAPSHOT_ROWS = "snapshot rows"
 """The name of the count of rows of a snapshot that are older than every change by a rule of the format."""
 
+BY_ARRIVAL = "changes by arrival"
+"""The name of the count of changes that a later snapshot of that kind replaces: they have no place in the order."""
+
 ROUNDED = "rounded"
 """The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
 
@@ -85,6 +88,8 @@ def _counted(group: RecordGroup, number: int) -> dict[str, int]:
         added["tombstones"] = number
     if group.precedes:
         added[SNAPSHOT_ROWS] = number
+    if group.precedes is None:
+        added[BY_ARRIVAL] = number
     if group.blind:
         added[WITHOUT_OLD_KEY] = number
     if not group.deleted and group.rounded:

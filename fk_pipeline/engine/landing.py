@@ -15,7 +15,7 @@ from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
-from fk_pipeline.cdc.unreadable import LINES, Looked, hides_quote, look_into, needs_look, remove_copies
+from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, misunderstood, needs_look, remove_copies
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
@@ -247,7 +247,7 @@ class Landing:
         for file in (file for group in self._files.values() for file in group):
             path = real(self.spec.location(file.path))
             shape = shape_of(path, self.declared)
-            looks = shape is not None and (needs_look(path, file.size, limit) or hides_quote(path, shape))
+            looks = shape is not None and (needs_look(path, file.size, limit) or misunderstood(path, shape) is not None)
             if not looks and not self.read.evaluator.isolating:
                 continue
             looked = look_into(path, self._readable, limit=limit if shape else None, shape=shape or LINES)

@@ -11,7 +11,8 @@ from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.effects import Counts
-from fk_pipeline.engine.landed_counts import ROUNDED, SNAPSHOT_ROWS, WITHOUT_OLD_KEY
+from fk_pipeline.engine.landed_counts import BY_ARRIVAL, ROUNDED, SNAPSHOT_ROWS
+from fk_pipeline.engine.unseen_keys import unseen_keys
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import LandedFile, Side
@@ -121,7 +122,8 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
         known: the counts of all batches.
         read: the counts of the batches that were read now.
     """
-    changed = [b for b, found in known.items() if found.get("events", 0) > found.get(SNAPSHOT_ROWS, 0)]
+    others = (SNAPSHOT_ROWS, BY_ARRIVAL)
+    changed = [b for b, one in known.items() if one.get("events", 0) > sum(one.get(name, 0) for name in others)]
     found = []
     for batch, rows in sorted((b, one[SNAPSHOT_ROWS]) for b, one in known.items() if SNAPSHOT_ROWS in one):
         before = [one for one in changed if one < batch]
@@ -136,12 +138,9 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
 
 
 def about_keys_that_may_change(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
-    """Returns a note per batch with updates that may change the key of the side, which is not the source's, unseen."""
-    key = ", ".join(spec.side(side).key)
+    """Returns a note per batch with updates that may change the key of the side, unseen."""
     return [
-        f"batch {batch}: {found[WITHOUT_OLD_KEY]:,} update(s) of {side} do not have the old key, and {side}.key "
-        f"({key}) is not the key of their messages: where one changed it, the old row stays. Let the source send old "
-        "images (PostgreSQL: REPLICA IDENTITY FULL), or name its key"
+        f"batch {batch}: {one.what}. {one.fix}"
         for batch, found in counts.items()
-        if found.get(WITHOUT_OLD_KEY)
+        for one in unseen_keys(spec, side, found)
     ]

@@ -37,6 +37,9 @@ PLAIN = ("csv", "parquet", "rows")
 NAMING_TABLES = ("debezium", "maxwell")
 """The formats whose records name their table."""
 
+CHANGE_TYPE = "_change_type"
+"""The column with the operation in the change feed of a Delta table."""
+
 COMMITTED_AT = "committed_at"
 """The word for the time at which the source committed a change."""
 
@@ -164,6 +167,16 @@ class SideSpec(Frozen):
     def keyed_by_place(self) -> bool:
         """Whether the side has events without a key: the place where one landed is its key."""
         return self.contents == "events" and self.key == (EVENT_COLUMN.name,) and not _names_event(self.schema_)
+
+    @property
+    def feed_of_delta(self) -> bool:
+        """Whether the files have the change feed of a Delta table, and a column orders its commits.
+
+        Then rows of one commit are ordered as `format: delta` orders them: removed ones, old images among them, first.
+        """
+        named = self.op_column is not None and self.op_column.lower() == CHANGE_TYPE
+        has_changes = self.contents == "changes" and bool(self.key)
+        return named and has_changes and self.sequence_by is not None and self.valid_from is None
 
     @property
     def holds_since_commit(self) -> bool:

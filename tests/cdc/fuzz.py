@@ -234,7 +234,8 @@ def check(pipeline: Pipeline, batch: int, sure: int | None) -> Counter[str]:
     """What must hold of a batch that has run; returns what became of its records.
 
     Every record that was read is an event, ignored or quarantined; every event is the last of its key, a truncate, or
-    superseded; the state took notice of every row; every quarantined record is stored.
+    superseded; the state took notice of every row; every quarantined record is stored; and the second reader of
+    the files finds in the tables what it reads.
     """
     log = pipeline.ledger().state(Stage.LEFT_CHANGELOG, batch).counts
     state = pipeline.ledger().state(Stage.SUBSCRIPTION_STORE, batch).counts
@@ -251,6 +252,8 @@ def check(pipeline: Pipeline, batch: int, sure: int | None) -> Counter[str]:
         assert sum(outcomes.values()) == log["rows"], (log, state)
     bad = pipeline.table("quarantine").where(f"_fk_batch = {batch} AND _fk_side = 'left'")
     assert bad.where("_fk_reason IS NOT NULL AND _fk_raw IS NOT NULL AND _fk_line > 0").count() == quarantined, log
+    inputs = pipeline.verify_inputs(share=1)
+    assert inputs.ok, [one.as_json() for one in inputs.sample]
     found = Counter(outcomes) + Counter({"superseded": log.get("superseded", 0), "quarantined": quarantined})
     return found + Counter(read=log["read"], ignored=ignored, truncates=truncates)
 

@@ -91,6 +91,28 @@ def test_csv_with_other_marks_headers_and_encodings(spark: SparkSession, tmp_pat
     assert found[3]["value"] == '{"size":"x","ID":"4","size_2":"1"}'
 
 
+QUOTED = {
+    "CR LF": ('1,"a\nb",1\r\n2,c,x\r\n3,"d\r\n\n",3\r\n', ["a\nb", "c", "d\n\n"]),
+    "LF": ('1,"a\r\nb\r",1\n2,c,x\n3,"d\r\n\n",3\n', ["a\r\nb\r", "c", "d\r\n\n"]),
+    "far CR LF": ('1,"' + "a" * 9_000 + '",1\r\n2,c,x\r\n3,d,3\r\n', ["a" * 9_000, "c", "d"]),
+}
+"""Rows whose ending is not the first line break, and the texts in them."""
+
+
+@pytest.mark.parametrize("format_", ["csv", "dms"])
+def test_line_breaks_in_quotes_do_not_tell_how_csv_rows_end(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    spec = spec_of(format=format_, csv={"header": False})
+    for number, (name, (rows, texts)) in enumerate(QUOTED.items()):
+        path = write(tmp_path, f"LOAD{number}.csv", rows)
+        other = write(tmp_path, f"LOAD{number}A.csv.gz", gzip.compress(b"\xef\xbb\xbf" + rows.encode()))
+        for found in (read(spark, spec, one, readable=tmp_path / "readable") for one in (path, other)):
+            assert [r["row"]["name"] for r in found if r["kind"] == "event"] == [texts[0], texts[2]], name
+            assert told(found)[1] == ("bad", "column size: x is not INT"), name
+    named = write(tmp_path, "LOADA.csv", '\ufeffid,name,"no\nsize",size\r\n1,a,,5\r\n2,b,,6\r\n')
+    found = read(spark, spec_of(format=format_, csv={"header": True}), named, readable=tmp_path / "readable")
+    assert told(found) == [(found[0]["op"], 1, "a", 5), (found[1]["op"], 2, "b", 6)]
+
+
 def test_csv_that_is_hardly_csv(spark: SparkSession, tmp_path: Path) -> None:
     files = {
         "1.csv": "id,name\n1," + "," * 30_000 + "\n2,b\n",

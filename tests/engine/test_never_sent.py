@@ -146,6 +146,16 @@ def test_a_snapshot_that_loses_against_older_changes_is_told(tmp_path: Path, spa
     assert told.startswith(f"batch {at}: 2 left row(s) are of a snapshot, which counts as older than every change")
 
 
+def test_a_bootstrap_of_maxwell_wins_where_no_change_has_a_position(tmp_path: Path, spark: SparkSession) -> None:
+    its = Made(tmp_path, spark, format="maxwell", schema="id INT, v STRING")
+    for batch, (kind, xoffset) in enumerate([("update", 7), ("delete", 3), ("bootstrap-insert", 0)]):
+        line = {"type": kind, "xoffset": xoffset, "data": {"id": 1, "v": kind}}
+        (tmp_path / "left" / f"{batch}.jsonl").write_text(json.dumps(line) + "\n")
+        assert not [one for one in its.warnings() if "snapshot" in one]
+    its.pipeline.run()
+    assert [row["v"] for row in its.pipeline.table("resolved_join").collect()] == ["bootstrap-insert"]
+
+
 def test_a_second_snapshot_of_oracle_is_as_new_as_its_scn(tmp_path: Path, spark: SparkSession) -> None:
     its = Made(tmp_path, spark, format="debezium", schema="id INT, v STRING")
     lines = [

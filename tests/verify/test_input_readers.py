@@ -319,6 +319,8 @@ def test_csv(tmp_path: Path) -> None:
     assert landed.told(b"id,k,d\r\n1,\xff,\r\n2,b,\r\n", "3.csv") == [bad("not UTF-8"), ("u", (2,), ("b", None))]
     with pytest.raises(NotReadError, match="CR LF"):
         landed.told("id,k,d\r\n1,a,\n", "4.csv")
+    quoted = landed.told(b'id,k,"e\n",d\r\n1,"a\nb",,\r\n2,b,,2024-05-01\r\n', "6.csv")
+    assert quoted == [("u", (1,), ("a\nb", None)), ("u", (2,), ("b", 19844))]
     bare = Landed(tmp_path, "csv", csv={"header": False, "delimiter": ";"}, op_column="op")
     assert bare.told('\ufeff"u";"1";"x;y";\nD;2;;\n', "5.csv") == [("u", (1,), ("x;y", None)), ("d", (2,))]
 

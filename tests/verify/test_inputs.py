@@ -86,7 +86,12 @@ def test_rows_and_csv(tmp_path: Path, spark: SparkSession) -> None:
     write_lines(tmp_path / "left/1.jsonl", [*written, *gone, "{broken"])
     write_lines(tmp_path / "left/2.jsonl", [{"op": "u", "id": 8}, {"op": "t"}, {"op": "u", "id": 9}])
     write_lines(tmp_path / "right/1.csv", ["k,v,d", 'a,"x, y",2024-05-01', 'b,"",'])
-    pipeline.run()
+    notes = [note for run in pipeline.run() for note in run.notes]
+    assert any("1 old image(s) of left were ignored: where an update changed the key" in note for note in notes)
+    checks = json.loads(CliRunner().invoke(app, ["doctor", str(tmp_path / "p.yaml"), "--format", "json"]).stdout)
+    assert [(one["ok"], one["found"].split(":")[0]) for one in checks if one["name"] == "Keys"] == [
+        (True, "1 old image(s) of left were ignored")
+    ]
     report = pipeline.verify_inputs()
     counts = {"batches": 3, "files": 3, "lines": 16, "written": 9, "deleted": 1, "truncated": 1, "quarantined": 3}
     assert report.counts() == counts | {"ignored": 2, "closed": 0, "doubtful": 0, "rows": 10, "differences": 0}, (
@@ -104,6 +109,38 @@ def test_rows_and_csv(tmp_path: Path, spark: SparkSession) -> None:
         ("missing", "k=a", "", "the row is written", "no row"),
         ("unexpected", "k=c", "", "no record has this key", "op u"),
     }
+
+
+FEED = [
+    *[(1, "insert", 1), (1, "insert", 2)],
+    *[(2, "update_preimage", 1), (2, "update_postimage", 1)],
+    *[(3, "update_preimage", 1), (3, "update_postimage", 3)],
+    *[(4, kind, number) for kind in ("update_preimage", "update_postimage") for number in (2, 3)],
+    *[(5, "update_preimage", 2), (5, "update_postimage", 5)],
+]
+"""The change feed of a Delta table as (commit, kind, key): keys change, and two rows swap theirs."""
+
+
+def test_the_feed_of_a_delta_table_in_files_in_any_order(tmp_path: Path, spark: SparkSession) -> None:
+    ordered = "STRING, v STRING, c INT', op_column: _Change_Type, sequence_by: c, key"
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"name: p\njoin: outer\nselect: [id, left.v AS l, right.v AS r]\n"
+        f"left: {{path: left, format: rows, schema: 'id {ordered}: id, foreign_key: id}}\n"
+        f"right: {{path: right, format: csv, schema: 'k {ordered}: k}}\n"
+    )
+    (tmp_path / "right").mkdir()
+    for number, (commit, kind, key) in enumerate(reversed(FEED)):
+        line = {"_change_type": kind, "id": str(key), "v": f"{kind} {commit}", "c": commit}
+        write_lines(tmp_path / f"left/{number}.jsonl", [line])
+        rows = f"k,v,c,_change_type\n{key},{line['v']},{commit},{kind}\n"
+        (tmp_path / "right" / f"{number}-{number % 3}.csv").write_text(rows)
+    pipeline = Pipeline(load_spec(file), spark)
+    assert not [note for run in pipeline.run() for note in run.notes if "old image" in note]
+    found = {(row["id"], row["l"], row["r"]) for row in pipeline.table("resolved_join").collect()}
+    assert found == {(key, f"update_postimage {c}", f"update_postimage {c}") for key, c in (("3", 4), ("5", 5))}
+    assert pipeline.verify_inputs().ok
+    assert pipeline.verify().ok
 
 
 def test_debezium_and_parquet(tmp_path: Path, spark: SparkSession) -> None:

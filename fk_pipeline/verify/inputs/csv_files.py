@@ -137,17 +137,18 @@ def _raw_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
     """Yields the bytes of the records that are not empty lines, without the ends of their lines.
 
     Raises:
-        NotReadError: the first line ends in CR LF, and another one outside of quotes in LF alone.
+        NotReadError: the first line ends in CR LF, and another one in LF alone; line breaks within quotes do not count.
     """
     parts: list[bytes] = []
-    end, within = b"", False
+    end, within, is_first = b"", False, True
     for raw_line in stream:
-        line = raw_line if end else raw_line.removeprefix(_BOM)
-        end = end or (b"\r\n" if line.endswith(b"\r\n") else b"\n")
+        line = raw_line.removeprefix(_BOM) if is_first else raw_line
+        is_first = False
         within = _ends_within(line, delimiter, within)
         parts.append(line)
         if within or not line.endswith(b"\n"):
             continue
+        end = end or (b"\r\n" if line.endswith(b"\r\n") else b"\n")
         if not line.endswith(end):
             raise NotReadError("some rows of a file end in CR LF and some in LF alone: which do is not defined")
         if raw := b"".join(parts).removesuffix(b"\n").removesuffix(b"\r"):

@@ -204,7 +204,7 @@ class InputColumns:
                 found = one.leniently(self._sequence)
                 if found is None:
                     return self._bad(record.line, "sequence_by is null", self._sequence.name, one, key=keys)
-                record.order = None if found is ANY else (found,)
+                record.order = self._order(found, record)
         if self.side.valid_from is not None and self.knows_since:
             found = since if self._since is None else one.leniently(self._since)
             if found is None:
@@ -223,8 +223,18 @@ class InputColumns:
         if self.side.sequence_by is not None:
             one = _Reading(self._converts, row, None, frozenset(), doubt)
             found = None if self._sequence is None else one.leniently(self._sequence)
-            given = None if found is None or found is ANY else (found,)
+            given = None if found is None else self._order(found)
         return LandedRecord(line, Fate.TRUNCATED, op="t", order=given, doubt=doubt)
+
+    def _order(self, value: Any, record: LandedRecord | None = None) -> tuple[Any, ...] | None:
+        """Returns the place that a column gives a record (None: a truncate); in a feed of Delta removed rows first."""
+        if value is ANY:
+            return None
+        if not self.side.feed_of_delta:
+            return (value,)
+        if record is not None and record.maybe_deleted:
+            return None
+        return (value, int(record is not None and record.fate is Fate.WRITTEN))
 
     def _bad(
         self, line: int, reason: str, name: str, one: _Reading, key: tuple[Any, ...] | None = None

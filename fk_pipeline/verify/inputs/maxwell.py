@@ -65,18 +65,19 @@ class MaxwellEntries:
 
 
 def _order(value: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the place of a row: (file, position, offset)."""
+    """Returns the place of a row: (file, position, offset); an offset without a position is none."""
     position = "" if value.get("position") is None else text_of(value["position"])
     gtid = "" if value.get("gtid") is None else text_of(value["gtid"])
     file = re.search(r"([0-9]+):[0-9]+$", position)
     at = re.fullmatch(r"(?:.*:)?\s*([+-]?[0-9]+)\s*", position, re.DOTALL) or re.search(r"([0-9]+)$", gtid)
     offset = re.fullmatch(r"\s*([+-]?[0-9]+)\s*", text_of(value.get("xoffset") or ""))
-    return _number(file), _number(at), _number(offset)
+    place = _number(at)
+    return _number(file) or 0, place or 0, 0 if place is None else _number(offset) or 0
 
 
-def _number(found: re.Match[str] | None) -> int:
-    number = 0 if found is None or len(found[1]) > 20 else int(found[1])
-    return number if -(1 << 63) <= number < 1 << 63 else 0
+def _number(found: re.Match[str] | None) -> int | None:
+    number = None if found is None or len(found[1]) > 20 else int(found[1])
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 def _committed(seconds: Any) -> int | None:

@@ -59,9 +59,10 @@ class RowEntries:
                 return LandedRecord(line, Fate.QUARANTINED, "an unknown operation", doubt=doubt)
             op = found
         side = self.columns.side
-        if op == "before" or (op == "retract" and (side.keyed_by_place or side.valid_from is not None)):
+        stays = side.keyed_by_place or side.valid_from is not None
+        if (op == "before" and not side.feed_of_delta) or (op == "retract" and stays):
             return LandedRecord(line, Fate.IGNORED, "old image", doubt=doubt)
-        op = "d" if op == "retract" else op
+        op = "d" if op in ("before", "retract") else op
         if op == "t":
             return self.columns.truncate(line, row, order, doubt=doubt)
         return self.columns.entry(place, line, op, row, order, doubt=doubt)
