@@ -90,7 +90,7 @@ def remote_session() -> str | None:
 
     With SPARK_MASTER, the driver still runs here, on this machine's Java, and sends the JARs to the cluster.
     """
-    return os.environ.get("FK_SPARK_REMOTE") or None
+    return spark_address.remote_of(os.environ)
 
 
 def check_python() -> Check:

@@ -6,7 +6,9 @@ PySpark forget it: the next session is a new one.
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -71,6 +73,20 @@ def forget_session(session: Any) -> None:
             session.stop()
         return
     _forget_context(context)
+
+
+def is_classic() -> bool:
+    """Returns whether this process has a Spark of its own, also if no session of it is active in this thread."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None  # noqa: SLF001
+
+
+def leave_connect() -> None:
+    """Lets the next session of PySpark be one of this process, if that of a Spark Connect server has ended."""
+    connect: Any = sys.modules.get("pyspark.sql.connect.session")
+    if connect is None or connect.SparkSession._default_session is None:  # noqa: SLF001
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
 def forget_dead() -> None:

@@ -53,6 +53,10 @@ class Server:
         """Whether the server runs on this machine."""
         return self.process.life() is Life.ALIVE
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns what a command prints of the server."""
+        return {"name": self.name, "url": self.url, "pid": self.process.pid, "log": str(self.log)}
+
 
 class Servers:
     """The servers of a Dagster home, recorded in its file `servers.json`."""
