@@ -90,10 +90,8 @@ def spark(
     """Starts or ends a warm Spark alone, which every command and 'up' find; or lists those of the user."""
     require_own_packages()
     from fk_pipeline.environment.warm_spark import warm_sparks
-    from fk_pipeline.servers.up import home_of, start_spark, stop_spark
-    from fk_pipeline.spec import load_spec
+    from fk_pipeline.servers.up import home_of, served, start_spark, stop_spark
     from fk_pipeline.spec.load import named_pipelines
-    from fk_pipeline.spec.project import pipeline_files
 
     if action is not SparkAction.START and pipelines:
         raise UsageError(f"'spark {action}' takes no pipeline", fix=f"fk-pipeline spark {action}")
@@ -105,7 +103,7 @@ def spark(
         _print(["at", "pid", "home", "life"], warm, format_)
         return
     if action is SparkAction.START:
-        specs = [load_spec(file) for file in pipeline_files(pipelines or named_pipelines())]
+        specs = served(pipelines or named_pipelines())
         server: Server | None = start_spark(specs, home_of(home), spark_port, say)
     else:
         server = stop_spark(home_of(home), say)

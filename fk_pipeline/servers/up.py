@@ -118,9 +118,7 @@ def up(
         UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
         EnvironmentNotFit: a server did not start.
     """
-    specs = [load_spec(file) for file in pipeline_files(pipelines)]
-    refuse_same_name(specs)
-    refuse_same_tables(spec.file for spec in specs)
+    specs = served(pipelines)
     if not specs:
         raise UsageError(
             "no pipelines to serve",
@@ -150,12 +148,25 @@ def up(
     if spark and not remote:
         started.append(start_spark(specs, home, ports.spark, told))
         remote = started[0].url
+        environment.pop(TOKEN, None)
     environment["FK_SPARK_REMOTE"] = remote or "none"  # without a warm Spark, each run starts its own
     tool = [sys.executable, "-m"]
     web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
     start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
     start(DAEMON, [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
     return started
+
+
+def served(pipelines: Sequence[Path]) -> list[PipelineSpec]:
+    """Returns the pipelines in files and folders.
+
+    Raises:
+        PipelineFileError: a pipeline file is wrong, two have one name, or one beside them has the tables of one.
+    """
+    specs = [load_spec(file) for file in pipeline_files(pipelines)]
+    refuse_same_name(specs)
+    refuse_same_tables(spec.file for spec in specs)
+    return specs
 
 
 def start_spark(
