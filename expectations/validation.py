@@ -17,7 +17,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.environment.spark_address import remote_of
-from fk_pipeline.environment.warm_spark import may_be_used
+from fk_pipeline.environment.warm_spark import usable
 from fk_pipeline.privacy import LEFT_OUT
 from fk_pipeline.rules.scan import Finding
 from fk_pipeline.rules.suites import Expectation
@@ -78,7 +78,7 @@ def import_early() -> None:
         with suppress(Exception):
             import_module("great_expectations")
 
-    if remote_of(os.environ) is None and not may_be_used(os.environ):
+    if remote_of(os.environ) is None and not usable(os.environ):
         Thread(target=begin, daemon=True).start()
 
 

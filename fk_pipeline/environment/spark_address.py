@@ -105,7 +105,7 @@ def check_remote(remote: str) -> str:
             f"no Spark Connect server answers: {wrong}",
             where=shown,
             why="whatever needs Spark stops here",
-            fix=f"start the server ('fk-pipeline up' starts one), correct FK_SPARK_REMOTE, {here}",
+            fix=f"start the server ('fk-pipeline spark start' starts one), correct FK_SPARK_REMOTE, {here}",
         )
     client = importlib.metadata.version("pyspark")
     if _series(version) != _series(client):

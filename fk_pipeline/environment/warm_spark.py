@@ -72,7 +72,7 @@ class WarmSpark:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSpark:
     """The Spark that a command uses.
 
     Attributes:
@@ -116,9 +116,9 @@ def forget_warm(process: ProcessIdentity) -> None:
                 file.unlink()
 
 
-def may_be_used(environment: Mapping[str, str]) -> bool:
-    """Returns whether a command may find a warm Spark: none is named otherwise, and one of the user is alive."""
-    return not _is_decided(environment) and any(one.process.life() is Life.ALIVE for one in warm_sparks())
+def usable(environment: Mapping[str, str]) -> list[WarmSpark]:
+    """Returns the servers that a command may use if their settings fit: none if the environment names another Spark."""
+    return [] if _is_decided(environment) else [one for one in warm_sparks() if one.process.life() is Life.ALIVE]
 
 
 def choose(
@@ -126,7 +126,7 @@ def choose(
     wanted: Mapping[str, str],
     found: Sequence[WarmSpark],
     probe: Callable[[str, Collection[str]], Probe] = lambda address, names: probe_remote(address, names, PROBE_SECONDS),
-) -> Choice:
+) -> ChosenSpark:
     """Returns the Spark that a command uses: the latest warm one that fits, else one of its own and why.
 
     Args:
@@ -136,14 +136,14 @@ def choose(
         probe: asks the server at an address for its version, and which of some settings a session can set.
     """
     if _is_decided(environment):
-        return Choice()
+        return ChosenSpark()
     reasons = []
     for one in found:
         choice, reason = _of(one, wanted, probe)
         if choice is not None:
             return choice
         reasons.append(f"the warm one at {one.address} is not used: {reason}")
-    return Choice(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
+    return ChosenSpark(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
 
 
 def _is_decided(environment: Mapping[str, str]) -> bool:
@@ -152,7 +152,7 @@ def _is_decided(environment: Mapping[str, str]) -> bool:
 
 def _of(
     one: WarmSpark, wanted: Mapping[str, str], probe: Callable[[str, Collection[str]], Probe]
-) -> tuple[Choice | None, str]:
+) -> tuple[ChosenSpark | None, str]:
     """Returns the choice of a warm Spark; None with the reason if it does not fit."""
     if one.process.life() is not Life.ALIVE:
         forget_warm(one.process)
@@ -175,7 +175,7 @@ def _of(
     if lacking:
         return None, f"it was started with other values of {', '.join(lacking)}"
     settings = {name: wanted[name] for name in others}
-    return Choice(one.address, settings, f"Spark is the warm one at {one.address}."), ""
+    return ChosenSpark(one.address, settings, f"Spark is the warm one at {one.address}."), ""
 
 
 def _digests(settings: Mapping[str, str]) -> dict[str, str]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from fk_pipeline.environment.doctor import check_engine
 from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.environment.spark_address import Probe, probe_remote, remote_of
 from fk_pipeline.environment.spark_token import forget_token, new_token
-from fk_pipeline.environment.warm_spark import WarmSpark, choose, forget_warm, may_be_used, record_warm, warm_sparks
+from fk_pipeline.environment.warm_spark import WarmSpark, choose, forget_warm, record_warm, usable, warm_sparks
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.session import comparable_conf, session_conf
 from fk_pipeline.spec import Settings
@@ -93,7 +94,7 @@ def test_without_a_folder_of_the_user_nothing_is_recorded_and_nothing_found(stat
     state.parent.write_text("no folder")
     record_warm("sc://127.0.0.1:1", Path("/home/of"), {})
     assert warm_sparks() == []
-    assert not may_be_used({})
+    assert not usable({})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_the_environment_wins_and_else_a_warm_one_whose_settings_fit(
     assert said in choice.said
     assert bool(said) == (warm.address in choice.said)
     assert "\n" not in choice.said
-    assert may_be_used(environment) == bool(said)
+    assert usable(environment) == ([warm] if said else [])
 
 
 def test_what_is_not_certainly_our_running_server_is_not_used(warm: WarmSpark, state: Path) -> None:
@@ -156,11 +157,19 @@ def test_what_is_not_certainly_our_running_server_is_not_used(warm: WarmSpark, s
 
     [file] = state.glob("*.json")
     file.write_text(file.read_text().replace(f'"started": {warm.process.started}', '"started": 1.0'))
-    assert not may_be_used({})
+    assert not usable({})
     [dead] = warm_sparks()
     choice = choose({}, SETTINGS, [dead], answer)
     assert "it has ended, 'fk-pipeline spark start' starts it again" in choice.said
     assert (warm_sparks(), choose({}, SETTINGS, warm_sparks(), answer).said) == ([], ""), "it is said once"
+
+
+def test_the_doctor_tells_of_it(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FK_SPARK_REMOTE", "SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    assert check_engine().found.endswith(f", or the warm one at {warm.address} where its settings fit")
+    monkeypatch.setenv("FK_SPARK_REMOTE", "none")
+    assert check_engine().found.endswith(", in this process")
 
 
 def test_of_several_the_first_that_fits_is_used(warm: WarmSpark) -> None:
