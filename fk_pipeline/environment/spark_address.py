@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fk_pipeline.environment.spark_token import with_token
+from fk_pipeline.environment.spark_token import is_here, with_token
 from fk_pipeline.errors import EnvironmentNotFit
 
 SECONDS = 4.0
@@ -97,15 +97,15 @@ def check_remote(remote: str) -> str:
                 f"the Spark Connect server refuses this client: {wrong}",
                 where=shown,
                 why="a server of 'fk-pipeline up' takes the commands of its user only, by a token in a file",
-                fix=f"if it is yours, 'fk-pipeline down' and 'up' make a new token; else add ';token=...' to "
-                f"FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
+                fix="if it is yours, 'fk-pipeline down' and 'up', or 'spark stop' and 'start', make a new token; else "
+                f"add ';token=...' to FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
             ) from None
     if version is None:
         raise EnvironmentNotFit(
             f"no Spark Connect server answers: {wrong}",
             where=shown,
             why="whatever needs Spark stops here",
-            fix=f"start the server ('fk-pipeline spark start' starts one), correct FK_SPARK_REMOTE, {here}",
+            fix=f"start the server{_starts(host, port)}, correct FK_SPARK_REMOTE, {here}",
         )
     client = importlib.metadata.version("pyspark")
     if _series(version) != _series(client):
@@ -116,6 +116,11 @@ def check_remote(remote: str) -> str:
             fix=f"let a server of Spark {_series(client)} listen there, {here}",
         )
     return version
+
+
+def _starts(host: str, port: int) -> str:
+    """Returns the words about the command that starts a server at an address of this machine."""
+    return f" ('fk-pipeline spark start --spark-port {port}' starts one)" if is_here(host) else ""
 
 
 def check_master(master: str) -> None:

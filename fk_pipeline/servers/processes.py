@@ -134,7 +134,7 @@ def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:
             raise EnvironmentNotFit(
                 f"{server.name} {how}: {' | '.join(lines) or 'it printed nothing'}",
                 where=str(server.log),
-                fix="mend what it says and run 'fk-pipeline up' again",
+                fix="mend what it says, and run the command again",
             )
         time.sleep(0.2)
 

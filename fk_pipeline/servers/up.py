@@ -61,7 +61,9 @@ def instance_of(home: Path) -> Iterator[DagsterInstance]:
     from dagster import DagsterInstance
 
     if not (home / "dagster.yaml").exists():
-        raise UsageError(f"{home} is no Dagster home: it has no dagster.yaml", fix="fk-pipeline up makes one")
+        raise UsageError(
+            f"{home} is no Dagster home: it has no dagster.yaml", fix="fk-pipeline up PIPELINE.yaml makes one"
+        )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 
@@ -139,7 +141,9 @@ def up(
         """Starts a server unless it runs, and waits until it is ready."""
         server = servers.known().get(name)
         if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
-            raise UsageError(f"{name} serves {server.serves} already", fix="run 'fk-pipeline down' first")
+            raise UsageError(
+                f"{name} serves {server.serves} already", fix=f"run 'fk-pipeline down --home {home}' first"
+            )
         if server is None or not server.alive:
             server = _begin(servers, name, command, environment, url, told)
         wait_for(server, lambda: ready(server), READY_SECONDS)
@@ -193,7 +197,7 @@ def start_spark(
         told(f"the token of {SPARK} is not there any more: ending it")
         _stop(servers, server)
     if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
-        _refuse_other_settings(server, wanted)
+        _refuse_other_settings(server, wanted, home)
     if server is None or not server.alive:
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "fk_pipeline.servers.spark", "--host", HOST, "--port", str(port)]
@@ -227,7 +231,7 @@ def stop_spark(home: Path, told: Callable[[str], None] = lambda _: None) -> Serv
     return server
 
 
-def _refuse_other_settings(server: Server, wanted: Mapping[str, str]) -> None:
+def _refuse_other_settings(server: Server, wanted: Mapping[str, str], home: Path) -> None:
     """Raises an error unless the Spark server started with all the settings, whichever pipelines it serves.
 
     Raises:
@@ -238,7 +242,7 @@ def _refuse_other_settings(server: Server, wanted: Mapping[str, str]) -> None:
     if others:
         raise UsageError(
             f"{SPARK} serves {server.serves or 'no pipeline'} already, with other values of {', '.join(others)}",
-            fix="run 'fk-pipeline spark stop' first",
+            fix=f"run 'fk-pipeline spark stop --home {home}' first",
         )
 
 

@@ -30,6 +30,7 @@ from fk_pipeline.servers.up import Ports, down, up
 from fk_pipeline.session import comparable_conf
 from tests.dagster.graphql import wait
 from tests.dagster.servers import free_port
+from tests.fixes import Met, follow
 
 pytestmark = [  # `up` returns and leaves its servers running
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
@@ -80,6 +81,18 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     down(home)
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment of a server; while its process becomes another program it has none."""
+    found: dict[str, str] = {}
+
+    def is_there() -> bool:
+        found.update(psutil.Process(pid).environ())
+        return "FK_PIPELINES" in found
+
+    wait(is_there, 10)
+    return found
+
+
 def family_of(pids: dict[str, int]) -> list[psutil.Process]:
     """The servers and what they have started."""
     leaders = [psutil.Process(pid) for pid in pids.values()]
@@ -96,7 +109,7 @@ def test_a_spark_server_whose_token_is_lost_is_started_anew_and_down_leaves_no_t
     port = int(url.rpartition(":")[2])
     token = token_at(port, home)
     assert token is not None
-    environments = {name: psutil.Process(pid).environ() for name, pid in first.items()}
+    environments = {name: environment_of(pid) for name, pid in first.items()}
     assert {one["FK_SPARK_REMOTE"] for name, one in environments.items() if name != "spark"} == {url}
     assert not [one for one in environments.values() if "SPARK_CONNECT_AUTHENTICATE_TOKEN" in one]
     files = [*home.rglob("*.token"), *Path(os.environ["XDG_STATE_HOME"]).rglob(f"*-{port}.token")]
@@ -140,12 +153,12 @@ def test_a_warm_spark_alone_is_found_by_up_and_by_every_command_of_the_user(
     demo.write_text(f"{text.rstrip()}\nsettings: {{driver_memory: 2g}}\n")
     refused = called("spark", "start", demo, "--home", home, "--spark-port", port)
     assert refused.what == "spark serves no pipeline already, with other values of spark.driver.memory"
-    assert refused.fix == "run 'fk-pipeline spark stop' first"
+    assert refused.fix == f"run 'fk-pipeline spark stop --home {home}' first"
     demo.write_text(text)
 
     servers_of_up = start()
     assert servers_of_up["spark"] == spark["pid"]
-    assert psutil.Process(servers_of_up["daemon"]).environ()["FK_SPARK_REMOTE"] == url
+    assert environment_of(servers_of_up["daemon"])["FK_SPARK_REMOTE"] == url
     assert [one["pid"] for one in called("spark", "stop", "--home", home)] == [spark["pid"]]
     assert (called("spark", "status"), called("spark", "stop", "--home", home)) == ([], [])
     assert start()["spark"] != spark["pid"]
@@ -154,9 +167,30 @@ def test_a_warm_spark_alone_is_found_by_up_and_by_every_command_of_the_user(
     assert called("spark", "status") == []
 
 
+def test_what_an_error_of_the_servers_says_helps(
+    start: Callable[..., dict[str, int]], tmp_path: Path, command: Any
+) -> None:
+    home, other, port = tmp_path / "home", tmp_path / "other", free_port()
+    demo = tmp_path / "demo" / "flight_planes.yaml"
+    ports = "--port", free_port(), "--spark-port", port
+
+    assert Met(command("recover", "--home", home).err).fix == "fk-pipeline up PIPELINE.yaml makes one\n"
+    assert command("spark", "start", "--home", other, "--spark-port", port).status == 0
+    assert follow(command, "spark", "stop", "--home", home, again=False) == [f"spark stop --home {other}"]
+    assert command("spark", "start", "--home", other, "--spark-port", port).status == 0
+    assert follow(command, "up", demo, "--home", home, *ports) == [f"spark stop --home {other}"]
+    assert command("recover", "--home", home).status == 0
+
+    more = prepare_demo(tmp_path / "more").rename(tmp_path / "more" / "more.yaml")
+    more.write_text(more.read_text().replace("name: flight_planes", "name: more") + "settings: {driver_memory: 2g}\n")
+    assert follow(command, "spark", "start", more, "--home", home) == [f"spark stop --home {home}"]
+    assert follow(command, "up", more, "--home", home, *ports) == [f"down --home {home}"]
+    assert {one["home"] for one in called("spark", "status")} == {str(home)}
+
+
 def test_without_a_warm_spark_runs_of_dagster_find_none_either(tmp_path: Path, start: Callable[..., Any]) -> None:
     for name, pid in start(spark=False).items():
-        assert psutil.Process(pid).environ()["FK_SPARK_REMOTE"] == "none", name
+        assert environment_of(pid)["FK_SPARK_REMOTE"] == "none", name
 
 
 @pytest.mark.slow
