@@ -167,6 +167,7 @@ def test_a_warm_spark_alone_is_found_by_up_and_by_every_command_of_the_user(
     assert called("spark", "status") == []
 
 
+@pytest.mark.slow
 def test_what_an_error_of_the_servers_says_helps(
     start: Callable[..., dict[str, int]], tmp_path: Path, command: Any
 ) -> None:
