@@ -20,7 +20,7 @@ from fk_pipeline.environment.java_names import remember_names
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.environment.spark_address import check_master, check_remote, remote_of
-from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_classic, is_lost, leave_connect
+from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_classic, is_gone, is_lost, leave_connect
 from fk_pipeline.environment.spark_token import TOKEN_SETTING, with_token
 from fk_pipeline.environment.storage import S3Place, is_s3
 from fk_pipeline.environment.warm_spark import choose, warm_sparks
@@ -234,9 +234,13 @@ def _started(settings: Settings | None, environment: Mapping[str, str]) -> Spark
 
 
 def _running() -> SparkSession | None:
-    """Returns the session of this process, unless its Java process has ended."""
+    """Returns the session of this process, unless its Java process or its server has ended."""
     forget_dead()
-    return SparkSession.getActiveSession()
+    session = SparkSession.getActiveSession()
+    if session is not None and is_gone(session):
+        forget_session(session)
+        return None
+    return session
 
 
 def _with_few_retries(session: SparkSession) -> SparkSession:
