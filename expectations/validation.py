@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from fk_pipeline.environment.spark_address import remote_of
+from fk_pipeline.environment.warm_spark import usable
 from fk_pipeline.privacy import LEFT_OUT
 from fk_pipeline.rules.scan import Finding
 from fk_pipeline.rules.suites import Expectation
@@ -68,15 +70,15 @@ def _shared_context() -> EphemeralDataContext:
 def import_early() -> None:
     """Starts to import Great Expectations in the background: it takes about as long as Spark takes to start.
 
-    Does nothing with Spark Connect, because both threads would import its client, in different orders. The next import
-    waits for this one, and raises the error if it failed.
+    Does nothing where Spark may be a Spark Connect server, because both threads would import its client, in different
+    orders. The next import waits for this one, and raises the error if it failed.
     """
 
     def begin() -> None:
         with suppress(Exception):
             import_module("great_expectations")
 
-    if not os.environ.get("FK_SPARK_REMOTE"):
+    if remote_of(os.environ) is None and not usable(os.environ):
         Thread(target=begin, daemon=True).start()
 
 

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -19,11 +19,12 @@ from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.java_names import remember_names
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
 from fk_pipeline.environment.scratch import scratch_folder
-from fk_pipeline.environment.spark_address import check_master, check_remote
-from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_lost
-from fk_pipeline.environment.spark_token import with_token
+from fk_pipeline.environment.spark_address import check_master, check_remote, remote_of
+from fk_pipeline.environment.spark_life import forget_dead, forget_session, is_classic, is_gone, is_lost, leave_connect
+from fk_pipeline.environment.spark_token import TOKEN_SETTING, with_token
 from fk_pipeline.environment.storage import S3Place, is_s3
-from fk_pipeline.errors import EnvironmentNotFit
+from fk_pipeline.environment.warm_spark import choose, warm_sparks
+from fk_pipeline.errors import EnvironmentNotFit, escaped
 from fk_pipeline.spec import Settings
 
 DELTA = {
@@ -70,15 +71,24 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     Raises:
         EnvironmentNotFit: the Delta JARs are missing and could not be fetched, or there is no folder to spill to.
     """
+    private = _private(environment) if _master(environment).startswith("local") else {}
+    return private | shared_conf(settings, environment)
+
+
+def shared_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the settings of `session_conf` that another process starts Spark with as well: all but its folder.
+
+    Raises:
+        EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
+    """
     settings = settings or Settings()
-    master = environment.get("SPARK_MASTER", "local[*]")
+    master = _master(environment)
     conf = {"spark.app.name": "fk-pipeline", "spark.master": master, **DELTA, **SEMANTICS, **COMPILED}
     if master.startswith("local"):
         cores = os.cpu_count() or 2
         conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}
         logging = files("fk_pipeline") / "log4j2.properties"
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
-        conf |= _private(environment)
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
@@ -91,6 +101,24 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
         else:
             conf["spark.jars"] = ",".join(jars)
     return conf
+
+
+def comparable_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns what must be the same in a warm Spark that a command uses: its settings, and who it is in S3.
+
+    Raises:
+        EnvironmentNotFit: the Delta JARs are missing and could not be fetched.
+    """
+    conf = shared_conf(settings, environment)
+    conf.pop(TOKEN_SETTING, None)
+    if s3_jar_paths() or any(name in (settings or Settings()).spark for name in BRINGING):
+        keys = sorted((name, value) for name, value in environment.items() if name.startswith("AWS_"))
+        conf["AWS_* of the environment"] = str(keys)
+    return conf
+
+
+def _master(environment: Mapping[str, str]) -> str:
+    return environment.get("SPARK_MASTER", "local[*]")
 
 
 def _is_one_process(master: str) -> bool:
@@ -125,7 +153,7 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
         EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up provide the JARs for it.
     """
     wanted = next((path for path in paths if is_s3(path)), None)
-    remote = environment.get("FK_SPARK_REMOTE") or _running() is not None
+    remote = remote_of(environment) or _running() is not None
     if wanted is None or remote or any(name in settings.spark for name in BRINGING) or s3_jar_paths():
         return
     raise EnvironmentNotFit(
@@ -133,8 +161,23 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
     )
 
 
-def start_session(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> SparkSession:
+def _tell_on_stderr(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"{escaped(text)}\n")
+    sys.stderr.flush()
+
+
+def start_session(
+    settings: Settings | None = None,
+    environment: Mapping[str, str] = os.environ,
+    told: Callable[[str], None] = _tell_on_stderr,
+) -> SparkSession:
     """Returns the running session, or a new one.
+
+    Args:
+        settings: the Spark settings of the pipelines.
+        environment: the environment variables.
+        told: called with a line if there is a warm Spark of the user: whether it is used, and why not.
 
     Raises:
         EnvironmentNotFit: Java or the Delta JARs are missing, the running session has no Delta, or there is no Spark at
@@ -148,13 +191,34 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
             if not is_lost(error):
                 raise
             forget_session(running)
-    builder: Any = SparkSession.builder
-    remote = environment.get("FK_SPARK_REMOTE")
+    remote = remote_of(environment)
     if remote:
         check_remote(remote)
-        return prepare(_with_few_retries(builder.remote(with_token(remote)).getOrCreate()))
+        return _connected(remote, {})
+    if not is_classic():
+        warm = choose(environment, comparable_conf(settings, environment), warm_sparks())
+        if warm.said:
+            told(warm.said)
+        if warm.address:
+            return _connected(warm.address, warm.settings)
+    return _started(settings, environment)
+
+
+def _connected(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    """Returns a session of a Spark Connect server that responds, with settings of its own."""
+    builder: Any = SparkSession.builder
+    session = _with_few_retries(builder.remote(with_token(remote)).getOrCreate())
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return prepare(session)
+
+
+def _started(settings: Settings | None, environment: Mapping[str, str]) -> SparkSession:
+    """Returns a session whose driver is in this process."""
     conf = session_conf(settings, environment)
     check_master(conf["spark.master"])
+    leave_connect()
+    builder: Any = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -170,9 +234,13 @@ def start_session(settings: Settings | None = None, environment: Mapping[str, st
 
 
 def _running() -> SparkSession | None:
-    """Returns the session of this process, unless its Java process has ended."""
+    """Returns the session of this process, unless its Java process or its server has ended."""
     forget_dead()
-    return SparkSession.getActiveSession()
+    session = SparkSession.getActiveSession()
+    if session is not None and is_gone(session):
+        forget_session(session)
+        return None
+    return session
 
 
 def _with_few_retries(session: SparkSession) -> SparkSession:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.cli.main import app_main
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.opened import OpenPipeline
@@ -147,6 +148,28 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureR
     fs, root = filesystem(bucket)
     fs.mkdir(root)
     return bucket
+
+
+class Ended(NamedTuple):
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Returns a function that calls the command as its process does, in this one."""
+
+    def call(*args: Any) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fk-pipeline", *map(str, args)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app_main()
+        return Ended(int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
 
 
 class RowsPipeline:

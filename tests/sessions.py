@@ -40,14 +40,15 @@ def classic(_: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def connect(folder: Path) -> Iterator[SparkSession]:
-    """Yields a session of a Spark Connect server that is started for it and stopped after it."""
+    """Yields a session of a Spark Connect server that is started and stopped for it; commands do not find it."""
     environment = {
         "SPARK_MASTER": "local[2]",
         "JDK_JAVA_OPTIONS": QUICK,
         "PYSPARK_PYTHON": NO_PYTHON,
         "FK_PIPELINES": "",
     }
-    with connect_server(folder, environment) as remote:
+    with connect_server(folder, environment) as remote, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FK_SPARK_REMOTE", "none")
         session = start_session(Settings(), {"FK_SPARK_REMOTE": remote})
         session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from fk_pipeline.environment.spark_life import is_gone
 
 PIPELINE = """
 name: mortal
@@ -76,3 +81,19 @@ def test_a_java_process_that_dies_between_runs_or_in_one_is_started_again(tmp_pa
     assert told["due"] == "{'subscription_store': [2], 'responses': [2], 'resolved_join': [2]}"
     assert told["third"] == "[1, 2, 3]"
     assert told["verified"] == "True"
+
+
+def test_a_server_of_this_machine_that_does_not_listen_is_gone_and_others_are_not_asked() -> None:
+    def session_of(endpoint: str) -> Any:
+        client = SimpleNamespace(_builder=SimpleNamespace(endpoint=endpoint))
+        return SimpleNamespace(is_stopped=False, client=client)
+
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{made.getsockname()[1]}"
+        assert is_gone(session_of(place))
+        made.listen()
+        assert not is_gone(session_of(place))
+    assert is_gone(session_of(place))
+    assert not is_gone(session_of("spark.example.com:15002"))
+    assert not is_gone(SimpleNamespace(is_stopped=False))

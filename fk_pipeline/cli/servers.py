@@ -1,9 +1,10 @@
-"""The commands `up`, `down` and `recover`: Dagster with a warm Spark on one machine."""
+"""The commands `up`, `down`, `spark` and `recover`: Dagster with a warm Spark on one machine, or that Spark alone."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,10 @@ from fk_pipeline.cli import completion
 from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
 from fk_pipeline.environment.own_packages import require_own_packages
+from fk_pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from fk_pipeline.servers.processes import Server
 
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster here")
@@ -40,10 +45,7 @@ def up(
     from fk_pipeline.spec.load import named_pipelines
 
     started = start(pipelines or named_pipelines(), home_of(home), Ports(port, spark_port), spark=spark, told=say)
-    if format_ is OutputFormat.JSON:
-        print_json([{"name": s.name, "url": s.url, "pid": s.process.pid, "log": str(s.log)} for s in started])
-    else:
-        print_table(["server", "at", "pid", "log"], [[s.name, s.url, s.process.pid, str(s.log)] for s in started])
+    _print(["server", "at", "pid", "log"], [server.as_json() for server in started], format_)
 
 
 def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
@@ -58,6 +60,61 @@ def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: De
         print_json([as_json(one) for one in ended])
     else:
         print_lines(map(sentence, ended))
+
+
+class SparkAction(StrEnum):
+    """What `spark` does."""
+
+    START = "start"
+    STOP = "stop"
+    STATUS = "status"
+
+
+def spark(
+    action: Annotated[SparkAction, typer.Argument(metavar="start|stop|status", help="what to do")],
+    pipelines: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PIPELINE.yaml]...",
+            help="with start: files or folders whose Spark settings it has; default: FK_PIPELINES, else none",
+            autocompletion=completion.completed_files,
+        ),
+    ] = None,
+    home: Home = None,
+    spark_port: Annotated[
+        int, typer.Option(metavar="PORT", help="with start: of the Spark Connect server, on 127.0.0.1")
+    ] = 15002,
+    format_: FormatOption = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Starts or ends a warm Spark alone, which every command and 'up' find; or lists those of the user."""
+    require_own_packages()
+    from fk_pipeline.environment.warm_spark import warm_sparks
+    from fk_pipeline.servers.up import home_of, served, start_spark, stop_spark
+    from fk_pipeline.spec.load import named_pipelines
+
+    if action is not SparkAction.START and pipelines:
+        raise UsageError(f"'spark {action}' takes no pipeline", fix=f"fk-pipeline spark {action}")
+    if action is SparkAction.STATUS:
+        warm = [
+            {"url": one.address, "pid": one.process.pid, "home": one.home, "life": one.process.life()}
+            for one in warm_sparks()
+        ]
+        _print(["at", "pid", "home", "life"], warm, format_)
+        return
+    if action is SparkAction.START:
+        specs = served(pipelines or named_pipelines())
+        server: Server | None = start_spark(specs, home_of(home), spark_port, say)
+    else:
+        server = stop_spark(home_of(home), say)
+    _print(["server", "at", "pid", "log"], [server.as_json()] if server is not None else [], format_)
+
+
+def _print(columns: list[str], rows: list[dict[str, Any]], format_: OutputFormat) -> None:
+    if format_ is OutputFormat.JSON:
+        print_json(rows)
+    else:
+        print_table(columns, [list(row.values()) for row in rows])
 
 
 def recover(
@@ -92,6 +149,10 @@ def add_to(app: typer.Typer) -> None:
         epilog="Example: fk-pipeline up pipelines/ --port 3000", short_help="Starts Dagster's servers and a warm Spark."
     )(up)
     app.command(epilog="Example: fk-pipeline down", short_help="Ends what 'up' has started.")(down)
+    app.command(
+        epilog="Example: fk-pipeline spark start pipelines/",
+        short_help="Starts or ends a warm Spark alone, which every command finds.",
+    )(spark)
     app.command(
         epilog="Example: fk-pipeline recover", short_help="Fails runs that died with the machine: they are retried."
     )(recover)

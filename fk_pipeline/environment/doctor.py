@@ -90,7 +90,7 @@ def remote_session() -> str | None:
 
     With SPARK_MASTER, the driver still runs here, on this machine's Java, and sends the JARs to the cluster.
     """
-    return os.environ.get("FK_SPARK_REMOTE") or None
+    return spark_address.remote_of(os.environ)
 
 
 def check_python() -> Check:
@@ -117,11 +117,19 @@ def check_engine() -> Check:
             spark_address.check_master(master)
             found = f"Spark {version}, its driver in this process, on {master}"
         else:
-            found = f"Spark {version}, in this process"
+            found = f"Spark {version}, in this process{_warm()}"
     except EnvironmentNotFit as error:
         fix = f"{error.fix[0].upper()}{error.fix[1:]}."
         return Check("Engine", ok=False, found=f"{error.where}: {error.what}", wanted="Spark", fix=fix)
     return Check("Engine", ok=True, found=found, wanted="Spark")
+
+
+def _warm() -> str:
+    """Returns the words about a warm Spark of the user; none if there is none, or if it is not looked for."""
+    from fk_pipeline.environment.warm_spark import usable
+
+    one = next(iter(usable(os.environ)), None)
+    return "" if one is None else f", or the warm one at {one.address} where its settings fit"
 
 
 def check_java() -> Check:

@@ -9,10 +9,12 @@ import importlib.metadata
 import os
 import re
 import socket
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fk_pipeline.environment.spark_token import with_token
+from fk_pipeline.environment.spark_token import is_here, with_token
 from fk_pipeline.errors import EnvironmentNotFit
 
 SECONDS = 4.0
@@ -20,6 +22,45 @@ SECONDS = 4.0
 
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _HERE = "or unset {}: Spark runs in this process then"
+_NONE = "none"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a Spark Connect server says of itself.
+
+    Attributes:
+        version: the version of its Spark.
+        modifiable: those of the settings that a session can set for itself.
+    """
+
+    version: str
+    modifiable: frozenset[str] = frozenset()
+
+
+def remote_of(environment: Mapping[str, str]) -> str | None:
+    """Returns the address of a Spark Connect server that FK_SPARK_REMOTE names; None if it is not set, or `none`."""
+    remote = environment.get("FK_SPARK_REMOTE", "")
+    return None if remote.lower() in ("", _NONE) else remote
+
+
+def probe_remote(remote: str, settings: Collection[str], seconds: float) -> Probe:
+    """Returns what the Spark Connect server at an address says of itself.
+
+    Args:
+        remote: the address.
+        settings: names of settings.
+        seconds: the time that it has for each of two responses.
+
+    Raises:
+        EnvironmentNotFit: it does not respond in time, or refuses this client.
+    """
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    try:
+        return _probe(DefaultChannelBuilder(with_token(remote)), settings, seconds)
+    except Exception as error:  # gRPC raises many kinds of errors for an unexpected peer
+        raise EnvironmentNotFit(f"it does not respond as it should: {_sentence(error)}", where=remote) from error
 
 
 def check_remote(remote: str) -> str:
@@ -48,7 +89,7 @@ def check_remote(remote: str) -> str:
         ) from error
     wrong = None if any(os.environ.get(name) for name in _PROXIES) else _silence(host, port)
     try:
-        version = None if wrong else _version(builder)
+        version = None if wrong else _probe(builder, (), SECONDS).version
     except Exception as error:  # noqa: BLE001 - gRPC raises many kinds of errors for an unexpected peer
         version, wrong = None, _sentence(error)
         if "UNAUTHENTICATED" in str(error):
@@ -56,15 +97,15 @@ def check_remote(remote: str) -> str:
                 f"the Spark Connect server refuses this client: {wrong}",
                 where=shown,
                 why="a server of 'fk-pipeline up' takes the commands of its user only, by a token in a file",
-                fix=f"if it is yours, 'fk-pipeline down' and 'up' make a new token; else add ';token=...' to "
-                f"FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
+                fix="if it is yours, 'fk-pipeline down' and 'up', or 'spark stop' and 'start', make a new token; else "
+                f"add ';token=...' to FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
             ) from None
     if version is None:
         raise EnvironmentNotFit(
             f"no Spark Connect server answers: {wrong}",
             where=shown,
             why="whatever needs Spark stops here",
-            fix=f"start the server ('fk-pipeline up' starts one), correct FK_SPARK_REMOTE, {here}",
+            fix=f"start the server{_starts(host, port)}, correct FK_SPARK_REMOTE, {here}",
         )
     client = importlib.metadata.version("pyspark")
     if _series(version) != _series(client):
@@ -75,6 +116,11 @@ def check_remote(remote: str) -> str:
             fix=f"let a server of Spark {_series(client)} listen there, {here}",
         )
     return version
+
+
+def _starts(host: str, port: int) -> str:
+    """Returns the words about the command that starts a server at an address of this machine."""
+    return f" ('fk-pipeline spark start --spark-port {port}' starts one)" if is_here(host) else ""
 
 
 def check_master(master: str) -> None:
@@ -120,25 +166,35 @@ def _silence(host: str, port: int) -> str | None:
         return f"{host}:{port}: {_sentence(error)}"
 
 
-def _version(builder: Any) -> str | None:
+def _probe(builder: Any, settings: Collection[str], seconds: float) -> Probe:
     import grpc
     from pyspark.sql.connect.client import SparkConnectClient
     from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
     client = SparkConnectClient(builder, retry_policy={"max_retries": 0})
-    try:
-        grpc.channel_ready_future(client._channel).result(timeout=SECONDS)  # noqa: SLF001 - a deadline, and no retries
-        request = base_pb2.AnalyzePlanRequest(session_id=client._session_id)  # noqa: SLF001
+
+    def of_session(request: Any) -> Any:
+        request.session_id = client._session_id  # noqa: SLF001
         request.user_context.user_id = client._user_id or ""  # noqa: SLF001
-        request.spark_version.SetInParent()
+        return request
+
+    try:
+        grpc.channel_ready_future(client._channel).result(timeout=seconds)  # noqa: SLF001 - a deadline, and no retries
         stub: Any = base_pb2_grpc.SparkConnectServiceStub(client._channel)  # type: ignore[no-untyped-call]  # noqa: SLF001
-        answer = stub.AnalyzePlan(request, metadata=builder.metadata(), timeout=SECONDS)
-        ended = base_pb2.ReleaseSessionRequest(session_id=client._session_id)  # noqa: SLF001
-        ended.user_context.user_id = client._user_id or ""  # noqa: SLF001
-        stub.ReleaseSession(ended, metadata=builder.metadata(), timeout=SECONDS)
-        return str(answer.spark_version.version)
+        limits = {"metadata": builder.metadata(), "timeout": seconds}
+        asked = of_session(base_pb2.AnalyzePlanRequest())
+        asked.spark_version.SetInParent()
+        version = str(stub.AnalyzePlan(asked, **limits).spark_version.version)
+        modifiable = frozenset[str]()
+        if settings:
+            of_settings = of_session(base_pb2.ConfigRequest())
+            of_settings.operation.is_modifiable.keys.extend(settings)
+            pairs = stub.Config(of_settings, **limits).pairs
+            modifiable = frozenset(pair.key for pair in pairs if pair.value == "true")
+        stub.ReleaseSession(of_session(base_pb2.ReleaseSessionRequest()), **limits)
+        return Probe(version, modifiable)
     except grpc.FutureTimeoutError:
-        raise TimeoutError(f"what listens there does not speak gRPC within {SECONDS:.0f} s") from None
+        raise TimeoutError(f"what listens there does not speak gRPC within {seconds:.0f} s") from None
     finally:
         client.close()
 

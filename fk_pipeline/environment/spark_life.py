@@ -6,10 +6,15 @@ PySpark forget it: the next session is a new one.
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any
+
+from fk_pipeline.environment.spark_token import is_here
 
 _END_SECONDS = 5.0
 """Seconds that a Java process has to end after it closed a connection."""
@@ -25,10 +30,13 @@ _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext 
 
 
 def is_gone(session: Any) -> bool:
-    """Returns whether a session can compute nothing any more, as far as that is known without a call to it."""
+    """Returns whether a session can compute nothing any more, as far as that is known without a call to it.
+
+    A server of this machine is gone if nothing listens at its port: its client would try again for minutes.
+    """
     context = getattr(session, "_sc", None)
     if context is None:
-        return bool(session.is_stopped)
+        return bool(session.is_stopped) or _refuses(session)
     process = _process(context)
     return getattr(context, "_jsc", None) is None or (process is not None and process.poll() is not None)
 
@@ -73,6 +81,20 @@ def forget_session(session: Any) -> None:
     _forget_context(context)
 
 
+def is_classic() -> bool:
+    """Returns whether this process has a Spark of its own, also if no session of it is active in this thread."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None  # noqa: SLF001
+
+
+def leave_connect() -> None:
+    """Lets the next session of PySpark be one of this process, if that of a Spark Connect server has ended."""
+    connect: Any = sys.modules.get("pyspark.sql.connect.session")
+    if connect is None or connect.SparkSession._default_session is None:  # noqa: SLF001
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
 def forget_dead() -> None:
     """Makes PySpark forget the session of this process, if there is one and its Java process has ended."""
     from pyspark import SparkContext
@@ -110,6 +132,21 @@ def _forget_context(context: Any) -> None:
     ):
         for name in names:
             setattr(owner, name, None)
+
+
+def _refuses(session: Any) -> bool:
+    """Returns whether nothing listens where the server of a session was, if that is on this machine."""
+    endpoint = getattr(getattr(getattr(session, "client", None), "_builder", None), "endpoint", None)
+    host, _, port = str(endpoint).rpartition(":")
+    if not is_here(host) or not port.isdigit():
+        return False
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _process(context: Any) -> subprocess.Popen[bytes] | None:

@@ -32,8 +32,9 @@ PORT = 15002
 """The port at which a Spark Connect server listens if nothing else is said."""
 
 _OWN_ACCESS = re.compile(r";(token|use_ssl|authorization)=", re.IGNORECASE)
-_WHOLE = re.compile(r"([!-~]+)\n")
-"""The content of a file; one that was cut has no line feed."""
+_TOKEN = re.compile(r"[!-~]+")
+_MOST = 2**20
+"""Characters that are read of a file; one that was cut has no line feed at its end."""
 
 
 def dagster_home() -> Path:
@@ -61,7 +62,7 @@ def new_token(port: int, given: str = "") -> str:
     problems = []
     for file in _files(port):
         try:
-            _write(file, token)
+            write_private(file, token)
         except OSError as error:
             problems.append(str(error))
     if token_at(port) != token:
@@ -124,14 +125,23 @@ def with_token(remote: str) -> str:
     return f"{base.rstrip('/')}/;{kept}authorization={quote(f'Bearer {token}', safe='')}"
 
 
+def folder_of_user() -> Path:
+    """Returns the folder in which the user's tokens and records of servers lie; it may not exist.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "fk-pipeline"
+
+
 def _files(port: int, home: Path | None = None) -> Iterator[Path]:
     """Yields the places of the token of a server: in the Dagster home, if there is one, and in a folder of the user."""
     home = home or dagster_home()
     if home.is_dir():
         yield _in_home(port, home)
     with suppress(RuntimeError):  # the user has no home
-        state = os.environ.get("XDG_STATE_HOME")
-        yield (Path(state) if state else Path.home() / ".local" / "state") / "fk-pipeline" / _name(port)
+        yield folder_of_user() / _name(port)
 
 
 def _in_home(port: int, home: Path) -> Path:
@@ -142,14 +152,14 @@ def _name(port: int) -> str:
     return f"spark-{port}.token"
 
 
-def _write(file: Path, token: str) -> None:
-    """Writes a token into a new file that only this user may read, which then takes the place of an older one."""
+def write_private(file: Path, line: str) -> None:
+    """Writes a line into a new file that only this user may read, which then takes the place of an older one."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             os.fchmod(out.fileno(), 0o600)
-            out.write(f"{token}\n")
+            out.write(f"{line}\n")
         part.replace(file)
     except OSError:
         with suppress(OSError):
@@ -158,14 +168,20 @@ def _write(file: Path, token: str) -> None:
 
 
 def _read(file: Path) -> tuple[int, str] | None:
-    """Returns the time of a file and the token in it; None if it is not whole, or others may read or write it."""
+    """Returns the time of a file and the token in it; None as `read_private`, or if it has blanks."""
+    found = read_private(file)
+    return found if found is not None and _TOKEN.fullmatch(found[1]) else None
+
+
+def read_private(file: Path) -> tuple[int, str] | None:
+    """Returns the time of a file and the line in it; None if it is not whole, or others may read or write it."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as content:
             state = os.fstat(content.fileno())
             private = state.st_uid == os.geteuid() and not stat.S_IMODE(state.st_mode) & 0o077
             if not private or not stat.S_ISREG(state.st_mode):
                 return None
-            whole = _WHOLE.fullmatch(content.read(4096))
+            line = content.read(_MOST)
     except (OSError, UnicodeDecodeError):
         return None
-    return None if whole is None else (state.st_mtime_ns, whole[1])
+    return (state.st_mtime_ns, line[:-1]) if line.endswith("\n") else None

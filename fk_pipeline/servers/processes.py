@@ -53,6 +53,10 @@ class Server:
         """Whether the server runs on this machine."""
         return self.process.life() is Life.ALIVE
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns what a command prints of the server."""
+        return {"name": self.name, "url": self.url, "pid": self.process.pid, "log": str(self.log)}
+
 
 class Servers:
     """The servers of a Dagster home, recorded in its file `servers.json`."""
@@ -130,7 +134,7 @@ def wait_for(server: Server, ready: Callable[[], bool], seconds: float) -> None:
             raise EnvironmentNotFit(
                 f"{server.name} {how}: {' | '.join(lines) or 'it printed nothing'}",
                 where=str(server.log),
-                fix="mend what it says and run 'fk-pipeline up' again",
+                fix="mend what it says, and run the command again",
             )
         time.sleep(0.2)
 

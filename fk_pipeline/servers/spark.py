@@ -1,8 +1,8 @@
 """A Spark Connect server in the foreground, with the JARs and settings of our sessions.
 
 `python -m fk_pipeline.servers.spark [--host 127.0.0.1] [--port 15002]`; FK_PIPELINES names the pipelines whose Spark
-settings it is started with. On this machine it asks for a token, which commands of the same user find by themselves
-(`environment.spark_token`).
+settings it is started with. On this machine commands of the same user find it by themselves
+(`environment.warm_spark`), with the token for which it asks (`environment.spark_token`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from fk_pipeline.console import say
-from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, is_here, new_token
+from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, dagster_home, is_here, new_token
+from fk_pipeline.environment.warm_spark import record_warm
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.servers.processes import answers
-from fk_pipeline.session import session_conf
+from fk_pipeline.session import comparable_conf, session_conf
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files
@@ -40,7 +41,8 @@ def _become_server() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where it listens")
     parser.add_argument("--port", default=PORT, type=int)
     options = parser.parse_args()
-    conf = session_conf(merged([load_spec(file) for file in pipeline_files(named_pipelines())]))
+    settings = merged([load_spec(file) for file in pipeline_files(named_pipelines())])
+    conf = session_conf(settings)
     conf |= {
         "spark.connect.grpc.binding.address": options.host,
         "spark.connect.grpc.binding.port": str(options.port),
@@ -50,6 +52,7 @@ def _become_server() -> None:
         if answers(options.host, options.port):  # its token must stay
             raise UsageError(f"another program listens at port {options.port}", fix="end it, or choose another --port")
         given = new_token(options.port, given)
+        record_warm(f"sc://{options.host}:{options.port}", dagster_home(), comparable_conf(settings))
     if given:
         os.environ[TOKEN] = given
     else:

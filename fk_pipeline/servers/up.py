@@ -1,4 +1,4 @@
-"""`fk-pipeline up` and `down`: the webserver, the daemon and a warm Spark Connect server, for one machine."""
+"""`fk-pipeline up`, `down` and `spark`: the webserver, the daemon and a warm Spark Connect server, for one machine."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fk_pipeline.environment.process import Life
+from fk_pipeline.environment.spark_address import remote_of
 from fk_pipeline.environment.spark_token import PORT, TOKEN, dagster_home, forget_token, token_at
+from fk_pipeline.environment.warm_spark import forget_warm, warm_sparks
 from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
-from fk_pipeline.session import session_conf
-from fk_pipeline.spec import load_spec
+from fk_pipeline.session import comparable_conf
+from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import merged
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name, refuse_same_tables
 
@@ -58,7 +61,9 @@ def instance_of(home: Path) -> Iterator[DagsterInstance]:
     from dagster import DagsterInstance
 
     if not (home / "dagster.yaml").exists():
-        raise UsageError(f"{home} is no Dagster home: it has no dagster.yaml", fix="fk-pipeline up makes one")
+        raise UsageError(
+            f"{home} is no Dagster home: it has no dagster.yaml", fix="fk-pipeline up PIPELINE.yaml makes one"
+        )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 
@@ -115,9 +120,7 @@ def up(
         UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
         EnvironmentNotFit: a server did not start.
     """
-    specs = [load_spec(file) for file in pipeline_files(pipelines)]
-    refuse_same_name(specs)
-    refuse_same_tables(spec.file for spec in specs)
+    specs = served(pipelines)
     if not specs:
         raise UsageError(
             "no pipelines to serve",
@@ -129,52 +132,155 @@ def up(
         _complete(instance)
         for one in recover(instance):
             told(sentence(one))
-    remote = os.environ.get("FK_SPARK_REMOTE")
-    environment = os.environ | {
-        "DAGSTER_HOME": str(home),
-        "FK_PIPELINES": os.pathsep.join(str(spec.file.absolute()) for spec in specs),
-    }
+    remote = remote_of(os.environ)
+    environment = _environment(home, specs)
     servers = Servers(home)
     started: list[Server] = []
 
-    def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> str:
-        """Starts a server unless it runs, waits until it is ready, and returns its URL."""
+    def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> None:
+        """Starts a server unless it runs, and waits until it is ready."""
         server = servers.known().get(name)
         if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
-            raise UsageError(f"{name} serves {server.serves} already", fix="run 'fk-pipeline down' first")
-        if server is not None and server.alive and name == SPARK and token_at(_port(server), home) is None:
-            told(f"the token of {name} is not there any more: ending it")
-            servers.stop(server)
+            raise UsageError(
+                f"{name} serves {server.serves} already", fix=f"run 'fk-pipeline down --home {home}' first"
+            )
         if server is None or not server.alive:
-            port = urllib.parse.urlsplit(url).port
-            if port is not None and answers(HOST, port):
-                raise UsageError(f"another program listens at port {port}", fix=f"end it, or choose a port for {name}")
-            told(f"starting {name}")
-            server = servers.start(name, command, environment, url)
+            server = _begin(servers, name, command, environment, url, told)
         wait_for(server, lambda: ready(server), READY_SECONDS)
         started.append(server)
-        return server.url
 
-    tool = [sys.executable, "-m"]
     if spark and not remote:
-        environment.pop(TOKEN, None)  # the server makes its own
-        session_conf(merged(specs))  # fetches what is missing, or reports it, here: the server would only log it
-        command = [*tool, "fk_pipeline.servers.spark", "--host", HOST, "--port", str(ports.spark)]
-        remote = start(SPARK, command, _listens, f"sc://{HOST}:{ports.spark}")
-    if remote:
-        environment["FK_SPARK_REMOTE"] = remote
+        started.append(start_spark(specs, home, ports.spark, told))
+        remote = started[0].url
+        environment.pop(TOKEN, None)
+    environment["FK_SPARK_REMOTE"] = remote or "none"  # without a warm Spark, each run starts its own
+    tool = [sys.executable, "-m"]
     web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
     start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
     start(DAEMON, [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
     return started
 
 
+def served(pipelines: Sequence[Path]) -> list[PipelineSpec]:
+    """Returns the pipelines in files and folders.
+
+    Raises:
+        PipelineFileError: a pipeline file is wrong, two have one name, or one beside them has the tables of one.
+    """
+    specs = [load_spec(file) for file in pipeline_files(pipelines)]
+    refuse_same_name(specs)
+    refuse_same_tables(spec.file for spec in specs)
+    return specs
+
+
+def start_spark(
+    specs: Sequence[PipelineSpec], home: Path, port: int, told: Callable[[str], None] = lambda _: None
+) -> Server:
+    """Returns the warm Spark of a home when it is ready; starts it unless it runs.
+
+    Args:
+        specs: the pipelines with whose Spark settings it starts; one that runs already may serve others with the same.
+        home: the Dagster home; it is created if it does not exist.
+        port: the port at which it starts.
+        told: called with a sentence about each step.
+
+    Raises:
+        UsageError: it runs with other settings, or another program listens at the port.
+        EnvironmentNotFit: it did not start.
+    """
+    environment = _environment(home, specs)
+    environment.pop(TOKEN, None)  # the server makes its own
+    wanted = comparable_conf(merged(specs))  # fetches what is missing, or reports it: the server would only log it
+    servers = Servers(home)
+    server = servers.known().get(SPARK)
+    if server is not None and server.alive and token_at(_port(server), home) is None:
+        told(f"the token of {SPARK} is not there any more: ending it")
+        _stop(servers, server)
+    if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
+        _refuse_other_settings(server, wanted, home)
+    if server is None or not server.alive:
+        home.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "fk_pipeline.servers.spark", "--host", HOST, "--port", str(port)]
+        server = _begin(servers, SPARK, command, environment, f"sc://{HOST}:{port}", told)
+    running = server
+    wait_for(running, lambda: answers(HOST, _port(running)), READY_SECONDS)
+    return running
+
+
+def stop_spark(home: Path, told: Callable[[str], None] = lambda _: None) -> Server | None:
+    """Ends the warm Spark of a home and returns it; None if there is none.
+
+    Raises:
+        UsageError: there is none, but the user has one of another home.
+    """
+    servers = Servers(home)
+    known = servers.known()
+    server = known.get(SPARK)
+    if server is None:
+        other = next((one for one in warm_sparks() if one.process.life() is Life.ALIVE), None)
+        if other is not None:
+            raise UsageError(
+                f"the warm Spark at {other.address} is not one of {home}",
+                fix=f"fk-pipeline spark stop --home {other.home}",
+            )
+        return None
+    if DAEMON in known and known[DAEMON].alive:
+        told("runs of Dagster fail until 'fk-pipeline up' starts it again")
+    told(f"ending {server.name}")
+    _stop(servers, server)
+    return server
+
+
+def _refuse_other_settings(server: Server, wanted: Mapping[str, str], home: Path) -> None:
+    """Raises an error unless the Spark server started with all the settings, whichever pipelines it serves.
+
+    Raises:
+        UsageError: a setting differs.
+    """
+    recorded = next((one for one in warm_sparks() if one.process == server.process), None)
+    others = ["all settings"] if recorded is None else recorded.other_settings(wanted)
+    if others:
+        raise UsageError(
+            f"{SPARK} serves {server.serves or 'no pipeline'} already, with other values of {', '.join(others)}",
+            fix=f"run 'fk-pipeline spark stop --home {home}' first",
+        )
+
+
+def _begin(
+    servers: Servers, name: str, command: Sequence[str], environment: Mapping[str, str], url: str,
+    told: Callable[[str], None],
+) -> Server:  # fmt: skip
+    """Starts a server and returns it.
+
+    Raises:
+        UsageError: another program listens at its port.
+    """
+    port = urllib.parse.urlsplit(url).port
+    if port is not None and answers(HOST, port):
+        warm = next((one for one in warm_sparks() if one.port == port and one.listens), None)
+        ends = "end it" if warm is None else f"'fk-pipeline spark stop --home {warm.home}' ends it, a warm Spark"
+        raise UsageError(f"another program listens at port {port}", fix=f"{ends}, or choose a port for {name}")
+    told(f"starting {name}")
+    return servers.start(name, command, environment, url)
+
+
+def _stop(servers: Servers, server: Server) -> None:
+    """Ends a server, and removes what clients find it by."""
+    servers.stop(server)
+    if server.name == SPARK:
+        forget_token(_port(server), servers.home)
+        forget_warm(server.process)
+
+
+def _environment(home: Path, specs: Sequence[PipelineSpec]) -> dict[str, str]:
+    return os.environ | {
+        "DAGSTER_HOME": str(home),
+        "FK_PIPELINES": os.pathsep.join(str(spec.file.absolute()) for spec in specs),
+    }
+
+
 def _port(server: Server) -> int:
     return urllib.parse.urlsplit(server.url).port or 0
-
-
-def _listens(server: Server) -> bool:
-    return answers(HOST, _port(server))
 
 
 def _is_heard_of(daemon: Server, home: Path) -> bool:
@@ -196,9 +302,7 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
     servers = Servers(home)
     for server in reversed(servers.known().values()):
         told(f"ending {server.name}")
-        servers.stop(server)
-        if server.name == SPARK:
-            forget_token(_port(server), home)
+        _stop(servers, server)
     if not (home / "dagster.yaml").exists():
         return []
     with instance_of(home) as instance:

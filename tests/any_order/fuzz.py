@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--join", help="of the kind; default: each of its joins at random")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
+    os.environ.setdefault("FK_SPARK_REMOTE", "none")  # a warm Spark of the developer is for other things
     register()
     started = time.monotonic()
     print(f"{wanted.schedules} schedules of {2 * wanted.worlds} left keys, seed {wanted.seed}", flush=True)

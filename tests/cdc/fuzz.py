@@ -14,6 +14,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -285,6 +286,7 @@ def main() -> int:
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
+    os.environ.setdefault("FK_SPARK_REMOTE", "none")  # a warm Spark of the developer is for other things
     session = start_session(Settings(shuffle_partitions=2))
     for format_ in wanted.formats.split(","):
         with tempfile.TemporaryDirectory() as folder:

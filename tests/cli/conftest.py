@@ -1,15 +1,10 @@
-"""A small pipeline for the tests of what a command says before it computes anything, and the command."""
+"""A small pipeline for the tests of what a command says before it computes anything."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-
-from fk_pipeline.cli.main import app_main
 
 PIPELINE = (
     'name: p\njoin: left\nleft: {path: landing/left, format: rows, schema: "id INT, fk STRING", key: id, '
@@ -25,25 +20,3 @@ def file(tmp_path: Path) -> Path:
         (tmp_path / "landing" / side / "0.jsonl").write_text(line + "\n")
     (tmp_path / "p.yaml").write_text(PIPELINE)
     return tmp_path / "p.yaml"
-
-
-class Ended(NamedTuple):
-    """A command that has ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Returns a function that calls the command as its process does, in this one."""
-
-    def call(*args: Any) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fk-pipeline", *map(str, args)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            app_main()
-        return Ended(int(ended.value.code or 0), *capsys.readouterr())
-
-    return call

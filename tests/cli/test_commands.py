@@ -212,7 +212,7 @@ JSON = {
     "show": ["{file}", "verdicts"], "status": ["{file}"], "explain": ["{file}", "--key", "1"],
     "impact": ["{file}", "--right-key", "a"], "quarantine": ["{file}"], "compact": ["{file}"],
     "rebuild": ["{file}"], "remove-batch": ["{file}", "0"], "doctor": ["{file}"], "trace": ["{case}"], "recover": [],
-    "down": [],
+    "down": [], "spark": ["status"],
 }  # fmt: skip
 """The commands, in an order in which they can be called, with arguments."""
 
@@ -243,7 +243,7 @@ def test_all_commands_speak_json_and_write_nothing_else_to_stdout(
     assert found["plan"]["due"] == 5
     assert found["explain"]["as_expected"]
     assert (found["recover"], found["down"]) == ([], [])
-    assert all(found[name] for name in set(JSON) - {"recover", "down", *but})
+    assert all(found[name] for name in set(JSON) - {"recover", "down", "spark", *but})
 
 
 @pytest.mark.spark

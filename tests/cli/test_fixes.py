@@ -20,16 +20,10 @@ from fk_pipeline.cli.main import app
 from fk_pipeline.engine.fingerprints import shadow_home
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.store import faults
+from fk_pipeline.store import faults, lease
 from tests.deaths import Killed, dies_at
+from tests.fixes import Met, follow
 from tests.upgrades import upgrade
-
-_WITH_VALUE = "batches|stages|from|waive"
-COMMAND = re.compile(
-    rf"fk-pipeline [a-z-]+(?: (?:/[^\s;,'()]*[^\s;,'().]|\d[\d.,]*(?<=\d)|--(?!{_WITH_VALUE})[a-z-]+"
-    rf"|--(?:{_WITH_VALUE}) [^\s;,']+(?:,[^\s;,']+)*))*"
-)
-"""A command in a fix: its name, paths, numbers and options; what follows are words about it."""
 
 TEXT = """\
 name: counted
@@ -67,44 +61,38 @@ def folder(done: Path, tmp_path: Path) -> Path:
     return shutil.copytree(done, tmp_path / "copy")
 
 
-class Met:
-    """An error that a command ended with."""
+PAIRS = """\
+name: pairs
+kind: window
+join: left
+within: {before: 2 milliseconds, after: 2 milliseconds}
+grace: 1 milliseconds
+retention: 20 milliseconds
+left: {path: left, format: rows, schema: "u STRING, at BIGINT", contents: events, on: u, time: at}
+right: {path: right, format: rows, schema: "u STRING, at BIGINT", contents: events, on: u, time: at}
+select: [left.u AS u, left.at AS l, right.at AS r]
+settings: {fold_after_hours: 0, retention_hours: 0}
+"""
 
-    def __init__(self, err: str) -> None:
-        found = re.findall(r"^(\w+Error): (.*?)(?:\n  (?=Fix:)|\Z)", err, re.MULTILINE | re.DOTALL)
-        assert len(found) == 1, err
-        (self.kind, self.said), self.fix = found[0], err.partition("\n  Fix: ")[2]
 
-    @property
-    def commands(self) -> list[list[str]]:
-        """The commands of the fix, each as its words; a reason is given where one is asked for."""
-        return [found.replace("REASON", "agreed").split()[1:] for found in COMMAND.findall(self.fix)]
+@pytest.fixture(scope="module")
+def forgotten(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The folder of a pipeline whose states have forgotten events that its result is made of."""
+    folder = tmp_path_factory.mktemp("forgotten")
+    for side in ("left", "right"):
+        (folder / side).mkdir()
+        for batch, at in enumerate((10, 60)):
+            (folder / side / f"{batch}.jsonl").write_text(json.dumps({"u": "x", "at": at}) + "\n")
+    pipeline = Pipeline(load_spec(write(folder, PAIRS)), spark)
+    pipeline.run()
+    pipeline.compact()
+    assert pipeline.table("left_changelog").count() == 1
+    return folder
 
 
-def follow(command: Any, *args: Any, again: bool = True) -> list[str]:
-    """Calls a command that fails, then the first command of its fix, and so on until the first one goes on.
-
-    Args:
-        command: calls a command.
-        args: the command that fails.
-        again: whether it is called again; otherwise what its fix names stands in its place.
-
-    Returns:
-        The commands that were followed, each without the path of the pipeline file.
-    """
-    ended, met, helped = command(*args), set[str](), list[str]()
-    while ended.status:
-        error = Met(ended.err)
-        assert error.said not in met, f"what was named did not help: {error.said}; {error.fix}"
-        assert error.commands, f"no command helps: {error.said}; {error.fix}"
-        met.add(error.said)
-        helps = error.commands[0]
-        helped.append(" ".join(word for word in helps if not word.endswith(".yaml")))
-        ended = command(*helps)
-        if again and not ended.status:
-            ended = command(*args)
-    assert helped, ended.out
-    return helped
+def pairs_of(folder: Path) -> list[tuple[Any, ...]]:
+    rows = Pipeline(load_spec(folder / "p.yaml")).table("resolved_join").select("u", "l", "r").collect()
+    return sorted(tuple(row) for row in rows)
 
 
 def nothing_was_run(folder: Path) -> list[Any]:
@@ -412,6 +400,80 @@ def test_a_batch_that_touches_too_many_rows_goes_on_when_that_is_agreed(tmp_path
     assert [words[0] for words in met.commands] == ["impact", "run"]
     assert command(*met.commands[1]).status == 0
     assert command("run", file).status == 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_rebuild_without_what_was_forgotten_reads_the_files_or_is_agreed(
+    forgotten: Path, tmp_path: Path, command: Any
+) -> None:
+    folder = shutil.copytree(forgotten, tmp_path / "copy")
+    file, whole = folder / "p.yaml", [("x", 10, 10), ("x", 60, 60)]
+    assert follow(command, "rebuild", file, again=False) == ["rebuild --from landing"]
+    assert pairs_of(folder) == whole
+    assert command("compact", file).status == 0
+    assert follow(command, "remove-batch", file, 0) == ["rebuild --from landing"]
+    assert command("run", file).status == 0
+    assert pairs_of(folder) == whole[1:]
+
+    folder = shutil.copytree(forgotten, tmp_path / "without")
+    file = folder / "p.yaml"
+    (folder / "left" / "0.jsonl").unlink()
+    met = Met(command("rebuild", file, "--from", "landing").err)
+    assert met.said.endswith("0.jsonl\n  a rebuild from the landing files needs them all; nothing was changed")
+    met = Met(command(*met.commands[0]).err)
+    assert met.fix.strip().endswith("if the files are still there; or agree: --forget")
+    assert pairs_of(folder) == whole
+    assert command("rebuild", file, "--forget").status == 0
+    assert pairs_of(folder) == whole[1:]
+    assert command("verify", file, "--no-checks").status == 0
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits for a lease gives up at once."""
+    take = lease._take
+    monkeypatch.setattr(lease, "_take", lambda held, _: take(held, 0.0))
+
+
+def test_a_lease_that_another_run_holds_is_free_when_that_has_ended(
+    folder: Path, command: Any, impatient: None
+) -> None:
+    args = "remove-batch", folder / "p.yaml", 2
+    with lease.lease(load_spec(args[1]).home, "discovery", run_id="r1"):
+        met = Met(command(*args).err)
+    assert met.kind == "LeaseTakenError"
+    assert "r1" in met.said
+    assert met.fix.strip() == "wait for the other run, or end it, and run again"
+    assert command(*args).status == 0
+
+
+def test_a_lease_of_nobody_is_free_when_its_file_is_removed(folder: Path, command: Any, impatient: None) -> None:
+    args = "remove-batch", folder / "p.yaml", 2
+    home = Path(load_spec(args[1]).home)
+    (home / "leases").mkdir(exist_ok=True)
+    (home / "leases" / "discovery.lease").write_text("no lease")
+    met = Met(command(*args).err)
+    assert "nobody knows which" in met.said
+    Path(met.fix.strip().rpartition("if none is at work, remove ")[2]).unlink()
+    assert command(*args).status == 0
+
+
+@pytest.mark.spark
+def test_a_run_that_lost_its_lease_ends_and_goes_on_when_it_runs_again(folder: Path, command: Any) -> None:
+    land(folder, 3, {"id": 4, "k": "c", "v": 1})
+    home = Path(load_spec(folder / "p.yaml").home)
+
+    def lose(point: str) -> None:
+        if point == "before commit of changelog":
+            (home / "leases" / "changelog.lease").unlink()
+
+    with faults.listening(lose):
+        met = Met(command("run", folder / "p.yaml").err)
+    assert (met.kind, met.fix.strip()) == ("LeaseLostError", "run again: the batches stay due")
+    assert counted(folder) == {"a": 2, "b": 1}
+    assert command("run", folder / "p.yaml").status == 0
+    assert counted(folder) == {"a": 2, "b": 1, "c": 1}
 
 
 def test_every_command_that_a_message_names_is_there_with_its_options() -> None:

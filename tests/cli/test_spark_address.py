@@ -87,6 +87,7 @@ def command(*args: Any, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_where_no_spark_is_an_error_says_why_within_seconds(closed: int, silent: int, server: Any) -> None:
     cases = [
         (check_remote, f"sc://127.0.0.1:{silent}/;token=s3cr3t", "no Spark Connect server answers", "not speak gRPC"),
+        (check_remote, f"sc://127.0.0.1:{closed}", "no Spark Connect server", f"spark start --spark-port {closed}'"),
         (check_remote, "sc://no.such.host.invalid", "no Spark Connect server answers", "no.such.host.invalid:15002"),
         (check_remote, "spark://127.0.0.1:7077", "is no address of a Spark Connect server", "SPARK_MASTER"),
         (check_remote, "nonsense", "is no address of a Spark Connect server", "sc://HOST:PORT"),

@@ -12,18 +12,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from fk_pipeline.cli.main import app
 from fk_pipeline.demo.files import prepare_demo
+from fk_pipeline.environment.spark_address import Probe
 from fk_pipeline.environment.spark_token import token_at
+from fk_pipeline.environment.warm_spark import choose, warm_sparks
 from fk_pipeline.errors import EnvironmentNotFit, UsageError
 from fk_pipeline.servers import up as servers
 from fk_pipeline.servers.processes import Servers
 from fk_pipeline.servers.up import Ports, down, up
+from fk_pipeline.session import comparable_conf
 from tests.dagster.graphql import wait
 from tests.dagster.servers import free_port
+from tests.fixes import Met, follow
 
 pytestmark = [  # `up` returns and leaves its servers running
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
@@ -41,8 +48,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
 if sys.argv[2] == os.environ.get("DIES"):
     sys.exit("something is wrong with it")
 if sys.argv[2] == "fk_pipeline.servers.spark":
-    from fk_pipeline.environment.spark_token import new_token
+    from fk_pipeline.environment.spark_token import dagster_home, new_token
+    from fk_pipeline.environment.warm_spark import record_warm
+    from fk_pipeline.session import comparable_conf
+    from fk_pipeline.spec.load import load_spec, merged, named_pipelines
     new_token(int(sys.argv[-1]))
+    settings = comparable_conf(merged([load_spec(file) for file in named_pipelines()]))
+    record_warm("sc://127.0.0.1:" + sys.argv[-1], dagster_home(), settings)
 subprocess.Popen(["sleep", "60"])
 port = next((int(v) for name, v in zip(sys.argv, sys.argv[1:]) if name in ("-p", "--port")), None)
 if port is None:
@@ -62,11 +74,23 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
     file, home, ports = prepare_demo(tmp_path / "demo"), tmp_path / "home", Ports(free_port(), free_port())
 
-    def begin(pipeline: Path = file) -> dict[str, int]:
-        return {server.name: server.process.pid for server in up([pipeline], home, ports)}
+    def begin(pipeline: Path = file, spark: bool = True) -> dict[str, int]:
+        return {server.name: server.process.pid for server in up([pipeline], home, ports, spark=spark)}
 
     yield begin
     down(home)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment of a server; while its process becomes another program it has none."""
+    found: dict[str, str] = {}
+
+    def is_there() -> bool:
+        found.update(psutil.Process(pid).environ())
+        return "FK_PIPELINES" in found
+
+    wait(is_there, 10)
+    return found
 
 
 def family_of(pids: dict[str, int]) -> list[psutil.Process]:
@@ -85,7 +109,7 @@ def test_a_spark_server_whose_token_is_lost_is_started_anew_and_down_leaves_no_t
     port = int(url.rpartition(":")[2])
     token = token_at(port, home)
     assert token is not None
-    environments = {name: psutil.Process(pid).environ() for name, pid in first.items()}
+    environments = {name: environment_of(pid) for name, pid in first.items()}
     assert {one["FK_SPARK_REMOTE"] for name, one in environments.items() if name != "spark"} == {url}
     assert not [one for one in environments.values() if "SPARK_CONNECT_AUTHENTICATE_TOKEN" in one]
     files = [*home.rglob("*.token"), *Path(os.environ["XDG_STATE_HOME"]).rglob(f"*-{port}.token")]
@@ -99,6 +123,75 @@ def test_a_spark_server_whose_token_is_lost_is_started_anew_and_down_leaves_no_t
     assert other not in (home / "servers.json").read_text() + token
     down(home)
     assert not [file for file in files if file.exists()]
+
+
+def called(*args: Any) -> Any:
+    """What a command says as JSON, or the error that it ends with."""
+    ended = CliRunner().invoke(app, [*map(str, args), "--format", "json"])
+    return ended.exception if ended.exit_code else json.loads(ended.stdout)
+
+
+def test_a_warm_spark_alone_is_found_by_up_and_by_every_command_of_the_user(
+    start: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    home, other, port = tmp_path / "home", tmp_path / "other", free_port()
+    [spark] = called("spark", "start", "--home", home, "--spark-port", port)
+    url = f"sc://127.0.0.1:{port}"
+    assert (spark["name"], spark["url"]) == ("spark", url)
+    assert called("spark", "start", "--home", home, "--spark-port", port) == [spark]
+    assert called("spark", "status") == [{"url": url, "pid": spark["pid"], "home": str(home), "life": "alive"}]
+    [found] = warm_sparks()
+    assert found.listens
+    assert choose({}, comparable_conf(), [found], lambda *_: Probe(found.version)).address == url
+
+    taken = called("spark", "start", "--home", other, "--spark-port", port)
+    assert f"'fk-pipeline spark stop --home {home}' ends it" in taken.fix
+    assert called("spark", "stop", "--home", other).fix == f"fk-pipeline spark stop --home {home}"
+    assert called("spark", "stop", "demo.yaml").exit_code == 2
+    demo = tmp_path / "demo" / "flight_planes.yaml"
+    text = demo.read_text()
+    demo.write_text(f"{text.rstrip()}\nsettings: {{driver_memory: 2g}}\n")
+    refused = called("spark", "start", demo, "--home", home, "--spark-port", port)
+    assert refused.what == "spark serves no pipeline already, with other values of spark.driver.memory"
+    assert refused.fix == f"run 'fk-pipeline spark stop --home {home}' first"
+    demo.write_text(text)
+
+    servers_of_up = start()
+    assert servers_of_up["spark"] == spark["pid"]
+    assert environment_of(servers_of_up["daemon"])["FK_SPARK_REMOTE"] == url
+    assert [one["pid"] for one in called("spark", "stop", "--home", home)] == [spark["pid"]]
+    assert (called("spark", "status"), called("spark", "stop", "--home", home)) == ([], [])
+    assert start()["spark"] != spark["pid"]
+    assert len(called("spark", "status")) == 1
+    down(home)
+    assert called("spark", "status") == []
+
+
+@pytest.mark.slow
+def test_what_an_error_of_the_servers_says_helps(
+    start: Callable[..., dict[str, int]], tmp_path: Path, command: Any
+) -> None:
+    home, other, port = tmp_path / "home", tmp_path / "other", free_port()
+    demo = tmp_path / "demo" / "flight_planes.yaml"
+    ports = "--port", free_port(), "--spark-port", port
+
+    assert Met(command("recover", "--home", home).err).fix == "fk-pipeline up PIPELINE.yaml makes one\n"
+    assert command("spark", "start", "--home", other, "--spark-port", port).status == 0
+    assert follow(command, "spark", "stop", "--home", home, again=False) == [f"spark stop --home {other}"]
+    assert command("spark", "start", "--home", other, "--spark-port", port).status == 0
+    assert follow(command, "up", demo, "--home", home, *ports) == [f"spark stop --home {other}"]
+    assert command("recover", "--home", home).status == 0
+
+    more = prepare_demo(tmp_path / "more").rename(tmp_path / "more" / "more.yaml")
+    more.write_text(more.read_text().replace("name: flight_planes", "name: more") + "settings: {driver_memory: 2g}\n")
+    assert follow(command, "spark", "start", more, "--home", home) == [f"spark stop --home {home}"]
+    assert follow(command, "up", more, "--home", home, *ports) == [f"down --home {home}"]
+    assert {one["home"] for one in called("spark", "status")} == {str(home)}
+
+
+def test_without_a_warm_spark_runs_of_dagster_find_none_either(tmp_path: Path, start: Callable[..., Any]) -> None:
+    for name, pid in start(spark=False).items():
+        assert environment_of(pid)["FK_SPARK_REMOTE"] == "none", name
 
 
 @pytest.mark.slow

@@ -1,0 +1,199 @@
+"""The warm Spark of a user: a Spark Connect server on this machine that commands find without being told.
+
+A server that we start records itself in the folder of the user that also has its token (`spark_token`): its address,
+its process, and the settings that it starts with. A command uses it if Spark in its own process would get the same
+settings, or others that a session can set for itself. Settings are recorded as digests: some are secrets.
+
+Nobody has to remove a record: one whose process has ended is removed by the first command that meets it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from fk_pipeline.environment.process import Life, ProcessIdentity
+from fk_pipeline.environment.spark_address import Probe, probe_remote
+from fk_pipeline.environment.spark_token import folder_of_user, read_private, token_at, write_private
+from fk_pipeline.environment.whole_files import whole
+from fk_pipeline.errors import EnvironmentNotFit
+
+PROBE_SECONDS = 2.0
+"""Seconds that a warm Spark has to respond, before a command starts its own."""
+
+_RECORDS = "warm-*.json"
+_START = "'fk-pipeline spark start' starts it again"
+
+
+@dataclass(frozen=True)
+class WarmSpark:
+    """A Spark Connect server as it recorded itself.
+
+    Attributes:
+        address: its address, `sc://HOST:PORT`.
+        process: its process.
+        home: the Dagster home in which `up` or `spark start` has started it.
+        version: the version of its PySpark.
+        settings: a digest of each setting that it started with, by name.
+    """
+
+    address: str
+    process: ProcessIdentity
+    home: str
+    version: str
+    settings: Mapping[str, str]
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return urlsplit(self.address).port or 0
+
+    @property
+    def listens(self) -> bool:
+        """Whether its own process listens at the port; another program could be given our token."""
+        with suppress(psutil.Error, OSError):
+            found = psutil.Process(self.process.pid).net_connections("tcp")
+            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in found)
+        return False
+
+    def other_settings(self, wanted: Mapping[str, str]) -> list[str]:
+        """Returns the names of the settings that differ from those which it started with; it may have more."""
+        return sorted(name for name, digest in _digests(wanted).items() if self.settings.get(name) != digest)
+
+
+@dataclass(frozen=True)
+class ChosenSpark:
+    """The Spark that a command uses.
+
+    Attributes:
+        address: that of the warm Spark; None for another one.
+        settings: what its session sets for itself.
+        said: the line that says so; empty if there was nothing to choose.
+    """
+
+    address: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    said: str = ""
+
+
+def record_warm(address: str, home: Path, settings: Mapping[str, str]) -> None:
+    """Records this process, which is about to become a server, for the commands of its user.
+
+    Without a folder of the user it is not recorded: commands then have to be given its address.
+    """
+    fields = {
+        "address": address,
+        "process": ProcessIdentity.of().as_json(),
+        "home": str(home),
+        "version": version("pyspark"),
+        "settings": _digests(settings),
+    }
+    with suppress(OSError, RuntimeError):
+        write_private(folder_of_user() / _RECORDS.replace("*", secrets.token_hex(8)), json.dumps(fields))
+
+
+def warm_sparks() -> list[WarmSpark]:
+    """Returns the recorded servers, also those that have ended, the latest first; not those of other machines."""
+    found = [one for _, one in _records() if one.process.life() is not Life.UNKNOWN]
+    return sorted(found, key=lambda one: one.process.started, reverse=True)
+
+
+def forget_warm(process: ProcessIdentity) -> None:
+    """Removes the record of a server that has ended."""
+    for file, one in _records():
+        if one.process == process:
+            with suppress(OSError):
+                file.unlink()
+
+
+def usable(environment: Mapping[str, str]) -> list[WarmSpark]:
+    """Returns the servers that a command may use if their settings fit: none if the environment names another Spark."""
+    return [] if _is_decided(environment) else [one for one in warm_sparks() if one.process.life() is Life.ALIVE]
+
+
+def choose(
+    environment: Mapping[str, str],
+    wanted: Mapping[str, str],
+    found: Sequence[WarmSpark],
+    probe: Callable[[str, Collection[str]], Probe] = lambda address, names: probe_remote(address, names, PROBE_SECONDS),
+) -> ChosenSpark:
+    """Returns the Spark that a command uses: the latest warm one that fits, else one of its own and why.
+
+    Args:
+        environment: the environment variables; SPARK_MASTER and FK_SPARK_REMOTE have decided already.
+        wanted: the settings with which Spark in this process would start.
+        found: the recorded servers, in order.
+        probe: asks the server at an address for its version, and which of some settings a session can set.
+    """
+    if _is_decided(environment):
+        return ChosenSpark()
+    reasons = []
+    for one in found:
+        choice, reason = _of(one, wanted, probe)
+        if choice is not None:
+            return choice
+        reasons.append(f"the warm one at {one.address} is not used: {reason}")
+    return ChosenSpark(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
+
+
+def _is_decided(environment: Mapping[str, str]) -> bool:
+    return bool(environment.get("FK_SPARK_REMOTE") or environment.get("SPARK_MASTER"))
+
+
+def _of(
+    one: WarmSpark, wanted: Mapping[str, str], probe: Callable[[str, Collection[str]], Probe]
+) -> tuple[ChosenSpark | None, str]:
+    """Returns the choice of a warm Spark; None with the reason if it does not fit."""
+    if one.process.life() is not Life.ALIVE:
+        forget_warm(one.process)
+        return None, f"it has ended, {_START}"
+    client = version("pyspark")
+    if one.version != client:
+        return None, f"it is Spark {one.version}, and this is PySpark {client}"
+    if not one.listens:
+        return None, "it is still starting"
+    if token_at(one.port) is None:
+        return None, f"its token is not there any more, 'fk-pipeline spark stop' ends it, and {_START}"
+    others = one.other_settings(wanted)
+    try:
+        probed = probe(one.address, others)
+    except EnvironmentNotFit as error:
+        return None, error.what
+    if probed.version != client:
+        return None, f"it is Spark {probed.version}, and this is PySpark {client}"
+    lacking = [name for name in others if name not in probed.modifiable]
+    if lacking:
+        return None, f"it was started with other values of {', '.join(lacking)}"
+    settings = {name: wanted[name] for name in others}
+    return ChosenSpark(one.address, settings, f"Spark is the warm one at {one.address}."), ""
+
+
+def _digests(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(f"{name}={value}".encode()).hexdigest()[:32] for name, value in settings.items()}
+
+
+def _records() -> list[tuple[Path, WarmSpark]]:
+    """Returns the records of this user that are whole, with their files."""
+    try:
+        files = sorted(folder_of_user().glob(_RECORDS))
+    except (OSError, RuntimeError):
+        return []
+    read = ((file, read_private(file)) for file in files)
+    found = ((file, whole(line[1].encode(), _warm)) for file, line in read if line is not None)
+    return [(file, one) for file, one in found if one is not None]
+
+
+def _warm(fields: dict[str, Any]) -> WarmSpark:
+    if not isinstance(fields["settings"], dict):
+        raise TypeError("no settings")
+    return WarmSpark(**fields | {"process": ProcessIdentity.from_json(fields["process"])})
