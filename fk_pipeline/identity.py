@@ -177,6 +177,13 @@ QUARANTINING = (QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED)
 """Counts of a stage: the records that it wrote to the quarantine."""
 
 
+WITHOUT_OLD_KEY = "updates without the old key"
+"""The name of the count of updates that may have changed a key without telling."""
+
+OLD_IMAGE = "old image"
+"""The reason why the row that an update replaced is ignored: it is no new version."""
+
+
 @dataclass(frozen=True)
 class LandedFile:
     """A landing file of the ledger; `modified` is the time or etag as the storage writes it.

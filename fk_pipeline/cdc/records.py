@@ -36,6 +36,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.json_lines import half_pair
 from fk_pipeline.cdc.values import base, convert, is_rounded, why_not
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
+from fk_pipeline.identity import OLD_IMAGE
 from fk_pipeline.spec import Column, SideSpec, quote
 from fk_pipeline.spec.sql import parse_expression, text
 
@@ -280,9 +281,6 @@ WORDS: Mapping[str, str] = {
     "update_preimage": "before",
 }
 """The operation of a plain row by the word that names it, in lower case: those of Debezium, of Flink and of Delta."""
-
-OLD_IMAGE = "old image"
-"""The reason why the row that an update replaced is ignored: it is no new version."""
 
 
 def operation_of(word: str, side: SideSpec, words: Iterable[str] = WORDS) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
+from fk_pipeline.identity import WITHOUT_OLD_KEY
 
 SNAPSHOT_ROWS = "snapshot rows"
 """The name of the count of rows of a snapshot that are older than every change by a rule of the format."""
@@ -15,9 +16,6 @@ BY_ARRIVAL = "changes by arrival"
 
 ROUNDED = "rounded"
 """The name of the count of rows with a value rounded to its type; followed by `: COLUMN`, of one column."""
-
-WITHOUT_OLD_KEY = "updates without the old key"
-"""The name of the count of updates that may have changed a key without telling."""
 
 
 class RecordGroup(NamedTuple):

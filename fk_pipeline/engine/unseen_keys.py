@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fk_pipeline.cdc.records import OLD_IMAGE
-from fk_pipeline.engine.landed_counts import WITHOUT_OLD_KEY
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import OLD_IMAGE, WITHOUT_OLD_KEY, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 
