@@ -115,6 +115,7 @@ def test_the_rows_of_deletion_vectors_are_those_that_delta_tells(
         assert len(rows(f"{table}@{version}..{version}", spark)) == count
 
 
+@pytest.mark.slow
 def test_a_damaged_deletion_vector_is_left_to_delta(spark: SparkSession, tmp_path: Path) -> None:
     table = str(tmp_path / "t")
     marked(table, spark)

@@ -117,6 +117,7 @@ def test_lines_of_other_tables_are_ignored_where_the_table_is_named(spark: Spark
         assert [(r["kind"], r["reason"]) for r in maxwell] == wanted, table
 
 
+@pytest.mark.slow
 def test_columns_of_a_flattened_row_may_be_called_like_parts_of_an_envelope(spark: SparkSession) -> None:
     names = ("status", "op", "before", "after", "source", "payload", "value", "key", "topic", "schema")
     spec = side(schema=", ".join(f"`{name}` STRING" for name in (*names, "id")))

@@ -99,6 +99,7 @@ def test_rows_are_deleted_by_what_they_say(spark: SparkSession, tmp_path: Path) 
     assert f"fk-pipeline rebuild {file} --from landing" in str(refused.exception)
 
 
+@pytest.mark.slow
 def test_a_run_warns_of_a_field_that_looks_like_a_delete_and_that_nothing_reads(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: D
     assert made.pipeline.verify().counts()["due"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_lost_dagster_home_loses_nothing(rows_pipeline: Any) -> None:
     made = rows_pipeline("left")

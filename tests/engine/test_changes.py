@@ -49,6 +49,7 @@ def test_a_batch_has_the_changes_that_its_run_made(rows_pipeline: Any) -> None:
     assert len(changes_of(made, 1)) == 3, "a run that changes nothing adds nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["incremental", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_range_tells_its_batches_apart(begun: Any, strategy: str) -> None:
     made = begun("inner", settings=f"{{strategy: {strategy}}}")

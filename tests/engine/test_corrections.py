@@ -239,6 +239,7 @@ def test_a_file_that_was_not_exported_is_refused(
     assert caught.value.fix
 
 
+@pytest.mark.slow
 def test_lines_with_one_text_are_corrected_alike(unread: Any, copy_of: Any) -> None:
     made = copy_of(unread)
     file = exported(made, {})

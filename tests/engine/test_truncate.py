@@ -51,6 +51,7 @@ BATCHES = {
 WHOLE = {2: ("newer", "A"), 3: ("after", "A"), 5: ("new", "A")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order",
     [

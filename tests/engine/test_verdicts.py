@@ -48,6 +48,7 @@ def test_a_response_that_was_written_has_no_row(made: Any, changed: Any) -> None
     assert changed.pipeline.table("verdicts").columns == columns
 
 
+@pytest.mark.slow
 def test_a_range_in_which_every_response_was_written_tells_its_changes(made: Any) -> None:
     made.land(1, [(1, "b", "w")])
     made.land(2, [(2, "a", "w"), (11, "a", "new")])

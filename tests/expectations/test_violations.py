@@ -111,6 +111,7 @@ def test_a_rewritten_and_a_withdrawn_batch_are_pending_until_they_have_run(own: 
     assert not any(pending(own, stage) for stage in Stage)
 
 
+@pytest.mark.slow
 def test_a_batch_that_lies_in_the_landing_folder_only_excuses_nothing(
     own: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def test_what_spark_may_understand_otherwise_is_left_to_it(text: str) -> None:
 ORDERED = ["ti", "bi", "st", "bn", "bo", "do", "fl", "d2", "da", "ts", "tn"]
 
 
+@pytest.mark.slow
 def test_rows_have_the_order_of_spark(stored: str, spark: SparkSession) -> None:
     table, frame = here(stored), by_spark(spark, stored)
     for column in ORDERED:

@@ -180,6 +180,7 @@ UPGRADES = {
 SLOW = pytest.param("row tracking", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["dropped", SLOW, "with the version"])
 def test_what_the_error_names_takes_the_features_off_the_ledger(way: str, tmp_path: Path, spark: SparkSession) -> None:

@@ -108,6 +108,7 @@ def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped:
     assert made.pipeline.verify().ok
 
 
+@pytest.mark.slow
 def test_a_row_without_a_time_of_the_range_is_quarantined_and_its_ends_have_a_window(
     grouped: Callable[..., Grouped],
 ) -> None:

@@ -171,6 +171,7 @@ def stands(file: Path, session: SparkSession) -> list[tuple[object, ...]]:
     return sorted(map(tuple, rows), key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_result_without_rows_is_read_and_its_first_rows_come_once(
     standing: tuple[Grouped, Path], spark: SparkSession, tmp_path: Path
