@@ -40,6 +40,9 @@ NAMING_TABLES = ("debezium", "maxwell")
 CHANGE_TYPE = "_change_type"
 """The column with the operation in the change feed of a Delta table."""
 
+BY_COMMIT = ("_commit_version", "_commit_timestamp")
+"""The columns of a change feed of Delta that all rows of a commit have in common."""
+
 COMMITTED_AT = "committed_at"
 """The word for the time at which the source committed a change."""
 
@@ -170,13 +173,15 @@ class SideSpec(Frozen):
 
     @property
     def feed_of_delta(self) -> bool:
-        """Whether the files have the change feed of a Delta table, and a column orders its commits.
+        """Whether the files have the change feed of a Delta table, ordered by the commits of that table.
 
         Then rows of one commit are ordered as `format: delta` orders them: removed ones, old images among them, first.
+        A column of the row cannot order them: a removed row has the value of the row that it removes.
         """
         named = self.op_column is not None and self.op_column.lower() == CHANGE_TYPE
         has_changes = self.contents == "changes" and bool(self.key)
-        return named and has_changes and self.sequence_by is not None and self.valid_from is None
+        by_commit = (self.sequence_by or "").strip("` ").lower() in BY_COMMIT
+        return named and has_changes and by_commit and self.valid_from is None
 
     @property
     def holds_since_commit(self) -> bool:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cli.main import app
+from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import SideSpec, load_spec, quote
 from fk_pipeline.store.settings import settings as spark_settings
@@ -121,8 +122,23 @@ FEED = [
 """The change feed of a Delta table as (commit, kind, key): keys change, and two rows swap theirs."""
 
 
+@pytest.mark.parametrize(
+    ("order", "is_feed"),
+    [("_commit_version", True), ("`_COMMIT_timestamp`", True), ("updated_at", False), ("_commit_version + 1", False)],
+)
+def test_only_commits_order_the_rows_of_a_change_feed(tmp_path: Path, order: str, is_feed: bool) -> None:
+    """A delete has the `updated_at` of the row that it removes: as of one commit with it, it would lose."""
+    columns = "k STRING, updated_at INT, _commit_version INT, _commit_timestamp TIMESTAMP"
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nkind: aggregate\ngroup_by: [k]\naggregates: ['count(*) AS n']\n"
+        f"input: {{path: in, format: rows, key: k, op_column: _change_type, schema: '{columns}',\n"
+        f"  sequence_by: {order!r}}}\n"
+    )
+    assert load_spec(tmp_path / "p.yaml").side(Side.INPUT).feed_of_delta == is_feed
+
+
 def test_the_feed_of_a_delta_table_in_files_in_any_order(tmp_path: Path, spark: SparkSession) -> None:
-    ordered = "STRING, v STRING, c INT', op_column: _Change_Type, sequence_by: c, key"
+    ordered = "STRING, v STRING, _commit_version INT', op_column: _Change_Type, sequence_by: _Commit_Version, key"
     file = tmp_path / "p.yaml"
     file.write_text(
         f"name: p\njoin: outer\nselect: [id, left.v AS l, right.v AS r]\n"
@@ -131,9 +147,9 @@ def test_the_feed_of_a_delta_table_in_files_in_any_order(tmp_path: Path, spark: 
     )
     (tmp_path / "right").mkdir()
     for number, (commit, kind, key) in enumerate(reversed(FEED)):
-        line = {"_change_type": kind, "id": str(key), "v": f"{kind} {commit}", "c": commit}
+        line = {"_change_type": kind, "id": str(key), "v": f"{kind} {commit}", "_commit_version": commit}
         write_lines(tmp_path / f"left/{number}.jsonl", [line])
-        rows = f"k,v,c,_change_type\n{key},{line['v']},{commit},{kind}\n"
+        rows = f"k,v,_commit_version,_change_type\n{key},{line['v']},{commit},{kind}\n"
         (tmp_path / "right" / f"{number}-{number % 3}.csv").write_text(rows)
     pipeline = Pipeline(load_spec(file), spark)
     assert not [note for run in pipeline.run() for note in run.notes if "old image" in note]
