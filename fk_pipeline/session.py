@@ -41,6 +41,9 @@ SEMANTICS = {
 The last one is for conditions that Parquet evaluates: the older classes of Java have no days from 5 to 14 October 1582.
 """
 
+_OF_JAVA = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_ID", "AZURE_TENANT_ID")
+"""Environment variables by which a driver finds settings, or who it is in other stores than S3."""
+
 RETRIES = 5
 """Number of retries of a Spark Connect client: after 0.05 s, then four times as long each time, 17 s in all."""
 
@@ -114,7 +117,7 @@ def comparable_conf(settings: Settings | None = None, environment: Mapping[str, 
     if s3_jar_paths() or any(name in (settings or Settings()).spark for name in BRINGING):
         keys = sorted((name, value) for name, value in environment.items() if name.startswith("AWS_"))
         conf["AWS_* of the environment"] = str(keys)
-    return conf
+    return conf | {f"{name} of the environment": environment.get(name, "") for name in _OF_JAVA}
 
 
 def _master(environment: Mapping[str, str]) -> str:
@@ -200,7 +203,12 @@ def start_session(
         if warm.said:
             told(warm.said)
         if warm.address:
-            return _connected(warm.address, warm.settings)
+            try:
+                return _connected(warm.address, warm.settings)
+            except Exception as error:
+                if not is_lost(error):
+                    raise
+                told(f"the warm Spark at {warm.address} has ended meanwhile; Spark starts in this process.")
     return _started(settings, environment)
 
 

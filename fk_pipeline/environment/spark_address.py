@@ -20,7 +20,7 @@ from fk_pipeline.errors import EnvironmentNotFit
 SECONDS = 4.0
 """Seconds to wait for a response."""
 
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _HERE = "or unset {}: Spark runs in this process then"
 _NONE = "none"
 
@@ -87,7 +87,7 @@ def check_remote(remote: str) -> str:
             where=shown,
             fix=f"write sc://HOST:PORT, such as sc://localhost:15002; {cluster}{here}",
         ) from error
-    wrong = None if any(os.environ.get(name) for name in _PROXIES) else _silence(host, port)
+    wrong = None if any(os.environ.get(name) for name in PROXIES) else _silence(host, port)
     try:
         version = None if wrong else _probe(builder, (), SECONDS).version
     except Exception as error:  # noqa: BLE001 - gRPC raises many kinds of errors for an unexpected peer

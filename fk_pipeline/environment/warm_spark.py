@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
-from fk_pipeline.environment.spark_address import Probe, probe_remote
+from fk_pipeline.environment.spark_address import PROXIES, Probe, probe_remote
 from fk_pipeline.environment.spark_token import folder_of_user, read_private, token_at, write_private
 from fk_pipeline.environment.whole_files import whole
 from fk_pipeline.errors import EnvironmentNotFit
@@ -32,6 +32,7 @@ PROBE_SECONDS = 2.0
 """Seconds that a warm Spark has to respond, before a command starts its own."""
 
 _RECORDS = "warm-*.json"
+_BY_PROXY = "gRPC would ask a proxy for it (http_proxy): add 127.0.0.1 to no_proxy"
 _START = "'fk-pipeline spark start' starts it again"
 
 
@@ -139,11 +140,17 @@ def choose(
         return ChosenSpark()
     reasons = []
     for one in found:
-        choice, reason = _of(one, wanted, probe)
+        choice, reason = (None, _BY_PROXY) if goes_to_proxy(environment) else _of(one, wanted, probe)
         if choice is not None:
             return choice
         reasons.append(f"the warm one at {one.address} is not used: {reason}")
     return ChosenSpark(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
+
+
+def goes_to_proxy(environment: Mapping[str, str]) -> bool:
+    """Returns whether gRPC would ask a proxy for an address of this machine: it exempts none by itself."""
+    exempt = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
+    return any(environment.get(name) for name in PROXIES) and "127.0.0.1" not in exempt.replace(" ", "").split(",")
 
 
 def _is_decided(environment: Mapping[str, str]) -> bool:
