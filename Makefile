@@ -165,7 +165,7 @@ else
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 endif
-	@$(BIN)/python -m compileall -q fk_pipeline assets resources expectations
+	@$(BIN)/python -m compileall -q fk_pipeline
 	@touch $@
 
 $(BENCH_STAMP): benchmarks/requirements.txt $(STAMP)

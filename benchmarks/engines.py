@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from workload import DUCKDB, Workload
 
-from expectations.checking import check
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.expectations.checking import check
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.resolved_join import writing
 from fk_pipeline.passes import Pass

@@ -7,10 +7,6 @@ writes it.
 
 from __future__ import annotations
 
-from fk_pipeline.environment.own_packages import require_own_packages
-
-require_own_packages()
-
 import sys
 import types
 import warnings
@@ -20,18 +16,18 @@ from typing import Any
 
 from dagster import BetaWarning, Definitions, in_process_executor
 
-from assets import assets_of
-from assets.chains import chain_jobs
-from assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
-from assets.sensors import batches_sensor
-from expectations.checks import checks_of
+from fk_pipeline.assets import assets_of
+from fk_pipeline.assets.chains import chain_jobs
+from fk_pipeline.assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
+from fk_pipeline.assets.sensors import batches_sensor
 from fk_pipeline.contract import loaded
 from fk_pipeline.demo.files import demo_spec
+from fk_pipeline.expectations.checks import checks_of
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name
-from resources import FkSparkResource, LandingZoneResource
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
 

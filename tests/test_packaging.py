@@ -20,7 +20,6 @@ import fk_pipeline
 from fk_pipeline.environment import doctor, jars
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("fk_pipeline", "assets", "resources", "expectations")
 DATA = {
     "fk_pipeline/py.typed", "fk_pipeline/log4j2.properties", "fk_pipeline/servers/dagster.yaml",
     "fk_pipeline/kinds/foreign_key/README.md",
@@ -69,12 +68,12 @@ def tracked(folder: str) -> set[str]:
     }
 
 
-def test_the_wheel_has_the_four_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_one_package_and_its_data_and_nothing_else(wheel: Path) -> None:
     found = {name for name in names(wheel) if ".dist-info/" not in name}
-    assert {name.split("/")[0] for name in found} == set(PACKAGES)
+    assert {name.split("/")[0] for name in found} == {"fk_pipeline"}
     lock = "fk_pipeline/environment/requirements.lock"
     assert {name for name in found if not name.endswith(".py")} == {*DATA, lock}
-    assert found == {lock}.union(*map(tracked, PACKAGES))
+    assert found == {lock} | tracked("fk_pipeline")
 
 
 def test_the_wheel_is_for_every_platform_and_says_what_it_is(wheel: Path) -> None:
@@ -94,7 +93,10 @@ def test_the_wheel_is_for_every_platform_and_says_what_it_is(wheel: Path) -> Non
     assert [str(one) for one in wanted if "==" in str(one) or ">=" not in str(one)] == [], "others must install it too"
 
     assert "Apache License" in info(wheel, "licenses/LICENSE")
-    assert info(wheel, "entry_points.txt") == "[console_scripts]\nfk-pipeline = fk_pipeline.cli.main:app_main\n"
+    assert info(wheel, "entry_points.txt") == (
+        "[console_scripts]\nfk-pipeline = fk_pipeline.cli.main:app_main\n\n"
+        "[dagster_dg_cli.registry_modules]\nfk_pipeline = fk_pipeline\n"
+    )
 
 
 def test_the_tested_versions_fit_what_the_package_accepts() -> None:
@@ -122,12 +124,12 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_sdist_has_what_builds_and_tests_the_wheel_and_no_caches(unpacked: Path) -> None:
     found = {path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()}
     assert {path.parts[0] for path in found} == {
-        *PACKAGES, "tests", "examples", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+        "fk_pipeline", "tests", "examples", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
         "LICENSE", "Makefile", "requirements.lock", "workspace.yaml", "pyproject.toml", "PKG-INFO", ".gitignore",
     }  # fmt: skip
     assert [path for path in found if path.suffix == ".pyc" or "__pycache__" in path.parts] == []
     shipped = {str(path) for path in found}
-    for folder in (*PACKAGES, "tests", "examples", "docs"):
+    for folder in ("fk_pipeline", "tests", "examples", "docs"):
         assert tracked(folder) <= shipped
 
 
@@ -188,32 +190,43 @@ def run(installed: Path, cwd: Path, environment: dict[str, str], *args: str) -> 
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_knows_its_version_and_where_its_packages_are(
+def test_an_installed_wheel_knows_its_version_and_where_its_jars_go(
     installed: Path, tmp_path: Path, new_user: dict[str, str]
 ) -> None:
     assert run(installed, tmp_path, new_user, "--version").stdout == f"fk-pipeline {fk_pipeline.__version__}\n"
     found = {c["name"]: c for c in json.loads(run(installed, tmp_path, new_user, "doctor", "--format", "json").stdout)}
-    for name in ("assets", "resources", "expectations"):
-        assert found[f"package {name}"]["ok"]
-        assert found[f"package {name}"]["found"].startswith(str(installed))
     assert found["Delta JARs"]["found"].startswith("not there yet: the first session fetches them from ")
     assert str(installed) in found["Delta JARs"]["found"]
     assert found["pyspark"]["ok"]
 
 
 @pytest.mark.slow
-def test_another_package_that_overwrote_files_of_an_installed_wheel_is_told(
+def test_a_project_may_have_assets_resources_and_expectations_of_its_own(
     installed: Path, tmp_path: Path, new_user: dict[str, str]
 ) -> None:
-    [file] = installed.glob("lib/python*/site-packages/resources/names.py")
-    content = file.read_bytes()
-    file.write_bytes(b"NAMES = ()\n")
-    try:
-        result = run(installed, tmp_path, new_user, "doctor")
-    finally:
-        file.write_bytes(content)
-    assert result.returncode == 3
-    assert "1 file(s) are not those that were installed, the first: " in result.stdout
+    (tmp_path / "assets.py").write_text("OURS = 'assets'\n")
+    for name in ("resources", "expectations"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OURS = {name!r}\n")
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (tmp_path / "p.yaml").write_text(
+        "name: counted\nkind: aggregate\ngroup_by: [k]\naggregates: ['count(*) AS n']\n"
+        "input: {path: landing, format: rows, schema: 'id INT, k STRING', key: id}\n"
+    )
+    (tmp_path / "defs.py").write_text(
+        "import assets, expectations, resources\n"
+        "import fk_pipeline as fk\n"
+        "assert [one.OURS for one in (assets, resources, expectations)] == ['assets', 'resources', 'expectations']\n"
+        "defs = fk.definitions(['p.yaml'])\n"
+    )
+    code = "import defs; print(*sorted(key.to_user_string() for key in defs.defs.resolve_all_asset_keys()))"
+    done = subprocess.run(
+        [str(installed / "bin" / "python"), "-c", code],
+        cwd=tmp_path, env=new_user, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {"counted/aggregated", "counted/changelog"} <= {*done.stdout.split()}
 
 
 @pytest.mark.slow

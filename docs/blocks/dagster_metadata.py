@@ -12,11 +12,11 @@ from typing import Any
 from blocks.markdown import code, table
 from blocks.sample import SPEC
 
-from assets import shown
-from expectations import checks
-from expectations.checking import Checked, CheckResult
-from expectations.validation import Outcome
+from fk_pipeline.assets import shown
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.expectations import checks
+from fk_pipeline.expectations.checking import Checked, CheckResult
+from fk_pipeline.expectations.validation import Outcome
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.kinds.foreign_key.kind import Stage

@@ -14,9 +14,9 @@ from dagster import AssetExecutionContext, AssetKey, AutomationCondition, Backfi
 from pyspark.sql import DataFrame
 
 import fk_pipeline as fk
-from assets.partitions import batch_partitions
+from fk_pipeline.assets.partitions import batch_partitions
 from fk_pipeline.identity import BatchId
-from resources import FkSparkResource
+from fk_pipeline.resources import FkSparkResource
 
 FILE = Path(os.environ.get("FK_PIPELINES", "fk-pipeline-demo/flight_planes.yaml"))
 SPEC = fk.load(FILE).spec

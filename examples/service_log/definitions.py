@@ -16,7 +16,7 @@ from typing import Any
 from dagster import AssetKey, AutomationCondition, Definitions, MaterializeResult, MetadataValue, asset
 
 import fk_pipeline as fk
-from resources import FkSparkResource
+from fk_pipeline.resources import FkSparkResource
 
 FOLDER = Path(os.environ.get("FK_EXAMPLE", Path(__file__).parent))
 ERRORS, COMPARED, ANOMALIES = (FOLDER / f"{name}.yaml" for name in ("errors", "week_over_week", "anomalies"))

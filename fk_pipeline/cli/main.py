@@ -34,7 +34,6 @@ from fk_pipeline.console import (
     say_by_spark,
     tell,
 )
-from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import MAX_BATCH
 
@@ -165,9 +164,8 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
-    require_own_packages()
-    from expectations.validation import import_early
     from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks, print_inputs
+    from fk_pipeline.expectations.validation import import_early
     from fk_pipeline.pipeline import load
 
     if checks:

@@ -12,7 +12,6 @@ from fk_pipeline.cli import completion
 from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command, share_session
 from fk_pipeline.cli.several import Ended, each, end, print_told
 from fk_pipeline.console import OutputFormat, Progress, print_lines, print_table, say, tell
-from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.identity import QUARANTINING
 
@@ -48,8 +47,6 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
-    if check:
-        require_own_packages()
     project = project_of_command(pipelines)
     several, as_text = len(project.files) > 1, format_ is OutputFormat.TEXT
     if several and (batches or stages):

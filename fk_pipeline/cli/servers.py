@@ -11,7 +11,6 @@ import typer
 from fk_pipeline.cli import completion
 from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
-from fk_pipeline.environment.own_packages import require_own_packages
 from fk_pipeline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ def up(
     debug: Debug = False,
 ) -> None:
     """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
-    require_own_packages()
     from fk_pipeline.servers.up import Ports, home_of
     from fk_pipeline.servers.up import up as start
     from fk_pipeline.spec.load import named_pipelines
@@ -50,7 +48,6 @@ def up(
 
 def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
     """Ends what 'up' has started, active runs included: they are tried again after the next 'up'."""
-    require_own_packages()
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.up import down as stop
     from fk_pipeline.servers.up import home_of, sentence
@@ -88,7 +85,6 @@ def spark(
     debug: Debug = False,
 ) -> None:
     """Starts or ends a warm Spark alone, which every command and 'up' find; or lists those of the user."""
-    require_own_packages()
     from fk_pipeline.environment.warm_spark import warm_sparks
     from fk_pipeline.servers.up import home_of, served, start_spark, stop_spark
     from fk_pipeline.spec.load import named_pipelines
@@ -126,7 +122,6 @@ def recover(
     debug: Debug = False,
 ) -> None:
     """Fails the runs whose worker died with the machine, each proved to be dead, so that Dagster tries them again."""
-    require_own_packages()
     from fk_pipeline.environment.process import Life
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.recover import recover as fail_dead

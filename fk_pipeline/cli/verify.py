@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
-from expectations.validation import Validator, import_early
 from fk_pipeline.console import Progress, key_of, print_lines, say, tell
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
+from fk_pipeline.expectations.validation import Validator, import_early
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.verify.inputs.report import InputDifference, InputsReport

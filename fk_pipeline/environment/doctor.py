@@ -6,8 +6,6 @@ The tested versions are those of `requirements.lock`, which the package contains
 that fit.
 """
 
-import base64
-import hashlib
 import importlib.metadata
 import os
 import re
@@ -23,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.environment import jars, spark_address
 from fk_pipeline.environment.object_stores import findings
-from fk_pipeline.environment.own_packages import NAMES, REINSTALL, ROOT, fault
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
@@ -76,7 +73,6 @@ def check_environment(
         check_java(),
         check_jars(),
         *(check_version(package) for package in COMPARED_PACKAGES),
-        *(check_own_package(name, folder) for name in NAMES),
         check_dagster_home(),
         check_writable(store),
         check_disk(store),
@@ -177,8 +173,9 @@ def check_jars() -> Check:
 
 def tested_versions() -> dict[str, str]:
     """Returns the versions that the tests ran with, by distribution name."""
-    here, checkout = Path(__file__).with_name("requirements.lock"), ROOT / "requirements.lock"
-    lines = (here if here.is_file() else checkout).read_text(encoding="utf-8").splitlines()
+    here = Path(__file__).resolve()
+    shipped, checkout = here.with_name("requirements.lock"), here.parents[2] / "requirements.lock"
+    lines = (shipped if shipped.is_file() else checkout).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)", line) for line in lines)
     return {pin[1].lower(): pin[2] for pin in pins if pin}
 
@@ -212,51 +209,6 @@ def check_version(package: str) -> Check:
     return Check(
         package, ok, found, wanted, f"{install} is the version that the tests ran with." if ok else f"Run {install}."
     )
-
-
-def check_own_package(name: str, folder: Path) -> Check:
-    """Checks that `import name` finds fk-pipeline's package as it was installed, and no other one of the same name.
-
-    Another package can come first in site-packages, or in the folder from which Dagster is started, which Dagster puts
-    at the front of the import path; or its files may have replaced those of fk-pipeline.
-    """
-    ours = ROOT / name
-    what, wanted = f"package {name}", str(ours)
-    for path in (folder / f"{name}.py", folder / name / "__init__.py"):
-        if path.exists() and path.resolve() != ours / "__init__.py":
-            fix = f"Rename {path}: it hides fk-pipeline's own `{name}` from a Dagster that is started in this folder."
-            return Check(what, ok=False, found=str(path), wanted=wanted, fix=fix)
-    wrong = fault(name)
-    if wrong is not None:
-        fix = f"{wrong.fix[0].upper()}{wrong.fix[1:]}."
-        return Check(what, ok=False, found=wrong.found, wanted=wanted, fix=fix)
-    changed = _changed_files(name)
-    if changed:
-        fix = f"Give fk-pipeline an environment of its own if another package brought them, else {REINSTALL}."
-        found = f"{len(changed)} file(s) are not those that were installed, the first: {changed[0]}"
-        return Check(what, ok=False, found=found, wanted=wanted, fix=fix)
-    return Check(what, ok=True, found=wanted, wanted=wanted)
-
-
-def _changed_files(package: str) -> list[Path]:
-    """Returns the files of an fk-pipeline package that are missing or differ from the wheel.
-
-    An editable installation has none.
-    """
-    try:
-        installed = importlib.metadata.files("fk-pipeline") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    changed = []
-    for file in installed:
-        path = Path(str(file.locate()))
-        if file.hash is None or file.parts[0] != package or path.resolve().parent.parent != ROOT:
-            continue
-        content = path.read_bytes() if path.is_file() else b""
-        digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest()).rstrip(b"=").decode()
-        if digest != file.hash.value:
-            changed.append(path)
-    return changed
 
 
 def check_dagster_home() -> Check:

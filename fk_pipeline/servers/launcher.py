@@ -7,10 +7,6 @@ multiprocessing), and each run starts as a copy of it. Each run reads the pipeli
 
 from __future__ import annotations
 
-from fk_pipeline.environment.own_packages import require_own_packages
-
-require_own_packages()
-
 import multiprocessing
 import os
 import signal
@@ -25,11 +21,11 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
-from resources.worker import mark, worker_of
+from fk_pipeline.resources.worker import mark, worker_of
 
 PRELOADED = (
-    "dagster._cli.api", "great_expectations", "pyspark.sql.connect.session", "assets.jobs", "assets.sensors",
-    "expectations.checks",
+    "dagster._cli.api", "great_expectations", "pyspark.sql.connect.session",
+    "fk_pipeline.assets.jobs", "fk_pipeline.assets.sensors", "fk_pipeline.expectations.checks",
 )  # fmt: skip
 """The modules that are imported in advance: none reads a pipeline file, and none starts Python threads."""
 

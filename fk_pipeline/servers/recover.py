@@ -12,7 +12,7 @@ import psutil
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.errors import UsageError
-from resources.worker import worker_of
+from fk_pipeline.resources.worker import worker_of
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyspark.sql import SparkSession
 
-from expectations.violations import violations
 from fk_pipeline.engine.fingerprints import columns_to_add
 from fk_pipeline.errors import FkPipelineError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec

@@ -11,12 +11,12 @@ import pytest
 from dagster import AssetKey, DagsterInstance, Definitions
 from dagster.components.testing import create_defs_folder_sandbox
 
-from assets.partitions import add_partitions
+from fk_pipeline.assets.partitions import add_partitions
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import HeldBackError, PipelineFileError
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
-from resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from tests.dagster.ticks import evaluated
 
 STAGES = [stage.value for stage in Stage]

@@ -12,15 +12,15 @@ from dagster import AssetKey, DagsterInstance, DagsterRunStatus, Definitions
 from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
 
-from assets.sensors import active_run
-from expectations.checking import check, refuse_failed
+from fk_pipeline.assets.sensors import active_run
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import CONTROL, CheckFailedError
+from fk_pipeline.expectations.checking import check, refuse_failed
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.names import chain_tag
 from fk_pipeline.spec import load_spec
-from resources import FkSparkResource, LandingZoneResource
-from resources.names import chain_tag
 from tests.dagster.ticks import evaluated
 
 pytestmark = pytest.mark.spark

@@ -13,8 +13,8 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, in_process_executor, job, op, reconstructable
 from dagster._core.launcher import LaunchRunContext, WorkerStatus
 
+from fk_pipeline.resources.worker import TAG, worker_of
 from fk_pipeline.servers.launcher import WarmRunLauncher
-from resources.worker import TAG, worker_of
 from tests.dagster.graphql import wait
 
 SETTINGS = """

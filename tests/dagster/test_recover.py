@@ -13,9 +13,9 @@ from dagster._core.test_utils import create_run_for_test
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.errors import UsageError
+from fk_pipeline.resources.worker import TAG, mark, worker_of
 from fk_pipeline.servers.recover import recover
 from fk_pipeline.servers.up import instance_of
-from resources.worker import TAG, mark, worker_of
 
 HERE = ProcessIdentity.of()
 DEAD = replace(HERE, boot="another")

@@ -14,16 +14,16 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
-from assets import sensors
-from assets.partitions import add_partitions
+from fk_pipeline.assets import sensors
+from fk_pipeline.assets.partitions import add_partitions
 from fk_pipeline.cdc.zone import FoundFile
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import LandingError
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import LandingZoneResource
 from fk_pipeline.spec import load_spec
-from resources import LandingZoneResource
 from tests.dagster.ticks import evaluated
 
 JOB = "tested_all_stages"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from expectations.violations import violations
 from fk_pipeline.errors import BadRecordError, StageError, UnsupportedEventError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.kinds.foreign_key.kind import Stage
 
 pytestmark = pytest.mark.spark

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.violations import violations
 from fk_pipeline.blocks.drift import NEW_FIELDS, NOT_COMPARED
 from fk_pipeline.blocks.unsent import ROWS_WITHOUT
 from fk_pipeline.errors import SchemaChangedError, StateError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline

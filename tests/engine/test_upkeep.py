@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from expectations.violations import violations
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CheckFailedError, StateError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.warehouse import Warehouse

@@ -16,7 +16,6 @@ import pytest
 import fk_pipeline
 from fk_pipeline.environment import doctor, jars, object_stores, spark_address
 from fk_pipeline.environment.doctor import Check, check_environment
-from fk_pipeline.environment.own_packages import NAMES
 from fk_pipeline.environment.s3_jars import S3_JARS
 from fk_pipeline.environment.storage import filesystem
 
@@ -142,7 +141,7 @@ def test_other_stores_are_told_to_be_untested(uri):
 
 def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):
     checks = check_environment(tmp_path)
-    assert len({check.name for check in checks}) == len(checks) == 17
+    assert len({check.name for check in checks}) == len(checks) == 14
     assert [check.name for check in checks if check.ok == bool(check.fix)] == []
 
 
@@ -294,47 +293,6 @@ def test_without_our_own_metadata_the_pins_are_unknown(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "requires", requires)
     assert_failed(doctor.check_version("dagster"), "fk-pipeline itself is not installed", "make setup")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_our_own_packages_with_generic_names_are_recognised(name, tmp_path):
-    check = doctor.check_own_package(name, tmp_path)
-    assert check == Check(f"package {name}", ok=True, found=str(ROOT / name), wanted=str(ROOT / name))
-
-
-def test_the_checkout_itself_may_be_the_folder_dagster_starts_from():
-    assert doctor.check_own_package("assets", ROOT).ok
-
-
-@pytest.mark.parametrize("path", ["resources.py", "resources/__init__.py"])
-def test_a_module_of_the_same_name_beside_the_pipeline_file_is_named(path, tmp_path):
-    (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / path).touch()
-    assert_failed(doctor.check_own_package("resources", tmp_path), str(tmp_path / path), "hides fk-pipeline's own")
-
-
-def test_a_data_folder_of_the_same_name_beside_the_pipeline_file_does_no_harm(tmp_path):
-    (tmp_path / "assets").mkdir()
-    assert doctor.check_own_package("assets", tmp_path).ok
-
-
-def test_a_foreign_package_that_an_import_finds_is_named(tmp_path, monkeypatch):
-    intruder = tmp_path / "site-packages" / "assets" / "__init__.py"
-    intruder.parent.mkdir(parents=True)
-    intruder.touch()
-    monkeypatch.delitem(sys.modules, "assets", raising=False)
-    monkeypatch.syspath_prepend(intruder.parents[1])
-    assert_failed(doctor.check_own_package("assets", tmp_path), str(intruder), "Give fk-pipeline an environment of its")
-
-
-def test_files_of_ours_that_another_package_has_overwritten_are_named(tmp_path, monkeypatch):
-    """As pip leaves them: the record of what was installed has another hash than the file."""
-    recorded = importlib.metadata.PackagePath("assets/jobs.py")
-    recorded.dist = SimpleNamespace(locate_file=lambda path: ROOT / path)
-    recorded.hash = importlib.metadata.FileHash("sha256=AAAA")
-    monkeypatch.setattr(importlib.metadata, "files", lambda _: [recorded])
-    assert_failed(doctor.check_own_package("assets", tmp_path), f"the first: {ROOT / 'assets/jobs.py'}", "anew")
-    assert doctor.check_own_package("resources", tmp_path).ok
 
 
 def test_an_unset_dagster_home_is_allowed_with_a_note():

@@ -14,8 +14,8 @@ from dagster import AllPartitionMapping, AssetKey, DagsterInstance
 
 import fk_pipeline as fk
 from fk_pipeline.errors import LandingError
+from fk_pipeline.resources import LandingZoneResource
 from fk_pipeline.spec import load_spec
-from resources import LandingZoneResource
 from tests.dagster.ticks import evaluated
 
 Row = dict[str, Any]

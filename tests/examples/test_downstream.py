@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, Definitions, materialize
 
-from resources import FkSparkResource
+from fk_pipeline.resources import FkSparkResource
 
 pytestmark = pytest.mark.spark
 

@@ -25,7 +25,7 @@ from dagster import (
 )
 
 import fk_pipeline as fk
-from resources import FkSparkResource
+from fk_pipeline.resources import FkSparkResource
 
 FILES = ("errors.yaml", "week_over_week.yaml", "anomalies.yaml")
 MINUTES, WEEK, HOUR = timedelta(minutes=5), timedelta(days=7), timedelta(hours=1)

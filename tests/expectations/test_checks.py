@@ -19,17 +19,17 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
-from assets.partitions import add_partitions
-from assets.stage import asset_key
-from expectations.checks import batches_of, checks_of
+from fk_pipeline.assets.partitions import add_partitions
+from fk_pipeline.assets.stage import asset_key
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import CheckFailedError, PipelineFileError
+from fk_pipeline.expectations.checks import batches_of, checks_of
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import load_spec
-from resources import FkSparkResource, LandingZoneResource
 from tests.expectations.world import make, mutated
 from tests.mutations import Mutation, Update
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from expectations.checking import check
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.errors import CheckFailedError
+from fk_pipeline.expectations.checking import check
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.validation import Outcome, Validator
+from fk_pipeline.expectations.validation import Outcome, Validator
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
 from fk_pipeline.rules.scan import Finding

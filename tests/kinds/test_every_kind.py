@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from expectations.violations import violations
 from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_here
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.export import export
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline

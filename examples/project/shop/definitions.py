@@ -18,7 +18,7 @@ from dagster import (
 )
 
 import fk_pipeline as fk
-from resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 
 PIPELINE = fk.load(Path(os.environ.get("SHOP_ORDERS", Path(__file__).parents[2] / "orders")) / "orders.yaml")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.violations import violations
 from fk_pipeline.errors import FanOutError, PipelineFileError, StateError, UsageError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec

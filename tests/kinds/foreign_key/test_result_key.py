@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from expectations.violations import violations
 from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline

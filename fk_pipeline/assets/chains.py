@@ -21,19 +21,19 @@ from dagster import DependencyDefinition as From
 from dagster import MultiDependencyDefinition as FromAll
 from dagster._core.definitions.events import UserEvent
 
-from assets.partitions import add_partitions
-from assets.shown import Log, files_read, of_batch
-from expectations.checks import evaluations
-from expectations.validation import Validator, import_early
+from fk_pipeline.assets.partitions import add_partitions
+from fk_pipeline.assets.shown import Log, files_read, of_batch
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError, HeldBackError
+from fk_pipeline.expectations.checks import evaluations
+from fk_pipeline.expectations.validation import Validator, import_early
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.names import asset_key, chain_job_name, chain_tag, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.waiting import hearing
-from resources import FkSparkResource, LandingZoneResource
-from resources.names import asset_key, chain_job_name, chain_tag, pool_of
 
 _BEFORE = "before"
 

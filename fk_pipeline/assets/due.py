@@ -62,7 +62,8 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
 
 def pause(settings: Settings, failures: int) -> timedelta:
     """Returns the pause after a number of failures in a row: it doubles with each, up to `LONGEST_PAUSE`."""
-    return min(timedelta(seconds=settings.retry_seconds) * 2 ** min(failures - 1, 30), LONGEST_PAUSE)
+    doublings = min(failures - 1, 30)
+    return min(timedelta(seconds=settings.retry_seconds) * (1 << doublings), LONGEST_PAUSE)
 
 
 def why_not_again(settings: Settings, what: str, failures: int, last: datetime, now: datetime) -> str | None:

@@ -23,16 +23,16 @@ from dagster import (
     multi_asset_check,
 )
 
-from expectations.checking import Checked, CheckResult, check, fix_of, not_run, own_suite
-from expectations.validation import Validator
+from fk_pipeline.expectations.checking import Checked, CheckResult, check, fix_of, not_run, own_suite
+from fk_pipeline.expectations.validation import Validator
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.names import asset_key, partitions_name, pool_of
 from fk_pipeline.rules.scan import SAMPLE
 from fk_pipeline.rules.suites import suite_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
-from resources import FkSparkResource, LandingZoneResource
-from resources.names import asset_key, partitions_name, pool_of
 
 METADATA = {
     "rows": "rows of the stage's main table that were looked at",

@@ -10,9 +10,9 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from fk_pipeline.environment.spark_life import is_gone
+from fk_pipeline.resources.worker import mark
 from fk_pipeline.session import prepare, start_session
 from fk_pipeline.spec import Settings
-from resources.worker import mark
 
 
 class FkSparkResource(LazyPySparkResource):

@@ -19,18 +19,18 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
-from assets.due import due_now, ranges, why_not_again
-from assets.partitions import add_partitions, sort_partitions
-from assets.shown import Log
+from fk_pipeline.assets.due import due_now, ranges, why_not_again
+from fk_pipeline.assets.partitions import add_partitions, sort_partitions
+from fk_pipeline.assets.shown import Log
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.errors import LeaseTakenError, StateError, escaped
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import LandingZoneResource
+from fk_pipeline.resources.names import DUE_TAG, chain_tag, partitions_name
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.ledger import Ledger
-from resources import LandingZoneResource
-from resources.names import DUE_TAG, chain_tag, partitions_name
 
 ACTIVE = [
     DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,

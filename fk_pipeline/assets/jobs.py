@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from dagster import (
     AssetCheckKey,
@@ -19,16 +20,15 @@ from dagster import (
     op,
 )
 from dagster._core.definitions.asset_selection import AssetCheckKeysSelection
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource
+from fk_pipeline.resources.names import asset_key
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
-from resources import FkSparkResource
-from resources.names import asset_key
 
 
 class _ThoseOf(AssetCheckKeysSelection):
@@ -36,13 +36,13 @@ class _ThoseOf(AssetCheckKeysSelection):
 
     def resolve_checks_inner(
         self,
-        asset_graph: AssetGraph,
+        asset_graph: Any,  # Dagster's base class and the one above differ in its type
         allow_missing: bool,  # noqa: ARG002  here checks may always be missing
     ) -> AbstractSet[AssetCheckKey]:
         """Returns the keys of the checks that exist."""
         return super().resolve_checks_inner(asset_graph, allow_missing=True)
 
-    def to_serializable_asset_selection(self, asset_graph: BaseAssetGraph) -> AssetSelection:
+    def to_serializable_asset_selection(self, asset_graph: BaseAssetGraph[Any]) -> AssetSelection:
         """Returns the same selection as a class of Dagster, for a process that shows the jobs."""
         return AssetSelection.checks(*sorted(self.resolve_checks(asset_graph)))
 

@@ -23,11 +23,11 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.resources.names import asset_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.schemas import Table
-from resources.names import asset_key, result_read_by
 
 OF_BATCH = {
     "files": "landing files of the batch that the stage read; only of stages that read any",

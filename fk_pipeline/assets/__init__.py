@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import AssetsDefinition
 
-from assets.stage import stage_asset
+from fk_pipeline.assets.stage import stage_asset
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.layout import Layout
 

@@ -93,7 +93,7 @@ class Validator:
         self.docs = docs
         self._context = _context() if docs is not None else _shared_context()
         if docs is not None:
-            site = {
+            site: Any = {
                 "class_name": "SiteBuilder",
                 "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "show_cta_footer": False},
                 "show_how_to_buttons": False,
@@ -139,7 +139,7 @@ class Validator:
             for one in wanted
         ]
         known = self._context.data_sources.all()
-        source = known[pipeline] if pipeline in known else self._context.data_sources.add_pandas(pipeline)
+        source: Any = known[pipeline] if pipeline in known else self._context.data_sources.add_pandas(pipeline)
         counts = pd.DataFrame([{name: finding.value for name, finding in findings.items()}])  # a column per expectation
         results = self._validate(source, table, counts, expected)
         return {name: _outcome(result) for name, result in results.items()}
@@ -163,6 +163,7 @@ class Validator:
                 expectation. Not for Data Docs.
         """
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+        from great_expectations.expectations.metadata_types import FailureSeverity
 
         found: dict[str, tuple[Outcome, Finding]] = {}
         expected: list[GxExpectation] = []
@@ -173,7 +174,7 @@ class Validator:
                     kwargs=dict(one.kwargs),
                     meta={**one.meta, "name": one.name},
                     description=one.description,
-                    severity=one.severity,
+                    severity=FailureSeverity(one.severity),
                 )
                 expected.append(config.to_domain_obj())
             except Exception as error:  # noqa: BLE001  whatever the error is, only this one cannot run

@@ -16,23 +16,23 @@ from dagster import (
 )
 from pydantic import Field
 
-from assets.partitions import add_partitions, batch_partitions
-from assets.shown import Log, as_it_was, files_read, of_batch, of_definition
-from expectations.validation import import_early
+from fk_pipeline.assets.partitions import add_partitions, batch_partitions
+from fk_pipeline.assets.shown import Log, as_it_was, files_read, of_batch, of_definition
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.expectations.validation import import_early
 from fk_pipeline.identity import BatchId, BatchRange, contiguous
 from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.names import DUE_TAG, asset_key, pool_of, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.waiting import hearing
-from resources import FkSparkResource, LandingZoneResource
-from resources.names import DUE_TAG, asset_key, pool_of, result_read_by
 
 
 class StageConfig(Config):

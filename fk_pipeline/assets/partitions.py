@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dagster import DagsterInstance, DynamicPartitionsDefinition
 
 from fk_pipeline.identity import BatchId
+from fk_pipeline.resources.names import partitions_name
 from fk_pipeline.spec import PipelineSpec
-from resources.names import partitions_name
 
 
 def batch_partitions(spec: PipelineSpec) -> DynamicPartitionsDefinition:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.validation import Outcome, Validator
-from expectations.violations import violations
 from fk_pipeline.contract import Role
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
+from fk_pipeline.expectations.validation import Outcome, Validator
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing

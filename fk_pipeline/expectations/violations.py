@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from fk_pipeline.blocks.unsent import missed
 from fk_pipeline.contract import Role, loaded
@@ -123,12 +124,12 @@ def _ledger_says(reader: CheckReader) -> dict[str, Finding]:
 
 def _proof(report: VerifyReport) -> Finding:
     """Returns the differences that a verification found as a finding of an expectation."""
-    said = {"ensure_ascii": False, "separators": (",", ":")}
+    said = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
     sample = tuple(
         {
-            "key": json.dumps(row["key"], **said),
-            "found": "no row" if row["found"] is None else json.dumps(row["found"], **said),
-            "expected": "no row" if row["expected"] is None else json.dumps(row["expected"], **said),
+            "key": said(row["key"]),
+            "found": "no row" if row["found"] is None else said(row["found"]),
+            "expected": "no row" if row["expected"] is None else said(row["expected"]),
             "batch": None,
         }
         for row in report.sample[:SAMPLE]

@@ -1,6 +1,6 @@
 """The Dagster resources of fk-pipeline: the Spark session and the landing zone."""
 
-from resources.landing import LandingZoneResource
-from resources.spark import FkSparkResource
+from fk_pipeline.resources.landing import LandingZoneResource
+from fk_pipeline.resources.spark import FkSparkResource
 
 __all__ = ["FkSparkResource", "LandingZoneResource"]
